@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN
@@ -30,8 +30,8 @@ from monai_fairfl.protocol.last_mile import (
     is_taken,
     score_names,
 )
-from monai_fairfl.protocol.messages import Measure
-from monai_fairfl.protocol.values import Estimate, Measurement
+from monai_fairfl.protocol.messages import Measure, Request
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of
@@ -98,8 +98,8 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when the model has no recipe, its configuration is not at hand, or this machine
-            does not have the device.
+        ConfigError: when the model has no recipe, its configuration is not at hand, the bundle has
+            no evaluator, or this machine does not have the device.
     """
     require_device(device)
     root = Path(bundle_root)
@@ -124,32 +124,49 @@ def adapt_model(
         overrides={**values_of(recipe, site, root, files), **(overrides or {})},
     )
 
-    # The request that ends a run, for the only candidate that needs no run.
-    final = [name for name in closing_measurements(root) if has_tests or not _is_of_tests(name)]
-    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
-    adapted = {name: other for name, other in score_names(ADAPTED).items() if name in final}
-    names = (*final, *adapted.values(), gain_name(ADAPTED), ADAPTED_EPOCHS)
-    request = Measure(site, state_of_file(model), names, context)
-    request = replace(request, run=RUN, round=0, seed=seed_of(seed, site, 0))
+    final = closing_measurements(root)
+    if not has_tests:
+        final = tuple(name for name in final if not name.startswith("test_"))
+    request = _closing_request(site, state_of_file(model), final, epochs, rate)
     try:
-        found = client.answer(request).measurements
+        found = client.answer(replace(request, seed=seed_of(seed, site, 0))).measurements
     finally:
         client.finalize()
+    if gain_name(ADAPTED) not in found:
+        raise ConfigError(f"{root} has no evaluator that could judge the adapted model")
 
-    gain = found[gain_name(ADAPTED)]
-    assert isinstance(gain, Estimate)
-    length = found[ADAPTED_EPOCHS]
-    assert isinstance(length, float)
-    number = int(length)
+    gain = cast(Estimate, found[gain_name(ADAPTED)])
+    length = int(cast(float, found[ADAPTED_EPOCHS]))
     taken = None
     if is_taken(gain):
         taken = out / "model.pt"
         weights = state_of_file(client.states.path(RUN, "own.pt"))
-        how = {"hospital": site, "epochs": number, "rate": rate}
+        how = {"hospital": site, "epochs": length, "rate": rate}
         save_model_file(taken, weights, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
-    after = {name: found[other] for name, other in adapted.items() if other in found}
-    return Adaptation(gain, number, before, after, taken)
+    after = {}
+    for name, of_adapted in score_names(ADAPTED).items():
+        if of_adapted in found:
+            after[name] = found[of_adapted]
+    return Adaptation(gain, length, before, after, taken)
+
+
+def _closing_request(
+    site: str, weights: Weights, final: Sequence[str], epochs: int, rate: float
+) -> Request:
+    """The request that ends a run, for the only candidate that needs no run.
+
+    Args:
+        site: that is asked.
+        weights: of the given model.
+        final: what is measured of the given model, and of the adapted one where it has a name.
+        epochs: of training, at most.
+        rate: learning rate.
+    """
+    of_adapted = [other for name, other in score_names(ADAPTED).items() if name in final]
+    names = (*final, *of_adapted, gain_name(ADAPTED), ADAPTED_EPOCHS)
+    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
+    return replace(Measure(site, weights, names, context), run=RUN, round=0)
 
 
 def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
@@ -182,7 +199,3 @@ def _lists_tests(datalist: Path) -> bool:
     if not datalist.is_file():
         return True
     return bool(object_of_json(datalist.read_bytes()).get("testing"))
-
-
-def _is_of_tests(name: str) -> bool:
-    return name.startswith("test_")

@@ -115,7 +115,7 @@ class SiteData:
         ends tell no intensity.
 
         Args:
-            least: of fewer cases nothing is told.
+            least: of fewer cases nothing is reported.
 
         Returns:
             The ends; ``None`` where there are too few cases.

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +17,10 @@ from monai_fairfl.cli.command import (
     progress_stream,
     whole,
 )
+from monai_fairfl.cli.using import add_model
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.adaptation import Adaptation
-    from monai_fairfl.protocol.values import Measurement
 
 EPOCHS = 10
 RATE = 3e-4
@@ -37,11 +36,7 @@ def add_commands(add: Add) -> None:
         "adapt runs/fedce hospitals/elm              # a hospital of the run, or another one\n"
         "adapt model.pt elm --epochs 20 --out elm-adapted",
     )
-    command.add_argument(
-        "model",
-        metavar="MODEL",
-        help="a model file, or the folder of a run, whose models/global.pt is used",
-    )
+    add_model(command)
     command.add_argument("folder", metavar="HOSPITAL", help="one hospital's images with labels")
     command.add_argument(
         "--epochs",
@@ -120,12 +115,13 @@ def adapt(args: argparse.Namespace) -> Answer:
 
 def adaptation_text(found: Adaptation, hospital: str) -> str:
     """What further training brought, in a table and a sentence."""
+    from monai_fairfl.protocol.values import value_of
     from monai_fairfl.workflow.answer import in_columns
 
     names = [name for name in TITLES if name in found.before and name in found.after]
     rows = [["model", *[TITLES[name] for name in names]]]
-    rows.append(["given", *[_number(found.before[name]) for name in names]])
-    rows.append(["adapted", *[_number(found.after[name]) for name in names]])
+    for model, scores in (("given", found.before), ("adapted", found.after)):
+        rows.append([model, *[f"{value_of(scores[name]):.3f}" for name in names]])
     return "\n".join([*in_columns(rows), _verdict(found, hospital)])
 
 
@@ -142,7 +138,8 @@ def _verdict(found: Adaptation, hospital: str) -> str:
         )
     if found.epochs == 0:
         return "Not taken: no epoch was better on the validation cases. Use the given model."
-    error = f"{gain.value:+.3f} ± {gain.stderr:.3f}" if gain.stderr is not None else "not known"
+    # Two cases or more have a standard error.
+    error = f"{gain.value:+.3f} ± {gain.stderr:.3f}"
     epochs = count_words(found.epochs, "epoch")
     measured = f"on {cases} it gains {error} Dice after {epochs}"
     if found.model is None:
@@ -150,16 +147,13 @@ def _verdict(found: Adaptation, hospital: str) -> str:
     return f"Taken: {measured}.\nModel: {found.model}"
 
 
-def _number(value: Measurement) -> str:
-    from monai_fairfl.protocol.values import value_of
-
-    return f"{value_of(value):.3f}"
-
-
 def _plain(found: Adaptation) -> dict[str, Any]:
     """The answer for ``--json``."""
     from monai_fairfl.protocol.values import to_json
 
-    scores: Mapping[str, Any] = {"before": found.before, "after": found.after}
+    scores = {"before": found.before, "after": found.after}
     plain: dict[str, Any] = to_json({"gain": found.gain, "epochs": found.epochs, **scores})
-    return {**plain, "model": None if found.model is None else str(found.model)}
+    plain["model"] = None
+    if found.model is not None:
+        plain["model"] = str(found.model)
+    return plain

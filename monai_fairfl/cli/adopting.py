@@ -60,7 +60,7 @@ def add_commands(add: Add) -> None:
         help="plain values with which it is tried, such as a smaller batch or image",
     )
     command.add_argument(
-        "--replace", action="store_true", help="write the files of an earlier adoption anew"
+        "--replace", action="store_true", help="replace the files of an earlier adoption"
     )
 
 
@@ -72,15 +72,16 @@ def adopt(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.bundle.adoption import adopt_bundle
 
-    root = None if args.data is None else Path(args.data).absolute()
-    sites = [] if root is None else _sites(root)
-    adoption = adopt_bundle(
-        Path(args.bundle),
-        None if args.out is None else Path(args.out),
-        sites[0] if sites else None,
-        args.data_key,
-        args.replace,
-    )
+    out = None
+    if args.out is not None:
+        out = Path(args.out)
+    root = None
+    first_site = None
+    if args.data is not None:
+        root = Path(args.data).absolute()
+        sites = _sites(root)
+        first_site = sites[0]
+    adoption = adopt_bundle(Path(args.bundle), out, first_site, args.data_key, args.replace)
     print(_words(adoption), file=progress_stream(args), flush=True)
     line = None
     if root is not None:

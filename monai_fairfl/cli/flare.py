@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import (
-    Add,
-    Answer,
-    add_verbose,
-    positive,
-    progress_stream,
-    require_writable,
+from monai_fairfl.cli.command import Add, Answer, add_verbose, positive
+from monai_fairfl.cli.jobs import (
+    add_job_options,
+    add_simulation_sites,
+    job_arguments,
+    logged_workspace,
+    rounds_shown,
+    run_answer,
 )
-from monai_fairfl.cli.jobs import add_job_options, job_arguments, rounds_shown, run_answer
 from monai_fairfl.errors import ConfigError
 
 
@@ -63,12 +61,7 @@ def _add_simulate_flare(add: Add) -> None:
         "simulate-flare --bundle prostate_mri_segmentation --sites-root hospitals "
         "--workspace flare --quick",
     )
-    command.add_argument(
-        "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
-    )
-    command.add_argument(
-        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
-    )
+    add_simulation_sites(command)
     command.add_argument(
         "--workspace",
         required=True,
@@ -86,19 +79,10 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 
     It starts a server and one process per site on this machine.
     """
-    from monai_fairfl.cli.running import quietly
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
-    workspace = Path(args.workspace).absolute()
-    require_writable(workspace, "--workspace")
     arguments = _recipe_arguments(args)
-    log = workspace / "log.txt"
-    shown: AbstractContextManager[None] = quietly(log)
-    if args.verbose:
-        shown = nullcontext()
-    else:
-        print(f"Log: {log}", file=progress_stream(args), flush=True)
-    with shown:
+    with logged_workspace(args):
         watch = partial(rounds_shown, arguments["num_rounds"])
         run = simulate_job(args.workspace, args.sites_root, args.site_names, watch, **arguments)
     return run_answer(run)

@@ -8,12 +8,17 @@ Of each command the arguments come first, then the function that it calls.
 from __future__ import annotations
 
 import argparse
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 
 from monai_fairfl.cli.command import Add, Answer, add_verbose, positive
-from monai_fairfl.cli.jobs import add_job_options, job_arguments, rounds_shown, run_answer
+from monai_fairfl.cli.jobs import (
+    add_job_options,
+    add_simulation_sites,
+    job_arguments,
+    logged_workspace,
+    rounds_shown,
+    run_answer,
+)
 
 
 def add_commands(add: Add) -> None:
@@ -32,12 +37,7 @@ def _add_simulate_flower(add: Add) -> None:
         "simulate-flower --bundle prostate_mri_segmentation --sites-root hospitals "
         "--workspace flower --quick",
     )
-    command.add_argument(
-        "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
-    )
-    command.add_argument(
-        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
-    )
+    add_simulation_sites(command)
     command.add_argument(
         "--workspace",
         required=True,
@@ -60,15 +60,10 @@ def simulate_flower(args: argparse.Namespace) -> Answer:
 
     It starts a server here, and sites in worker processes of Ray.
     """
-    from monai_fairfl.cli.running import quietly
     from monai_fairfl.transports.flower.job.simulate import simulate_job
 
     arguments = job_arguments(args)
-    log = Path(args.workspace).absolute() / "log.txt"
-    shown: AbstractContextManager[None] = quietly(log)
-    if args.verbose:
-        shown = nullcontext()
-    with shown:
+    with logged_workspace(args):
         run = simulate_job(
             args.workspace,
             args.sites_root,

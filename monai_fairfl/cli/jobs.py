@@ -13,7 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Answer, plain_mapping, positive
+from monai_fairfl.cli.command import (
+    Answer,
+    plain_mapping,
+    positive,
+    progress_stream,
+    require_writable,
+)
 
 JOB_OPTIONS = (
     "bundle",
@@ -120,6 +126,36 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
     # A strategy that does not exist is refused before anything is made.
     strategy_of(args.strategy)
     return arguments
+
+
+def add_simulation_sites(command: argparse.ArgumentParser) -> None:
+    """Add the options of a simulation: where its hospitals are, and which take part."""
+    command.add_argument(
+        "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
+    )
+    command.add_argument(
+        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
+    )
+
+
+@contextmanager
+def logged_workspace(args: argparse.Namespace) -> Iterator[None]:
+    """Inside, what a simulation prints goes into the log of its workspace.
+
+    Raises:
+        ConfigError: when nothing can be written into the workspace.
+    """
+    from monai_fairfl.cli.running import quietly
+
+    workspace = Path(args.workspace).absolute()
+    require_writable(workspace, "--workspace")
+    if args.verbose:
+        yield
+        return
+    log = workspace / "log.txt"
+    print(f"Log: {log}", file=progress_stream(args), flush=True)
+    with quietly(log):
+        yield
 
 
 @contextmanager

@@ -19,7 +19,8 @@ def add_commands(add: Add) -> None:
     _add_evaluate(add)
 
 
-def _add_model(command: argparse.ArgumentParser) -> None:
+def add_model(command: argparse.ArgumentParser) -> None:
+    """Add the argument MODEL."""
     command.add_argument(
         "model",
         metavar="MODEL",
@@ -47,7 +48,7 @@ def _add_infer(add: Add) -> None:
         "infer runs/fedce scans                         # its global model\n"
         "infer runs/fedce/models/elm.pt scans --out masks --no-pictures",
     )
-    _add_model(command)
+    add_model(command)
     command.add_argument(
         "images", metavar="IMAGES", help="folder of NIfTI volumes, DICOM series or photographs"
     )
@@ -88,7 +89,7 @@ def _add_evaluate(add: Add) -> None:
         "evaluate runs/fedce hospitals        # the test cases of the run's own splits\n"
         "evaluate model.pt hospitals/elm --out scores",
     )
-    _add_model(command)
+    add_model(command)
     command.add_argument(
         "folder", metavar="DATA", help="a folder per hospital, or the folder of one, with labels"
     )

@@ -90,28 +90,30 @@ def site_statistics(cases: Sequence[CaseNumbers], least: int = DEFAULT_LEAST) ->
     if len(cases) < least:
         return {"withheld": f"fewer than {least} cases"}
     _require_alike(cases)
-    channels = range(len(cases[0].intensity))
     labelled = [case.labelled for case in cases if case.labelled is not None]
     spacings = [case.spacing for case in cases if case.spacing is not None]
     extents = []
     for case in cases:
         if case.spacing is not None:
             extents.append(np.multiply(case.size, case.spacing))
+    intensities = []
+    labelled_intensities = []
+    histograms = []
+    for channel in range(len(cases[0].intensity)):
+        of_all = [case.intensity[channel] for case in cases]
+        of_labelled = [of_case[channel] for of_case in labelled]
+        intensities.append(_by_name(of_all, len(cases), least))
+        labelled_intensities.append(_by_name(of_labelled, len(cases), least))
+        histograms.append(_histogram(cases, channel, least))
     return {
         "cases": len(cases),
         "size": _by_axis([case.size for case in cases], len(cases), least),
         "spacing": _by_axis(spacings, len(cases), least),
         "extent": _by_axis(extents, len(cases), least),
-        "intensity": [
-            _by_name([case.intensity[channel] for case in cases], len(cases), least)
-            for channel in channels
-        ],
-        "labelled": [
-            _by_name([of_case[channel] for of_case in labelled], len(cases), least)
-            for channel in channels
-        ],
+        "intensity": intensities,
+        "labelled": labelled_intensities,
         "labels": _labels(cases, least),
-        "histogram": [_histogram(cases, channel, least) for channel in channels],
+        "histogram": histograms,
     }
 
 
@@ -271,19 +273,14 @@ def over_sites(sites: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         moments = _combined(labels[label])
         if moments is not None:
             combined_labels[label] = moments
-    return {
-        "cases": sum(site["cases"] for site in reported),
-        **{
-            name: _combined_axes([site[name] for site in reported])
-            for name in ("size", "spacing", "extent")
-        },
-        **{
-            name: _combined_channels([site[name] for site in reported])
-            for name in ("intensity", "labelled")
-        },
-        "labels": combined_labels,
-        "histogram": _combined_histograms([site["histogram"] for site in reported]),
-    }
+    found: dict[str, Any] = {"cases": sum(site["cases"] for site in reported)}
+    for name in ("size", "spacing", "extent"):
+        found[name] = _combined_axes([site[name] for site in reported])
+    for name in ("intensity", "labelled"):
+        found[name] = _combined_channels([site[name] for site in reported])
+    found["labels"] = combined_labels
+    found["histogram"] = _combined_histograms([site["histogram"] for site in reported])
+    return found
 
 
 def _combined(moments: Sequence[Moments | None]) -> Moments | None:
@@ -305,9 +302,10 @@ def _combined(moments: Sequence[Moments | None]) -> Moments | None:
 
 def _combined_axes(sites: Sequence[Sequence[Moments] | None]) -> list[Moments | None] | None:
     """Moments along each axis; ``None`` where the sites differ in their axes."""
-    if any(axes is None for axes in sites) or len({len(axes or ()) for axes in sites}) > 1:
+    known = [axes for axes in sites if axes is not None]
+    if len(known) < len(sites) or len({len(axes) for axes in known}) > 1:
         return None
-    return [_combined(column) for column in zip(*[axes or () for axes in sites])]
+    return [_combined(column) for column in zip(*known)]
 
 
 def _combined_channels(
@@ -322,8 +320,10 @@ def _combined_channels(
         if not known:
             found.append(None)
             continue
-        names = known[0]
-        found.append({name: _combined([values[name] for values in known]) for name in names})
+        combined = {}
+        for name in known[0]:
+            combined[name] = _combined([values[name] for values in known])
+        found.append(combined)
     return found
 
 
@@ -335,7 +335,8 @@ def _combined_histograms(
         return None
     found = []
     for column in zip(*sites):
-        counts = [_sum_of_known(bins) for bins in zip(*[channel["counts"] for channel in column])]
+        of_sites = [channel["counts"] for channel in column]
+        counts = [_sum_of_known(bins) for bins in zip(*of_sites)]
         outside = _sum_of_known([channel["outside"] for channel in column])
         found.append({"counts": counts, "outside": outside})
     return found

@@ -112,8 +112,14 @@ def fidelity(
     intervals = []
     for value, lower, upper in zip(measures, low, high, strict=True):
         intervals.append(Interval(float(value), float(lower), float(upper)))
-    pearson, spearman, euclidean, cosine = intervals
-    return Fidelity(pearson, spearman, euclidean, cosine, p_value)
+    # In the order of _measures.
+    return Fidelity(
+        pearson=intervals[0],
+        spearman=intervals[1],
+        euclidean=intervals[2],
+        cosine=intervals[3],
+        p_value=p_value,
+    )
 
 
 def _shares(given: Contributions, what: str) -> dict[str, float]:

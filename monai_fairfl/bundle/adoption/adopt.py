@@ -120,16 +120,21 @@ def _federate(
         "$from monai_fairfl.preflight import check_config",
         "$from monai_fairfl.bundle.adoption import check_listed_site",
     ]
-    check = "$partial(check_listed_site, bundle_root=@bundle_root, config=@config)"
+    check = None
+    if listed:
+        check = "$partial(check_listed_site, bundle_root=@bundle_root, config=@config)"
+    precision: str | bool = False
+    if amp:
+        precision = "$torch.cuda.is_available()"
     changes = {
         "config": [config.file, OVERLAY],
         # Layouts of docs/data.md need not know the files: the bundle lists its own.
         "any_folder": True,
-        "check": check if listed else None,
+        "check": check,
         "rounds": length.rounds,
         "local_epochs": length.local_epochs,
         "full_run": None,
-        "amp": "$torch.cuda.is_available()" if amp else False,
+        "amp": precision,
     }
     content.pop("case_seconds")
     return {**content, **changes}
@@ -148,7 +153,7 @@ def _write(
     present = [file for file in files if out is None and (target / file).exists()]
     if present and not replace:
         raise ConfigError(
-            f"{target} has {', '.join(present)} already: --replace writes them anew, and --out DIR "
+            f"{target} has {', '.join(present)} already: --replace replaces them, and --out DIR "
             "adopts a copy of the bundle"
         )
     if out is not None:
