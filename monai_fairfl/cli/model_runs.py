@@ -259,7 +259,7 @@ def _was_done(out: Path, asked: Mapping[str, Any]) -> bool:
     for name in TABLES:
         if (out / name).is_file() and (out / MODEL).is_file():
             summary = object_of_json((out / name).read_bytes())["summary"]
-            # Whoever gives the command again has perhaps mended the others.
+            # A command that is given again may find the other files mended.
             return set(summary) == {"segmented"}
     return False
 

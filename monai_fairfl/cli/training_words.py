@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a model was trained, in words, for whoever uses it."""
+"""How long a model was trained, in words, for its users."""
 
 from __future__ import annotations
 

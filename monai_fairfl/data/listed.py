@@ -39,7 +39,7 @@ def listed_datalist(
     Args:
         training: cases with the files ``image`` and ``label``, as the bundle lists them.
         validation: cases, the same way.
-        by_position: the bundle splits one list by position, so all its cases are split anew; else
+        by_position: the bundle splits one list by position, so all its cases are split again; else
             its two lists stay, and the test cases are drawn from the training cases.
         dataset_dir: the site's folder.
         file: the list, as :func:`~monai_fairfl.data.site_datalist` reads and writes it.

@@ -131,9 +131,7 @@ def _which_to_believe(found: Mapping[str, Any]) -> str:
         "test more cases."
     )
     if few:
-        note += (
-            f" {', '.join(few)} tested one case, which no interval can draw anew: it is too narrow."
-        )
+        note += f" {', '.join(few)} tested one case, which an interval cannot draw: it is too narrow."
     return note
 
 

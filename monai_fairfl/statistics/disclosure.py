@@ -11,7 +11,7 @@ A site has the numbers of each case. :func:`site_statistics` makes of them what 
 - A bin of a histogram is a number only where ``least`` cases have voxels in it. An empty bin and
   one of few cases look alike. Voxels outside of all bins are treated as a bin of their own. The
   withheld bins together are of ``least`` cases too, else the smallest other bin is withheld with
-  them: whoever knows the number of all voxels learns nothing of fewer cases by subtraction.
+  them: the number of all voxels tells nothing of fewer cases by subtraction.
 - The number of cases with a label is left out where fewer than ``least`` cases lack it.
 
 The totals over sites are made of what the sites reported, so that a total less the sites is never

@@ -10,7 +10,7 @@ DEFAULT_LEAST = 5
 """Cases."""
 
 SMALLEST_LEAST = 3
-"""Of two cases, whoever knows one learns the other."""
+"""Of two cases, a reader who knows one learns the other."""
 
 
 def check_least(least: int) -> int:
@@ -21,7 +21,7 @@ def check_least(least: int) -> int:
     """
     if least < SMALLEST_LEAST:
         raise ConfigError(
-            f"the smallest count of cases is {SMALLEST_LEAST}, got {least}: of two cases, whoever "
-            "knows one learns the other"
+            f"the smallest count of cases is {SMALLEST_LEAST}, got {least}: of two cases, a "
+            "reader who knows one learns the other"
         )
     return least

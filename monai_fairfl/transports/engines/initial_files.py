@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The initial model of a job, as files beside the server's configuration.
 
-Whoever makes the job writes them, and the server reads them.
+The maker of the job writes them, and the server reads them.
 """
 
 from __future__ import annotations

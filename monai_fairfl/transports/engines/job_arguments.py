@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What whoever makes a job may set: of its sites, of its run, or of both."""
+"""What the maker of a job may set: of its sites, of its run, or of both."""
 
 from __future__ import annotations
 
