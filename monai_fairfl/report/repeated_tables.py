@@ -131,7 +131,10 @@ def _which_to_believe(found: Mapping[str, Any]) -> str:
         "test more cases."
     )
     if few:
-        note += f" {', '.join(few)} tested one case, which an interval cannot draw: it is too narrow."
+        note += (
+            f" {', '.join(few)} tested one case. It cannot be drawn again, so that the interval is "
+            "too narrow."
+        )
     return note
 
 
