@@ -240,6 +240,7 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
                 lines.append(entry["changes"])
             if few:
                 lines.append(f"{few}{_folds_words(entry, with_time)}")
+            lines.extend(_without(report, entry["strategies"]))
     methods = {found["strategy"] for found in report["strategies"].values()}
     commands = [entry["command"] for entry in entries]
     if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
@@ -258,6 +259,15 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     rounds = count_words(full["rounds"], "round")
     epochs = count_words(full["local_epochs"], "local epoch")
     return f"A full run has {rounds} of {epochs}, from the start and in a run_dir of its own{time}."
+
+
+def _without(report: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """Whose folder must not be in a new run, in a sentence; nothing where nobody withdrew."""
+    withdrawn: set[str] = set()
+    for name in names:
+        withdrawn.update(report["strategies"][name]["withdrawn"])
+    for site in sorted(withdrawn):
+        yield f"{site} withdrew: take its folder out of the data before that."
 
 
 def _time_words(entry: Mapping[str, Any], seconds: float) -> str:

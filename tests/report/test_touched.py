@@ -12,6 +12,7 @@ import pytest
 from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.report import write_report
+from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.contributions import COARSE
 
 WriteRun = Callable[..., Path]
@@ -97,6 +98,8 @@ def test_who_withdrew_is_named_once_and_is_not_asked_to_train(write_run: WriteRu
     hospitals = report["decision"]["hospitals"]
     assert hospitals["yew"]["advice"] == ["It withdrew from this run: do not train with it again"]
     assert "train the full run" in hospitals["ash"]["advice"][0]
+    lines = first_look_lines(report)
+    assert lines.count("yew withdrew: take its folder out of the data before that.") == 1
 
 
 def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
