@@ -10,7 +10,7 @@ export OMP_NUM_THREADS := 1
 # Compiled modules are stored: pytest rewrites the asserts of 350 test files only when they change.
 unexport PYTHONDONTWRITEBYTECODE
 # The longest files begin, and a worker that has none left takes tests of another.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 BUNDLE := bundles/prostate_mri_segmentation
 # The seed of the demo's images and of its training.
