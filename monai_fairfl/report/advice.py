@@ -47,7 +47,7 @@ def advice_for(
         contributor: the strategy whose contribution it is.
     """
     if name is None:
-        return ["Run a federation beside it, such as FedCE: then there is something to compare"]
+        return ["Run a federation too, such as FedCE, to have something to compare"]
     strategy = report["strategies"][name]
     result = strategy["sites"].get(site)
     if result is None:
@@ -61,8 +61,8 @@ def advice_for(
         estimated = estimated and report["strategies"][contributor]["estimates_contributions"]
         if estimated and contribution.ratio >= MANY_TIMES:
             lines.append(
-                f"Look at {site}'s images and labels: what is unusual and what is wrong both get a "
-                f"large share by {contributor}"
+                f"Look at {site}'s images and labels: {contributor} favours both unusual and wrong "
+                "data"
             )
     return lines
 
@@ -111,14 +111,14 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
             found.add(event["round"])
     if found:
         rounds = "1 round" if len(found) == 1 else f"{len(found)} rounds"
-        yield f"Ask {site} what it sent: in {rounds} no training made its update"
+        yield f"Ask {site} what it sent: in {rounds}, its update came from no training"
 
     touched = report["strategies"][name]["touched"].get(site)
     rounds_in_all = report["strategies"][name]["rounds"]
     if touched is not None and len(touched["limited"]) > OFTEN * rounds_in_all:
         yield (
-            f"Ask {site} how it validates: what it reports of itself is often far from the others' "
-            "reports, as it is where a report is false or the images are unusual"
+            f"Ask {site} how it validates: its own scores are often far from the others' scores, "
+            "because they are false or because its images are unusual"
         )
 
     missed = set()
@@ -140,10 +140,10 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _after_a_first_look(report, result["score"]["n"], cases)
         return
     if verdict == "no_score":
-        yield f"Give it {cases} cases: nothing was measured there"
+        yield f"Give it {cases} cases: it has none, so nothing was measured"
         return
     if verdict == "not_compared":
-        yield "Run Standalone beside it: then the gain over training alone is known"
+        yield "Run Standalone too, to know the gain over training alone"
 
     mile = result["last_mile"]
     takes_another = mile is not None and mile["taken"] is not None
@@ -152,7 +152,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     if verdict == "better" and not takes_another:
         yield "Use the federation's model"
     if verdict == "as_good" and not takes_another:
-        yield "Use either model: nothing is gained and nothing lost"
+        yield "Use either model: they are equally good"
     if verdict in ("left_behind", "worse") and not takes_another:
         yield _for_who_is_worse(report, name, site)
     if verdict == "too_few_cases":
@@ -169,7 +169,7 @@ def _after_a_first_look(report: Mapping[str, Any], n: int | None, cases: str) ->
     if n is None or n >= FEW_CASES or "runs" in report:
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")
-    return f"This was a first look, and {counted} will hardly tell: decide by a full run in folds"
+    return f"This was a first look, and {counted} will hardly tell: train a full run in folds"
 
 
 def _in_folds(report: Mapping[str, Any]) -> str:
@@ -188,8 +188,8 @@ def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str
         loss = before - mile["used"]["value"]
     if loss > MARGIN:
         return (
-            f"Doubt the model {MODEL_WORDS[taken]}, which it took for {gain}: its {cases} Dice is "
-            f"{loss:.3f} lower"
+            f"Doubt the model {MODEL_WORDS[taken]}: it was taken for a gain of {gain}, but its "
+            f"{cases} Dice is {loss:.3f} lower"
         )
     return f"Use the model {MODEL_WORDS[taken]}: {gain}"
 
@@ -232,7 +232,7 @@ def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:
         return f"Score more {cases} cases"
     needed = cases_to_tell(difference["value"], difference["stderr"], difference["n"])
     if needed is None:
-        return f"Decide by other reasons: {MOST_CASES} {cases} cases more would not tell"
+        return f"Decide for other reasons: even {MOST_CASES} more {cases} cases would not tell"
     more = needed - difference["n"]
     plural = "case" if more == 1 else "cases"
-    return f"{number_words(more).capitalize()} {cases} {plural} more would tell"
+    return f"{number_words(more).capitalize()} more {cases} {plural} would tell"

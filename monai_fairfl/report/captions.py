@@ -12,69 +12,69 @@ from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.verdicts import RULE
 
 INTERVAL = (
-    "The interval is over the hospital's cases (Student's t), {pairing}. It covers no other seed: "
-    "each strategy was trained once, and another seed moves single cases from found to missed."
+    "The interval is over the hospital's cases (Student's t), {pairing}. It does not cover other "
+    "seeds: each strategy was trained once, and with another seed a model may miss what this one "
+    "found."
 )
-PAIRED = "of the differences case by case"
+PAIRED = "from the difference in each case"
 INDEPENDENT = (
-    "with the two scores taken as independent, which mostly overstates it, since both are of the "
-    "same cases"
+    "as if the two scores were independent; both are of the same cases, so it is usually too wide"
 )
 LAST_MILE = (
-    "At the end each hospital compared the model that it would use with others: the same trained "
-    "further on its own images, the mean of the models of the last rounds, and one that it trained "
-    "alone, where it did. Of those that gain more than their standard error on its own validation "
-    "cases, it takes the one with the largest gain. Such a gain is a little too good; the Dice is "
-    "of cases that chose nothing, where a hospital has test cases. All other tables are of the "
-    "models before."
+    "After the last round, each hospital compared its model with up to three others: this model "
+    "trained further on the hospital's own images, the mean of the models of the last rounds, and "
+    "the model that it trained alone. It takes the model with the largest gain on its own "
+    "validation cases, if this gain is larger than its standard error. The gain chose the model, "
+    "so it is slightly too high. The Dice is of test cases, which chose nothing, if the hospital "
+    "has some. All other tables show the models before the last mile."
 )
 VALUED = (
-    "These values were computed after the run, on the models of coalitions of sites; they are not "
-    "part of the ledger. A value has the unit of what is valued. ± is the standard error of "
-    "sampling coalitions, which is 0 where all were scored; it does not include what another seed "
-    "of the training or other patients would change. Shares count negative values as 0 and sum to "
-    "100 %."
+    "These values were computed after the run, from the models of coalitions of sites. They are "
+    "not part of the ledger. A value has the unit of what is valued. ± is the standard error of "
+    "sampling coalitions; it is 0 if all were scored. It does not cover another seed or other "
+    "patients. Shares count negative values as 0 and sum to 100 %."
 )
 JUDGED = (
-    "A share by judges is of values that may be negative: 0.0 % is no verdict on a hospital. Where "
-    "single rounds disagree, even about the sign, the value is not yet known: judge more rounds."
+    "A value by judges may be negative, and its share is then 0.0 %. This is no verdict on a "
+    "hospital. If single rounds disagree, even about the sign, the value is not yet known: judge "
+    "more rounds."
 )
 RULES = (
-    "Each rule answers another question, and none is right for all of them. Shares sum to 100 %; a "
-    "negative value counts as 0."
+    "Each rule answers a different question, and no rule is right for every question. Shares sum "
+    "to 100 %; a negative value counts as 0."
 )
 FREE_RIDING = (
-    "Guards found these: an update without content, noise, a repetition of an earlier one, or one "
-    "that several sites sent. A site that trains on its own images sends none of them. The reason "
-    "names the number and what is usual."
+    "Guards found updates that no training on a site's own images makes: an update without "
+    "content, noise, a copy of an earlier update, or one that several sites sent. The reason names "
+    "the number that the guard measured and the usual range."
 )
 SIMILARITY = (
-    "Mean over the rounds of the cosine of two sites' updates: 1 is the same direction, 0 none in "
-    "common. Like sites are neighbours."
+    "Cosine of two sites' updates, averaged over the rounds: 1 means the same direction, 0 means "
+    "unrelated directions. Similar sites are next to each other."
 )
 PROVENANCE = (
-    "Each record of a ledger carries the SHA-256 of the one before. Only the head can show that "
-    "nobody rewrote the whole ledger, changed its last record or cut off its end: store it "
-    "elsewhere, and compare."
+    "Each record of a ledger contains the SHA-256 of the record before it. Only the head can show "
+    "that nobody rewrote the whole ledger, changed its last record or cut off its end. Store the "
+    "head elsewhere, and compare."
 )
 HISTOGRAMS = (
-    "Percent of the voxels in each range of intensities, of those that are shown. A gap stands for "
-    "too few cases, or for none."
+    "Percentage of the shown voxels in each range of intensities. A gap means that too few cases, "
+    "or none, have such voxels."
 )
 CREDIT = (
-    "Shares of the same whole under each rule at hand. The weight is the mean over all rounds; a "
-    "strategy's own contributions are those of its last round. Their tables are below."
+    "Each hospital's share under each available rule. The weight is the mean over all rounds. A "
+    "strategy's own contributions are those of its last round. The tables are below."
 )
 COLLABORATION = (
-    "Pearson: correlation over the sites of the Dice alone and the Dice in the federation; it is "
-    "high when sites that do better alone also end up better. It is not defined for two sites or "
-    "for equal scores; p is two-sided and says little with few sites. Euclid: distance between the "
-    "two in percentage points."
+    "Pearson: correlation over the sites between the Dice alone and the Dice in the federation. It "
+    "is high if sites that do better alone also do better in the federation. It is not defined for "
+    "two sites or for equal scores. p is two-sided and says little with few sites. Euclid: "
+    "distance between the two in percentage points."
 )
 FREE_RIDERS = (
-    "Cosine of a site's update and the global one, times the difference between its Dice with the "
-    "received model and with the one it trained: high for a site whose data add little to what it "
-    "receives."
+    "Cosine of a site's update and the global update, times the difference between the site's Dice "
+    "with the received model and with the model that it trained. The score is high for a site "
+    "whose data add little to what it receives."
 )
 
 
@@ -84,8 +84,10 @@ def hospitals_caption(report: Mapping[str, Any]) -> str:
     if name is None:
         return f"Mean {dice_words(report['measurement'])} of the model that each hospital trained."
     strategy = report["strategies"][name]
+    before = " before its last mile" if has_last_mile(strategy) else ""
     sentences = [
-        f"Mean {dice_words(strategy['measurement'])} of the model each hospital would use."
+        f"Mean {dice_words(strategy['measurement'])} of the model that each hospital would use"
+        f"{before}."
     ]
     gains = [site["gain"] for site in strategy["sites"].values() if site["gain"] is not None]
     if gains:
@@ -106,8 +108,8 @@ def fairness_caption(report: Mapping[str, Any]) -> str:
     """What the measures of evenness are."""
     return (
         f"Std: standard deviation over the sites, n - {report['ddof']} in the denominator. Gap: "
-        "best site minus worst site. Jain index: 1 when all sites score the same, 1/n when one has "
-        "everything."
+        "best site minus worst site. Jain index: 1 if all sites score the same, 1/n if one site "
+        "has everything."
     )
 
 
@@ -118,7 +120,7 @@ def _pairing(differences: Sequence[Mapping[str, Any]]) -> str:
         return PAIRED
     if not any(paired):
         return INDEPENDENT
-    return f"{PAIRED} where the cases' scores are known, else {INDEPENDENT}"
+    return f"{PAIRED} if the cases' scores are known, else {INDEPENDENT}"
 
 
 def dice_caption(report: Mapping[str, Any], some_judged: bool, sites_are_rows: bool) -> str:
@@ -144,7 +146,7 @@ def best_caption(report: Mapping[str, Any], sites_are_rows: bool) -> str:
     among = ""
     if _has_groups(report):
         among = ", among runs of the same data, split and seed,"
-    return f"The best of each {of_each}{among} is marked, whether or not it is more than chance"
+    return f"The best of each {of_each}{among} is marked, even if it may be chance"
 
 
 def gain_caption(report: Mapping[str, Any]) -> str:
@@ -154,7 +156,7 @@ def gain_caption(report: Mapping[str, Any]) -> str:
         standalone = "Standalone of the same data, split and seed"
     caption = (
         f"Dice with the strategy minus Dice of {standalone}, ± one standard error; noise: the 95 % "
-        "interval of its cases holds 0."
+        "interval of its cases contains 0."
     )
     if any(found["collaboration"] for found in report["strategies"].values()):
         caption = f"{caption} {COLLABORATION}"
@@ -164,13 +166,14 @@ def gain_caption(report: Mapping[str, Any]) -> str:
 def dice_by_round_caption(report: Mapping[str, Any]) -> str:
     """Which models' Dice is drawn by round."""
     sentences = [
-        "Validation Dice of the model each site received or, at the end, would use, after so many "
-        "rounds."
+        "Validation Dice of the model that each site received in each round, and at the end of the "
+        "model that it would use."
     ]
     methods = [found["method"] for found in report["strategies"].values()]
     if len(set(methods)) < len(methods):
         sentences.append(
-            "Of several trainings the line is the mean; the band is from the least to the most."
+            "The line is the mean of several trainings. The band goes from the lowest to the "
+            "highest."
         )
     for name, found in report["strategies"].items():
         if found["personal"]:
@@ -189,13 +192,13 @@ def weights_caption(report: Mapping[str, Any]) -> str:
     for name, found in report["strategies"].items():
         if found["layers_averaged"] is not None:
             sentences.append(
-                f"{name} weighs each layer by itself: shown is the plain mean over its "
+                f"{name} weights each layer separately: the plot shows the plain mean over its "
                 f"{found['layers_averaged']} layers."
             )
     for name, found in report["strategies"].items():
         has_weights = any(found["series"]["weights"].values())
         if found["rounds"] and not has_weights:
-            sentences.append(f"{name} averages nothing and has no weights.")
+            sentences.append(f"{name} does not average models, so it has no weights.")
     return " ".join(sentences)
 
 
@@ -211,7 +214,7 @@ def contributions_caption(report: Mapping[str, Any]) -> str:
             weights_shown.append(name)
     if weights_shown:
         sentences.append(
-            f"{', '.join(weights_shown)}: contributions are not estimated, only the weights above."
+            f"{', '.join(weights_shown)} does not estimate contributions: see the weights above."
         )
     return " ".join(sentences)
 

@@ -35,7 +35,7 @@ def differences_of_groups(
         subject = "The runs" if len(groups) == 1 else names_of(group)
         for fact in _different_facts(group, scores):
             warnings.append(
-                f"{subject} have different {fact}: their scores are not strictly comparable"
+                f"{subject} differ in their {fact}: their scores are not strictly comparable"
             )
         settings = _different_settings(group)
         if settings:
@@ -120,8 +120,8 @@ def different_structures(runs: Sequence[Run], measurement: str) -> list[str]:
         names = ", ".join(structures) or "one structure"
         labelled.append(f"{', '.join(sorted(sites))}: {names}")
     return [
-        f"A site's Dice is the mean over the structures that it labels, and these differ "
-        f"({'; '.join(labelled)})"
+        f"A site's Dice is the mean over the structures that it labels, and the sites label "
+        f"different ones ({'; '.join(labelled)})"
     ]
 
 
@@ -149,8 +149,8 @@ def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
                 only_validation.add(site)
             else:
                 used[site] = (
-                    f"{site}: of its {validation.n} test cases, {training.value:g} are used in "
-                    f"training and {validation.value:g} in validation, so it reports no test Dice"
+                    f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
+                    f"{training.value:g} in training and {validation.value:g} in validation"
                 )
 
     warnings = [used[site] for site in sorted(used)]
@@ -187,8 +187,8 @@ def outdated_valuations(run: Run) -> list[str]:
     for valuation in run.valuations:
         if not is_current(valuation, run):
             warnings.append(
-                f"{run.name}: {valuation['name']} is of another end of this run and is not "
-                f"shown; value the run again, with --resume True"
+                f"{run.name}: {valuation['name']} is not shown, because the run has trained more "
+                f"rounds since; value the run again, with --resume True"
             )
     return warnings
 
@@ -226,7 +226,7 @@ def suspicious_sites(
     for site, number in flagged.items():
         warnings.append(
             f"In {run.name}, the free-rider score of {site} was {SUSPICIOUS}, the third of them "
-            f"round {number}. Honest sites that are unlike the others score high too: this is a "
+            f"round {number}. Honest sites that are unlike the others score high, too: this is a "
             f"reason to ask, not a proof"
         )
     rounds_of: dict[tuple[str, str], list[int | str]] = {}
@@ -255,7 +255,7 @@ def limited_reports(run: Run, touched: Mapping[str, Touched]) -> list[str]:
     if not limited:
         return []
     return [
-        f"In {run.name}, what a site reported of itself was far from the others' reports and was "
-        f"limited: {', '.join(limited)}. A limit takes effect on false reports and on honest ones "
-        f"of unusual sites alike, and cannot tell which: ask these sites how they validate"
+        f"In {run.name}, a site's own scores were far from the others' scores and were limited: "
+        f"{', '.join(limited)}. A limit acts on false scores and on the honest scores of unusual "
+        f"sites alike: ask these sites how they validate"
     ]

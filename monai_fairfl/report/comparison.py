@@ -31,11 +31,10 @@ EQUAL = 1e-9
 """A difference below this is none: ledgers round scores to twelve decimals."""
 
 LEFT_BEHIND = (
-    f"A site is called left behind when its Dice is more than {MARGIN} lower than when trained "
-    f"alone, or, of at least three sites, more than {FLOOR} and more than one standard deviation "
-    f"(n - {DDOF} in the denominator) below the mean of all. Its cases must show it: the "
-    "difference is outside their 95 % interval (Student's t). Where they do not, it may be left "
-    "behind."
+    f"A site is called left behind if its Dice is more than {MARGIN} below that of training alone. "
+    f"With three sites or more, it is also called left behind if its Dice is more than {FLOOR} and "
+    f"more than one standard deviation (n - {DDOF} in the denominator) below the mean of all. The "
+    "95 % interval of its cases (Student's t) must exclude 0; else it is perhaps left behind."
 )
 
 

@@ -32,9 +32,9 @@ COARSE = "too coarse to tell: judges or rounds disagree on the sign"
 """Words of a value whose sign is not known."""
 
 JUDGED = (
-    "What is valued is the update alone, in the judged rounds: a hospital that reports falsehoods "
-    "of itself may still send a useful one, and an honest and unusual hospital may get a negative "
-    "value. A few validation cases at each judge, in a few rounds, make a coarse number."
+    "Only the updates of the judged rounds are valued: a hospital that reports false scores may "
+    "still send useful updates, and an honest but unusual hospital may get a negative value. With "
+    "few validation cases at each judge, and few judged rounds, the number is coarse."
 )
 """How far the value by judges goes."""
 
@@ -243,7 +243,7 @@ def _by_judges(
         if any(_holds_zero(ends) for ends in ranges):
             found = replace(found, ratio=None, words=COARSE)
         sites[site] = found
-    words = f"Of {name}: {rule['meaning']} The range is over {range_of}. {JUDGED}"
+    words = f"For {name}: {rule['meaning']} The range is over {range_of}. {JUDGED}"
     return Contributions(name, rule["name"], words, sites)
 
 
@@ -275,7 +275,7 @@ def _by_valuation(
             words = _negative_words(valuation, value["value"], value.get("stderr"))
             found = replace(found, words=words)
         sites[site] = found
-    return Contributions(name, "Valued afterwards", f"Of {name}: {rule['meaning']}", sites)
+    return Contributions(name, "Valued afterwards", f"For {name}: {rule['meaning']}", sites)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:
@@ -327,18 +327,18 @@ def _by_method(
     if any(found.interval for found in sites.values()):
         over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
     elif ranges:
-        over = " The range is over the rounds; it is no interval of confidence."
+        over = " The range is over the rounds; it is not a confidence interval."
     if only_weights:
         words = (
-            f"{name} takes its own weights for contributions: how much each hospital's update "
-            f"counts in the average, in the last round. They say whom {name} lifts. They do not "
-            "say what a hospital is worth to the others: one that the others do not resemble, or "
-            "whose labels are wrong, weighs much, too."
+            f"{name} uses its own weights as contributions: how much each hospital's update counts "
+            f"in the average, in the last round. They say whom {name} favours. They do not say "
+            "what a hospital is worth to the others: a hospital that does not resemble the others, "
+            "or whose labels are wrong, also gets a high weight."
         )
         return Contributions(name, f"{WEIGHT_BY} {name}", f"{words}{over}", sites)
-    words = f"{name} estimates contributions, here those of its last round: {unit}."
+    words = f"{name} estimates contributions; these are from its last round: {unit}."
     if not unit:
-        words = f"{name} has contributions of its own, here those of its last round."
+        words = f"{name} has contributions of its own; these are from its last round."
     return Contributions(name, f"By {name}", f"{words}{over}", sites)
 
 
@@ -425,6 +425,7 @@ def _why_none(report: Mapping[str, Any], strategy: Mapping[str, Any]) -> str:
         "record updates and value the run afterwards",
     )
     return (
-        f"{strategy['strategy']} does not estimate contributions: a weight says how much an update "
-        f"counted, and not what it was worth. Three ways give an answer: {'; '.join(ways)}."
+        f"{strategy['strategy']} does not estimate contributions: its weights say how much each "
+        f"update counted, not what it was worth. To get an answer, do one of these: "
+        f"{'; '.join(ways)}."
     )

@@ -59,7 +59,7 @@ def rules_of(
     rules = [
         Rule(
             "Images",
-            "The images of an epoch, as each site reports them.",
+            "The number of images in an epoch, as each site reports it.",
             _shares(run.last_reported("samples")),
         ),
         Rule(
@@ -77,9 +77,9 @@ def rules_of(
     by_sites = credit_from_sites(run.rounds)
     if by_sites:
         meaning = (
-            "Dice that a judged round's model gains by the site's update, on the validation images "
-            "of the other sites. No site's own report enters its value. Shares are of sums over "
-            "the judged rounds."
+            "How much Dice the global model of a judged round gains by the site's update, on the "
+            "validation images of the other sites. A site's own reports do not count. Shares are "
+            "of the sums over the judged rounds."
         )
         rules.append(
             Rule(
@@ -92,7 +92,7 @@ def rules_of(
         )
     by_server = credit_from_server(run.rounds)
     if by_server:
-        meaning = "The same on images of the server's own, where the site alone is left out."
+        meaning = "The same on the server's own images; only the valued site is left out."
         rules.append(Rule("Judged by the server", meaning, _of_credits(by_server), by_server))
 
     for valuation in valuations:

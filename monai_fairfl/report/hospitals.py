@@ -102,22 +102,22 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
     if len(federated) < 2:
         return f"This is about {name}, the only federation{several}."
 
-    reason = "which has the best mean on validation cases"
+    reason = "which has the best mean Dice on validation cases"
     doubted = report["doubted"]
     guarded = [other for other in federated if report["strategies"][other]["guards"]]
     if doubted and name in guarded and len(guarded) < len(federated):
         reason = (
-            "because guards or limits often acted there: the runs without guards took the same in "
-            "unseen, or were not attacked"
+            "because guards or limits often acted in it: the runs without guards accepted the same "
+            "updates unseen, or were not attacked"
         )
     means = []
     for other in federated:
         value = report["strategies"][other]["validation_mean"]
         if value is not None:
             means.append(f"{other} {value:.3f}")
-    shown = f" Mean on validation cases: {', '.join(means)}." if means else ""
+    shown = f" Mean Dice on validation cases: {', '.join(means)}." if means else ""
     if means and doubted:
-        shown += f" It leaves out {', '.join(doubted)}, whose own reports may be wrong."
+        shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."
     return f"This is about {name}{several}, {reason}.{shown}"
 
 

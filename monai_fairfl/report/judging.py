@@ -25,12 +25,12 @@ MEAN_DICE = "its mean Dice is"
 """How the reason begins that is of the hospitals' mean."""
 
 NONE_JUDGED = (
-    "A first look: no hospital is called better off, worse off or left behind, and no number is "
-    "marked as the best."
+    "This was a first look. It calls no hospital better off, worse off or left behind, and marks "
+    "no number as the best."
 )
 SOME_JUDGED = (
-    "Some runs are not judged: by them no hospital is called better off, worse off or left behind, "
-    "and none of their numbers is marked as the best."
+    "Some runs are not judged. They call no hospital better off, worse off or left behind, and "
+    "none of their numbers is marked as the best."
 )
 
 FEW_CASES = 5
@@ -109,12 +109,12 @@ def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement
     if full is None or not found.judged:
         return found
     if yardstick is not None and not judge_training(yardstick).judged:
-        return Judgement(f"{yardstick.name}, with which it is compared, is no full run", full)
+        return Judgement(f"{yardstick.name}, with which it is compared, is not a full run", full)
     if mean_dice is None:
         return Judgement("it has no Dice", full)
     if mean_dice < full.mean_dice:
         return Judgement(
-            f"{MEAN_DICE} {mean_dice:.3f}, and below {full.mean_dice:g} nothing is judged",
+            f"{MEAN_DICE} {mean_dice:.3f}, and nothing is judged below {full.mean_dice:g}",
             full,
         )
     return found
@@ -130,7 +130,7 @@ def judge_training(run: Run) -> Judgement:
         return Judgement(f"its config.json is wrong: {error}")
     if full is None:
         return Judgement(
-            "its bundle's federate.json has no key full_run, which says what training may be judged"
+            "its bundle's federate.json has no key full_run, which says which training is judged"
         )
     local_epochs = run.config.get("local_epochs")
     if not isinstance(local_epochs, int) or local_epochs < 1:
@@ -140,7 +140,7 @@ def judge_training(run: Run) -> Judgement:
     # changed.
     planned = run.schedule.planned
     if not planned or planned[0] is None:
-        return Judgement("it is not recorded for how many rounds it was begun", full, retrain=True)
+        return Judgement("its planned number of rounds is not recorded", full, retrain=True)
     if len(planned) > 1:
         later = " and then ".join(str(rounds) for rounds in planned[1:])
         return Judgement(
@@ -240,11 +240,12 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
                 lines.append(entry["changes"])
             if few:
                 lines.append(f"{few}{_folds_words(entry, with_time)}")
-            lines.extend(_without(report, entry["strategies"]))
+    if any(entry["full_run"] for entry in entries):
+        lines.extend(_without_withdrawn(report))
     methods = {found["strategy"] for found in report["strategies"].values()}
     commands = [entry["command"] for entry in entries]
     if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
-        lines.append("A verdict compares with training alone: run Standalone beside the full run.")
+        lines.append("A verdict compares with training alone, so run Standalone, too.")
     return lines
 
 
@@ -254,20 +255,20 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     if with_time and entry["seconds"] is not None:
         time = f", {_time_words(entry, entry['seconds'])}"
     if entry["command"]:
-        return f"A full run, from the start and in a folder of its own{time}: {entry['command']}"
+        return f"Train a full run, from the start and in a new folder{time}: {entry['command']}"
     full = entry["full_run"]
     rounds = count_words(full["rounds"], "round")
     epochs = count_words(full["local_epochs"], "local epoch")
-    return f"A full run has {rounds} of {epochs}, from the start and in a run_dir of its own{time}."
+    return f"A full run has {rounds} of {epochs}, from the start and in a new run_dir{time}."
 
 
-def _without(report: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def _without_withdrawn(report: Mapping[str, Any]) -> Iterator[str]:
     """Whose folder must not be in a new run, in a sentence; nothing where nobody withdrew."""
     withdrawn: set[str] = set()
-    for name in names:
-        withdrawn.update(report["strategies"][name]["withdrawn"])
+    for found in report["strategies"].values():
+        withdrawn.update(found["withdrawn"])
     for site in sorted(withdrawn):
-        yield f"{site} withdrew: take its folder out of the data before that."
+        yield f"{site} withdrew: take its folder out of the data before you train again."
 
 
 def _time_words(entry: Mapping[str, Any], seconds: float) -> str:
@@ -286,7 +287,7 @@ def _hint(report: Mapping[str, Any], name: str) -> Iterator[str]:
         higher = sum(gain > 0 for gain in gains)
         yield (
             f"{name} is higher than training alone at {higher} of "
-            f"{count_words(len(gains), 'hospital')}: a hint, no verdict."
+            f"{count_words(len(gains), 'hospital')}. This is a hint, not a verdict."
         )
 
 
@@ -314,7 +315,7 @@ def few_cases_line(report: Mapping[str, Any]) -> str:
         return ""
     cases = CASES_OF[report["strategies"][report["focus"]]["measurement"]]
     counts = ", ".join(f"{site} {number}" for site, number in few.items())
-    return f"A full run alone will hardly tell at hospitals of few {cases} cases ({counts}). "
+    return f"A full run alone will hardly tell at hospitals with few {cases} cases ({counts}). "
 
 
 def _folds_words(entry: Mapping[str, Any], with_time: bool) -> str:
@@ -326,7 +327,7 @@ def _folds_words(entry: Mapping[str, Any], with_time: bool) -> str:
     if with_time and entry["seconds"] is not None:
         folds = int(_value_of(words, "--folds"))
         time = f", {_time_words(entry, folds * entry['seconds'])}"
-    return f"Folds test each case once{time}: {words}"
+    return f"Training in folds tests each case once{time}: {words}"
 
 
 def _value_of(command: str, option: str) -> str:
@@ -420,7 +421,7 @@ def _changes(run: Run, command: str | None, judgement: Judgement) -> str | None:
     if left_out:
         parts.append(f"leaves out {', '.join(left_out)}")
     if repeated:
-        parts.append(f"repeats {', '.join(repeated)}, with which the bundle was not measured")
+        parts.append(f"keeps {', '.join(repeated)}, with which the bundle was not measured")
     return f"This command {'; it '.join(parts)}." if parts else None
 
 

@@ -36,8 +36,8 @@ MEAN_DICE = "dice"
 """The column of a site's table that is the mean over the structures."""
 
 ONE_TRAINING = (
-    "p-values are over the cases of these trainings: a small one does not show that another seed "
-    "would give the same difference. The interval is over seeds and cases."
+    "p-values are over the cases of these trainings: a small p-value does not show that another "
+    "seed would give the same difference. The interval is over seeds and cases."
 )
 
 COLUMNS = (

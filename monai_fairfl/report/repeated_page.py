@@ -24,8 +24,8 @@ from monai_fairfl.report.verdicts import RULE
 TEMPLATE = "comparison.html.jinja"
 
 INTERVAL = (
-    "The interval is a paired bootstrap over seeds, then over cases within the hospital; of one "
-    "seed it is over cases only (Student's t). Few seeds make it too narrow."
+    "The interval is a paired bootstrap over seeds, then over cases within the hospital. With one "
+    "seed it is over cases only (Student's t). With few seeds it is too narrow."
 )
 
 

@@ -124,17 +124,14 @@ def _which_to_believe(found: Mapping[str, Any]) -> str:
     """How to read an interval and a p-value that disagree."""
     few = [site for site, cases in found["cases"].items() if cases < 2]
     note = (
-        "The interval is of a mean that counts each hospital alike, over seeds and cases. p counts "
-        "each case alike and covers no other seed. Where p is small and the interval holds 0, "
-        "believe the interval. Where the interval excludes 0 and p is large, hospitals with few "
-        "cases make the difference, and neither is sure: look at the table of the hospitals, and "
-        "test more cases."
+        "The interval covers seeds and cases, and gives each hospital the same weight. p gives "
+        "each case the same weight and does not cover other seeds. If p is small and the interval "
+        "contains 0, trust the interval. If the interval excludes 0 and p is large, the difference "
+        "comes from hospitals with few cases, and neither number is reliable: look at the table of "
+        "the hospitals, and test more cases."
     )
     if few:
-        note += (
-            f" {', '.join(few)} tested one case. It cannot be drawn again, so that the interval is "
-            "too narrow."
-        )
+        note += f" {', '.join(few)} tested only one case, so the interval is too narrow."
     return note
 
 

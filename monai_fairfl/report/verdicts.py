@@ -43,8 +43,8 @@ VERDICTS = {
 
 RULE = (
     "Better off and worse off: the 95 % interval of the difference from training alone excludes 0. "
-    f"As good: the interval lies within ±{MARGIN:g}. No clear difference: neither. Each hospital "
-    "has the first verdict that fits: better off, left behind, worse off, then the others."
+    f"As good: the interval lies within ±{MARGIN:g}. No clear difference: none of these. Each "
+    "hospital has the first verdict that fits: better off, left behind, worse off, then the others."
 )
 
 

@@ -165,7 +165,7 @@ def test_from_a_folder_to_a_report_in_one_command(
     )
     assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
     printed = (tmp_path / "log").read_text()
-    assert "A first look: no hospital is called better off" in printed and not any(
+    assert "It calls no hospital better off" in printed and not any(
         strategy["judged"] for strategy in report["strategies"].values()
     )
     assert (

@@ -52,7 +52,7 @@ def test_other_groups_are_warned_of_and_not_mixed(write_run: WriteRun) -> None:
     two = write_run("FedCE", {"elm": 0.8, "oak": 0.8}, groups={"clean": ["oak"]})
     report = summarise(load_runs([one, two]))
     (warning,) = report["warnings"]
-    assert warning.startswith("The runs have different groups:")
+    assert warning.startswith("The runs differ in their groups:")
     assert report["groups"] == {}
 
 
@@ -88,4 +88,4 @@ def test_a_valuation_of_a_run_that_went_on_is_not_shown(write_run: WriteRun) -> 
     (shown,) = report["strategies"]["FedAvg"]["valuations"]
     assert shown["name"] == "new"
     (warning,) = report["warnings"]
-    assert "FedAvg: old is of another end of this run" in warning
+    assert "FedAvg: old is not shown, because the run has trained more rounds since" in warning

@@ -218,7 +218,7 @@ def test_who_took_no_part_has_no_score_or_no_yardstick_has_its_own_verdict(
     other = write_run("FedCE", {"elm": (0.8, 0.1, 5)}, folder="by itself")
     hospital = decision(other).hospitals["elm"]
     assert hospital.verdict == "not_compared"
-    assert hospital.advice[0].startswith("Run Standalone beside it")
+    assert hospital.advice[0].startswith("Run Standalone too")
 
 
 def test_a_first_look_judges_nobody_and_advises_a_full_run(write_run: WriteRun) -> None:
@@ -245,7 +245,7 @@ def test_a_share_is_compared_with_the_share_of_the_images_and_has_its_range_over
     assert (oak.share, oak.images, oak.ratio) == pytest.approx((0.8, 0.4, 2.0))
     assert (oak.least, oak.most, oak.range_of, oak.interval) == (0.5, 0.8, "rounds", False)
     assert oak.words == "carries twice its share of the images"
-    assert "no interval of confidence" in found.contributions.meaning
+    assert "not a confidence interval" in found.contributions.meaning
     assert any("oak's images and labels" in line for line in found.hospitals["oak"].advice)
 
 
@@ -336,7 +336,7 @@ def test_it_says_which_strategy_it_is_about_and_why(write_run: WriteRun) -> None
     assert decision(fedce).why == "This is about FedCE, the only federation."
     fedavg = write_run("FedAvg", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
     ditto = write_run("Ditto", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
-    assert "the best mean on validation cases" in decision(ditto, fedavg).why
+    assert "the best mean Dice on validation cases" in decision(ditto, fedavg).why
 
 
 @pytest.mark.parametrize(("value", "stderr", "n"), [(0.03, 0.02, 8), (0.1, 0.06, 5)])
@@ -357,7 +357,7 @@ def test_advice_names_the_test_cases_that_would_tell(write_run: WriteRun) -> Non
         write_run("FedCE", {"elm": (0.78, 0.03, 8)}),
     ]
     [advice] = decision(*runs).hospitals["elm"].advice
-    assert advice == "Four test cases more would tell"
+    assert advice == "Four more test cases would tell"
 
 
 def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) -> None:
@@ -386,7 +386,7 @@ def with_last_mile(run: Path, gain: float, test_score: float) -> Path:
     ("gain", "test_score", "advice"),
     [
         (0.03, 0.82, "Use the model trained further: +0.030 ± 0.005 on 2 validation cases"),
-        (0.03, 0.75, "Doubt the model trained further, which it took for +0.030"),
+        (0.03, 0.75, "Doubt the model trained further: it was taken for a gain of +0.030"),
         (0.001, 0.82, "Use the federation's model"),
     ],
 )
@@ -404,7 +404,10 @@ def test_advice_asks_about_updates_that_no_training_made_and_rounds_that_were_mi
     noise = {"guard": "Noise", "action": "quarantined", "reason": "its update is noise"}
     rounds = [{"verdicts": {"elm": [noise]}}, {"missing": {"oak": "no line"}}]
     found = decision(write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=rounds)).hospitals
-    assert found["elm"].advice[0] == "Ask elm what it sent: in 1 round no training made its update"
+    assert (
+        found["elm"].advice[0]
+        == "Ask elm what it sent: in 1 round, its update came from no training"
+    )
     assert found["oak"].advice[0] == "Find out why oak was missing in 1 of 2 rounds"
 
 

@@ -66,12 +66,12 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
             {"rounds": 3},
             "3 rounds of 2 local epochs, 6 epochs in all; a full run of the bundle has 8",
         ),
-        ({"rounds": 4, "dice": 0.55}, "its mean Dice is 0.450, and below 0.5 nothing is judged"),
+        ({"rounds": 4, "dice": 0.55}, "its mean Dice is 0.450, and nothing is judged below 0.5"),
         ({"rounds": 4, "planned": [2, 4]}, "it was begun with 2 rounds and resumed with 4"),
         ({"rounds": 6, "planned": [4, 6]}, "it was begun with 4 rounds and resumed with 6"),
         (
             {"rounds": 4, "planned": [None, 4]},
-            "it is not recorded for how many rounds it was begun",
+            "its planned number of rounds is not recorded",
         ),
         ({"rounds": 3, "planned": [4]}, "it ended or stopped after 3 of 4 rounds"),
         ({"rounds": 4, "finished": False}, "it ended or stopped after 4 of 4 rounds"),
@@ -131,7 +131,7 @@ def test_a_full_run_is_not_judged_against_a_short_yardstick(write_run: WriteRun)
     full = run(write_run, rounds=4)
     assert (
         why_not_judged(alone, full)["FedCE"]
-        == "Standalone, with which it is compared, is no full run"
+        == "Standalone, with which it is compared, is not a full run"
     )
 
     # Fully trained: so little is what a site reaches alone.
@@ -176,18 +176,18 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
     page = (tmp_path / "report.html").read_text()
     text = as_text(report)
     for words in (
-        "A first look: no hospital is called better off",
+        "It calls no hospital better off",
         "Standalone, FedCE: 3 rounds of 1 local epoch, 3 epochs in all; a full run of the bundle "
         "has 8 (4 rounds of 2).",
         "It trains with size [96, 96]; the bundle was measured with size [128, 128].",
-        "A full run, from the start and in a folder of its own, about 32 minutes or more: "
+        "Train a full run, from the start and in a new folder, about 32 minutes or more: "
         + entry["command"],
         "This command leaves out size [96, 96].",
-        "FedCE is higher than training alone at 0 of 3 hospitals: a hint, no verdict.",
+        "FedCE is higher than training alone at 0 of 3 hospitals. This is a hint, not a verdict.",
     ):
         assert words in html.unescape(page), words
         assert words in text, words
-    assert text.startswith("A first look")
+    assert text.startswith("This was a first look")
     assert "0.800" in text
 
     body = page.split("<body>")[1]
@@ -199,7 +199,7 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
 
 def test_without_a_command_the_full_run_is_described_in_numbers(write_run: WriteRun) -> None:
     text = as_text(write_report([run(write_run, rounds=3)]))
-    full = "A full run has 4 rounds of 2 local epochs, from the start and in a run_dir of its own."
+    full = "A full run has 4 rounds of 2 local epochs, from the start and in a new run_dir."
     assert full in text
 
 
@@ -221,7 +221,7 @@ def test_every_override_that_differs_from_the_measured_training_is_named(
         "size [128, 128], its own channels."
     )
     assert entry["changes"] == (
-        "This command leaves out size [96, 96]; it repeats channels [4, 8], with which the bundle "
+        "This command leaves out size [96, 96]; it keeps channels [4, 8], with which the bundle "
         "was not measured."
     )
 
@@ -260,13 +260,17 @@ def test_a_first_look_at_few_cases_leads_to_folds(write_run: WriteRun) -> None:
         runs.append(path)
     report = write_report(runs)
     lines = first_look_lines(report)
-    assert "FedCE is higher than training alone at 2 of 3 hospitals: a hint, no verdict." in lines
     assert (
-        "A full run alone will hardly tell at hospitals of few test cases (elm 2, oak 4). "
-        "Folds test each case once, about 2.1 hours: monai-fairfl compare data --folds 4"
+        "FedCE is higher than training alone at 2 of 3 hospitals. This is a hint, not a verdict."
+        in lines
+    )
+    assert (
+        "A full run alone will hardly tell at hospitals with few test cases (elm 2, oak 4). "
+        "Training in folds tests each case once, about 2.1 hours: "
+        "monai-fairfl compare data --folds 4"
     ) in lines
     advice = {site: row["advice"] for site, row in report["decision"]["hospitals"].items()}
     assert advice["elm"] == [
-        "This was a first look, and 2 test cases will hardly tell: decide by a full run in " "folds"
+        "This was a first look, and 2 test cases will hardly tell: train a full run in folds"
     ]
     assert advice["yew"] == ["This was a first look: train the full run, then decide"]

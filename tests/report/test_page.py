@@ -415,7 +415,7 @@ def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: 
     scores = page.drawing("Free-rider score by round, FedAvg").findtext("desc") or ""
     assert all(f"{site}: " in scores for site in sites)
     assert "cka absent: mean of the others used" in page.text
-    assert "Standalone averages nothing and has no weights" in page.text
+    assert "Standalone does not average models, so it has no weights" in page.text
 
 
 def test_ledgers_without_details_or_scores_show_neither(page: Elements) -> None:

@@ -152,7 +152,7 @@ def test_short_trainings_are_a_first_look_here_too(write_run: WriteRun, tmp_path
     verdicts = {hospital["verdict"] for hospital in found["decision"]["hospitals"].values()}
     assert verdicts == {"not_judged"}
     page = (tmp_path / "comparison.html").read_text()
-    assert "A first look: no hospital is called better off" in page
+    assert "It calls no hospital better off" in page
 
 
 def test_the_terminal_has_a_line_for_each_hospital(write_run: WriteRun, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_the_rows_are_of_the_strategy_that_validates_best_and_the_weights_of_fed
     assert found["changes"]["strategy"] == "FedCE"
     page = (tmp_path / "comparison.html").read_text()
     assert "By FedCE, with the range over 3 seeds" in page
-    assert "p counts each case alike" in page
+    assert "p gives each case the same weight" in page
 
 
 def test_one_case_gives_no_verdict_over_seeds_and_is_marked(
@@ -195,7 +195,7 @@ def test_one_case_gives_no_verdict_over_seeds_and_is_marked(
     assert elm["verdict"] == "too_few_cases"
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("one case: the interval is over the seeds only") == 1
-    assert "elm tested one case" in page
+    assert "elm tested only one case" in page
 
 
 def test_a_first_look_of_many_trainings_names_strategies(

@@ -105,7 +105,7 @@ def test_an_unfinished_run_shows_its_last_validation_dice_and_is_not_compared(
     assert found["sites"]["elm"]["score"]["value"] == 0.2
     assert found["sites"]["elm"]["gain"] is None
     assert found["collaboration"] is None
-    assert "different numbers of rounds" in report["warnings"][0]
+    assert "differ in their numbers of rounds" in report["warnings"][0]
 
 
 def test_runs_still_in_training_are_compared_only_after_equally_many_rounds(
@@ -134,4 +134,4 @@ def test_a_strategy_that_lacks_a_site_is_not_compared(write_run: WriteRun) -> No
     runs = [write_run("FedAvg", {"elm": 0.7, "oak": 0.8}), write_run("FedCE", {"elm": 0.9})]
     report = summarise(load_runs(runs))
     assert [found["comparable"] for found in report["strategies"].values()] == [True, False]
-    assert any("different sites" in warning for warning in report["warnings"])
+    assert any("differ in their sites" in warning for warning in report["warnings"])

@@ -55,7 +55,7 @@ def test_the_guarded_run_goes_first_and_a_liars_report_does_not_count(
     assert report["focus"] == "guarded"
     assert report["doubted"] == ["hemlock", "yew"]
     # The means are over ash alone.
-    means = "nobody attacks 0.850, guarded 0.800. It leaves out hemlock, yew"
+    means = "nobody attacks 0.850, guarded 0.800. It excludes hemlock, yew"
     assert means in decision["why"]
 
 
@@ -99,7 +99,7 @@ def test_who_withdrew_is_named_once_and_is_not_asked_to_train(write_run: WriteRu
     assert hospitals["yew"]["advice"] == ["It withdrew from this run: do not train with it again"]
     assert "train the full run" in hospitals["ash"]["advice"][0]
     lines = first_look_lines(report)
-    assert lines.count("yew withdrew: take its folder out of the data before that.") == 1
+    assert lines.count("yew withdrew: take its folder out of the data before you train again.") == 1
 
 
 def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
