@@ -91,12 +91,10 @@ def block(name: str, folder: Path = ROOT / "docs", short: bool = False) -> str:
                 raise NotFinished("its figure")
             parts.append(relinked(f"![{title(module)}](images/results/{name}.svg)", folder))
     except NotFinished as absent:
-        return f"*Not finished: without {absent}.* {command}"
+        return f"*Not finished. Missing: {absent}.* {command}"
     last_line = f"{command}: {cost(module)}."
     if missing(module):
-        last_line += (
-            f" *Not finished: without {missing(module)}; what is not complete is left out.*"
-        )
+        last_line += f" *Not finished. Missing: {missing(module)}. Incomplete parts are left out.*"
     parts.append(last_line)
     return "\n\n".join(parts)
 

@@ -189,15 +189,15 @@ def table() -> str:
                 pearson = f"{ten['pearson'][0]:.1f}"
             rows.append([kind, name, *cells, pearson])
         sentences.append(
-            f"Updates {kind}: sampling is nearer than psi for "
+            f"Updates {kind}: sampling is nearer to the exact value than psi for "
             f"{where_nearer(over_clients, 'sampling', 'psi')} clients, and for "
-            f"{where_nearer(over_parameters, 'sampling', 'psi')} parameters; "
-            f"equal shares are nearer than sampling for "
+            f"{where_nearer(over_parameters, 'sampling', 'psi')} parameters. "
+            f"Equal shares are nearer than sampling for "
             f"{where_nearer(over_parameters, 'equal shares', 'sampling')} parameters."
         )
     related = found["related, over clients"]
     faster = where(related, lambda at: at["exact"]["seconds"] < at["sampling"]["seconds"])
-    sentences.append(f"The exact values take less time than sampling for {faster} clients.")
+    sentences.append(f"Exact values take less time than sampling for {faster} clients.")
     head = [
         "updates",
         "method",

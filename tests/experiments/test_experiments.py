@@ -219,7 +219,7 @@ def test_a_study_without_all_folds_of_uniform_weights_is_left_out(
     assert "| fundus | 2 |" in results.block("control_uniform")
     (tmp_path / "fundus" / "uniform-FedAvg-uniform-fold1.json").unlink()
     assert results.block("control_uniform").startswith(
-        "*Not finished: without runs with uniform weights.*"
+        "*Not finished. Missing: runs with uniform weights.*"
     )
 
 

@@ -149,7 +149,7 @@ def test_the_last_mile_is_compared_with_the_better_of_alone_and_fedavg(
 def test_a_study_without_a_result_is_named_as_not_finished() -> None:
     results = load("results")
     for name in ("strong_prostate", "last_mile", "strong_local_norm"):
-        assert results.block(name).startswith("*Not finished: without ")
+        assert results.block(name).startswith("*Not finished. Missing: ")
 
 
 @pytest.fixture

@@ -224,7 +224,7 @@ def test_what_is_not_complete_is_left_out(name: str, invented_results: Path) -> 
         for path in invented_results.glob(f"uneven_*/*{method}-fold2.json"):
             path.unlink()
     some = results.block(name)
-    assert "*Not finished: without " in some and "what is not complete is left out" in some
+    assert "*Not finished. Missing: " in some and "Incomplete parts are left out" in some
     if name == "uneven_predictions":
         assert rows(some)[next(key for key in rows(some) if key.startswith("FedCE"))] == ["–", "–"]
     else:
@@ -240,7 +240,7 @@ def test_what_is_not_complete_is_left_out(name: str, invented_results: Path) -> 
         assert "UCL is small" in results.block(name) and "RUNMC is" not in results.block(name)
     for path in invented_results.glob("uneven_*/*.json"):
         path.unlink()
-    assert results.block(name).startswith("*Not finished: without ")
+    assert results.block(name).startswith("*Not finished. Missing: ")
     assert module.STUDIES
 
 
@@ -333,7 +333,7 @@ def test_yardsticks_are_beside_fedavg_and_what_is_absent_is_named(invented_resul
         "uneven_fusion": {"majority": measured},
         "uneven_pooled": {"dice": measured},
     }.items():
-        assert results.block(name).startswith("*Not finished: without the measurement itself.*")
+        assert results.block(name).startswith("*Not finished. Missing: the measurement itself.*")
         file = Path(reading.HERE) / "results" / f"{name}.json"
         assert not file.exists()
         module = load(f"papers.{name}")
