@@ -13,7 +13,7 @@ from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_
 from monai_fairfl.protocol.replies import Replies
 
 LEAST_OTHERS = 4
-"""Fewer other sites are no consensus: of three real clinics one was honestly at -0.63."""
+"""Fewer other sites are no consensus: of three real clinics one was honestly at -0.71."""
 
 
 class Opposed(Guard):
