@@ -43,26 +43,42 @@ def add_commands(add: Add) -> None:
         type=positive,
         default=EPOCHS,
         metavar="N",
-        help=f"of training, at most (default: {EPOCHS})",
+        help=f"train for at most this many epochs (default: {EPOCHS})",
     )
     command.add_argument(
         "--rate", type=float, default=RATE, help=f"learning rate (default: {RATE:g})"
     )
-    command.add_argument("--seed", type=whole, default=0, metavar="S", help="(default: 0)")
+    command.add_argument(
+        "--seed",
+        type=whole,
+        default=0,
+        metavar="S",
+        help="seed of the training's random numbers (default: 0)",
+    )
     command.add_argument(
         "--config",
         nargs="+",
         metavar="FILE",
-        help="of the training, relative to the bundle (default: those of the model)",
+        help=(
+            "training configuration, files relative to the bundle (default: those "
+            "that trained the model)"
+        ),
     )
     command.add_argument(
-        "--bundle", metavar="NAME|DIR", help="a bundle (default: the one that trained the model)"
+        "--bundle",
+        metavar="NAME|DIR",
+        help="bundle to train with (default: the one that trained the model)",
     )
-    command.add_argument("--device", default="cpu", metavar="DEVICE", help="(default: cpu)")
+    command.add_argument(
+        "--device",
+        default="cpu",
+        metavar="DEVICE",
+        help="device to train on, such as cuda:0 (default: cpu)",
+    )
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="gets model.pt and the data list (default: adapt-HOSPITAL here); it must be new",
+        help="new folder for model.pt and the data list (default: adapt-HOSPITAL here)",
     )
     add_verbose(command)
 
@@ -70,9 +86,9 @@ def add_commands(add: Add) -> None:
 def adapt(args: argparse.Namespace) -> Answer:
     """Train a finished model further on one hospital's images, and take it only if it gains.
 
-    Each epoch is scored on validation cases, and the best one counts. The adapted model is taken if
-    its mean gain there is larger than the gain's standard error: that takes two validation cases or
-    more. Nothing leaves the hospital.
+    Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
+    if its mean gain on these cases is larger than the gain's standard error, which needs at least
+    two validation cases. Nothing leaves the hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.cli.model_runs import bundle_of_model, datalist_of_run, model_file

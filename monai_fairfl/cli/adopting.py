@@ -41,23 +41,30 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--data",
         metavar="DATA",
-        help="one folder per hospital, each laid out as the bundle expects it; the result is then "
-        "tried",
+        help=(
+            "one folder per hospital, each laid out as the bundle expects it; with "
+            "it, adopt makes a trial run"
+        ),
     )
     command.add_argument(
-        "--out", metavar="DIR", help="adopt a copy of the bundle in this new folder"
+        "--out",
+        metavar="DIR",
+        help="leave the bundle as it is, and adopt a copy in this new folder",
     )
     command.add_argument(
         "--data-key",
         metavar="KEY",
-        help="the bundle's key of the folder of its images (default: dataset_dir, or one like it)",
+        help=(
+            "the bundle's key for the folder of its images (default: dataset_dir, or "
+            "a similar name)"
+        ),
     )
     command.add_argument(
         "--overrides",
         type=plain_mapping,
         default={},
         metavar="{...}",
-        help="plain values with which it is tried, such as a smaller batch or image",
+        help="values that make the trial run smaller, such as a smaller batch or image",
     )
     command.add_argument(
         "--replace", action="store_true", help="replace the files of an earlier adoption"
@@ -65,10 +72,11 @@ def add_commands(add: Add) -> None:
 
 
 def adopt(args: argparse.Namespace) -> Answer:
-    """Let a MONAI bundle of others federate: write its overlay and federate.json, and try it.
+    """Prepare somebody else's MONAI bundle for a federation, and make a trial run.
 
     The bundle must train with ignite, from configs/train.json or train.yaml. Its own files stay as
-    they are. What was changed, and what could not be, is printed.
+    they are. The command writes federate.json and overlays, and prints what it changed, and what
+    it could not change.
     """
     from monai_fairfl.bundle.adoption import adopt_bundle
 

@@ -87,7 +87,10 @@ def add_verbose(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--verbose",
         action="store_true",
-        help="show what MONAI and other libraries print, which goes into log.txt otherwise",
+        help=(
+            "also show the output of MONAI and other libraries, which is otherwise "
+            "only in log.txt"
+        ),
     )
 
 

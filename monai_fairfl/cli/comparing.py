@@ -30,8 +30,10 @@ def add_commands(add: Add) -> None:
         nargs="+",
         required=True,
         metavar="STRATEGY",
-        help='two or more, in the order of the tables: FedAvg, "CGSV(gamma=None)", '
-        "\"FedCE('sum')\", or one of your own by its dotted path",
+        help=(
+            "two or more strategies, in the order of the tables, such as FedAvg, "
+            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own'
+        ),
     )
     command.add_argument(
         "--seeds",
@@ -39,36 +41,42 @@ def add_commands(add: Add) -> None:
         type=whole,
         default=[0],
         metavar="S",
-        help="each strategy is trained with each of them (default: 0 alone, which gives no "
-        "interval)",
+        help=(
+            "train each strategy with each of these seeds (default: only 0, which "
+            "gives no interval)"
+        ),
     )
     command.add_argument(
         "--folds",
         type=positive,
         metavar="K",
-        help="train K folds, so that every case is tested once (default: the bundle's own split)",
+        help=(
+            "train K folds, so that every case is tested once (default: the bundle's " "own split)"
+        ),
     )
     add_training_options(
         command,
-        "trainings that run at a time, each in a process of its own, and sites of the last ones",
+        "how many trainings run at a time, each in its own process; the last ones also share out "
+        "their hospitals",
     )
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="gets the tables and a folder of each training (default: compare-NAME here)",
+        help="folder for the tables and all trainings (default: compare-NAME here)",
     )
 
 
 NOTES = """
-A comparison that was stopped goes on with the same command. docs/comparing.md
-describes the tables, and what a p-value over cases does not show."""
+If a comparison was stopped, run the same command to continue it.
+docs/comparing.md explains the tables, and what a p-value over cases does not
+show."""
 
 
 def compare(args: argparse.Namespace) -> Answer:
     """Compare strategies over seeds and folds, with intervals and p-values for a paper.
 
     Every strategy is trained with every seed in every fold, on the same splits. A training that
-    fails does not stop the others; the same command tries it again.
+    fails does not stop the others; run the same command to try it again.
     """
     from rich.console import Console
 

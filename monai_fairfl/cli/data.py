@@ -49,8 +49,10 @@ def _add_stereo(command: argparse.ArgumentParser) -> None:
         "--stereo",
         choices=STEREO,
         default="auto",
-        help="whether photographs are pairs of views side by side "
-        "(default: those at least 1.8 times as wide as high)",
+        help=(
+            "whether photographs are pairs of views side by side (default: those at "
+            "least 1.8 times as wide as high are)"
+        ),
     )
 
 
@@ -66,19 +68,26 @@ def _add_try(add: Add) -> None:
     )
     command.add_argument("folder", metavar="DIR", help="one folder per hospital")
     command.add_argument(
-        "--rounds", type=positive, help="of each strategy (default: 20, of the first look)"
+        "--rounds",
+        type=positive,
+        help=("train each strategy for this many rounds (default: 20, as in a first " "look)"),
     )
     _add_stereo(command)
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="gets bundle/ and run/ (default: try-NAME here); a run in it is continued",
+        help=(
+            "folder for the bundle and the run; a run in it is continued (default: "
+            "try-NAME here)"
+        ),
     )
     command.add_argument(
         "--jobs",
         type=positive,
-        help="strategies, then hospitals, that train at a time, each in a process of its own "
-        "(default: as many as cores and memory allow)",
+        help=(
+            "how many strategies, or hospitals of one strategy, to train at a time, "
+            "each in its own process (default: as many as cores and memory allow)"
+        ),
     )
     add_verbose(command)
 
@@ -86,7 +95,7 @@ def _add_try(add: Add) -> None:
 def try_(args: argparse.Namespace) -> Answer:
     """Compare Standalone, FedAvg and FedCE on your hospitals at a small size, and report.
 
-    Every file is checked before.
+    Every file is checked first.
     """
     from monai_fairfl.cli.trying import try_sites
 
@@ -120,7 +129,7 @@ def _add_demo_data(add: Add) -> None:
         "--out",
         required=True,
         metavar="DIR",
-        help="folder for the hospitals; whole cases that it holds stay as they are",
+        help="folder for the hospitals; complete cases in it are kept",
     )
     command.add_argument(
         "--kind",
@@ -132,16 +141,20 @@ def _add_demo_data(add: Add) -> None:
         "--hospitals",
         choices=("six", "demo"),
         default="six",
-        help="six that differ in many ways, or the four of make demo (default: six)",
+        help=("six hospitals that differ in many ways, or the four of make demo " "(default: six)"),
     )
-    command.add_argument("--seed", type=whole, default=0, help="decides every image (default: 0)")
+    command.add_argument(
+        "--seed", type=whole, default=0, help="seed that decides every image (default: 0)"
+    )
     command.add_argument(
         "--size",
         type=positive,
         nargs="+",
         metavar="N",
-        help="voxels X Y Z (default: 96 96 16, of --hospitals demo 96 96 12), "
-        "or pixels of a photograph (default: 256)",
+        help=(
+            "size of a volume in voxels X Y Z (default: 96 96 16; with --hospitals "
+            "demo 96 96 12), or of a photograph in pixels (default: 256)"
+        ),
     )
 
 
@@ -212,31 +225,39 @@ def _add_datalist(add: Add) -> None:
         nargs="+",
         default=(),
         metavar="NAME",
-        help="nested structures, the outermost first: the list then has the pixel values of each "
-        "in a mask",
+        help=(
+            "nested structures, the outermost first; the list then records which "
+            "pixel values of the masks belong to each"
+        ),
     )
     command.add_argument(
         "--folds",
         type=positive,
         metavar="K",
-        help="cross-validation in K folds instead of 0.5/0.25/0.25",
+        help="split into K folds for cross-validation, in place of 0.5/0.25/0.25",
     )
     command.add_argument(
         "--fold",
         type=whole,
         metavar="F",
-        help="the fold of --folds that is tested, from 0 (default: 0)",
+        help="which fold of --folds to test, counted from 0 (default: 0)",
     )
     command.add_argument(
-        "--seed", type=whole, default=0, metavar="S", help="of the shuffle (default: 0)"
+        "--seed",
+        type=whole,
+        default=0,
+        metavar="S",
+        help="seed of the shuffle before the split (default: 0)",
     )
     _add_stereo(command)
     check_or_write = command.add_mutually_exclusive_group()
     check_or_write.add_argument(
-        "--check", action="store_true", help="show all sites in a table; write nothing"
+        "--check", action="store_true", help="show all sites in a table, and write nothing"
     )
     check_or_write.add_argument(
-        "--out", metavar="FILE", help="write the list there; for ROOT a folder that gets SITE.json"
+        "--out",
+        metavar="FILE",
+        help=("file for the list; for ROOT a folder, which gets a file SITE.json for " "each site"),
     )
 
 
@@ -345,10 +366,12 @@ def _line_of_site(site: Mapping[str, Any]) -> str:
 def _add_bundle(add: Add) -> None:
     command = add("bundle", bundle, "bundle prostate_mri_segmentation prostate")
     command.add_argument(
-        "name", metavar="NAME", help="name of the bundle; an unknown one is answered with the list"
+        "name",
+        metavar="NAME",
+        help="name of the bundle; an unknown name is answered with the list of names",
     )
     command.add_argument(
-        "folder", metavar="DIR", help="becomes the bundle's root; must be new or empty"
+        "folder", metavar="DIR", help="new or empty folder, which becomes the bundle's root"
     )
 
 

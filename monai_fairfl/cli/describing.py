@@ -30,9 +30,9 @@ BINS = 32
 """Of a histogram: eight levels each, for pictures of 8 bits."""
 
 NOTES = """
-Where the images may not come together, each hospital runs the command on its
-own folder, with the same --range, looks at the file and sends it; the files
-of all are the DATA of a last command."""
+If the images must stay at the hospitals, each hospital runs the command on its
+own folder, with the same --range, checks the file and sends it. Then run the
+command once more with all these files as DATA."""
 
 
 def add_commands(add: Add) -> None:
@@ -50,14 +50,18 @@ def add_commands(add: Add) -> None:
         "data",
         nargs="+",
         metavar="DATA",
-        help="one folder per hospital, or one hospital's; or files that this command made",
+        help=(
+            "one folder per hospital, or one hospital's folder, or files that this " "command wrote"
+        ),
     )
     command.add_argument(
         "--least",
         type=positive,
         metavar="N",
-        help=f"cases behind every number that is reported (default: {DEFAULT_LEAST}, smallest: "
-        f"{SMALLEST_LEAST})",
+        help=(
+            "report no number that comes from fewer cases than this (default: "
+            f"{DEFAULT_LEAST}, smallest: {SMALLEST_LEAST})"
+        ),
     )
     command.add_argument(
         "--range",
@@ -65,43 +69,51 @@ def add_commands(add: Add) -> None:
         type=float,
         nargs=2,
         metavar=("LOW", "HIGH"),
-        help="ends of the histograms (default: 0 256 of pictures; of volumes round numbers that "
-        "most intensities lie between)",
+        help=(
+            "lower and upper end of the histograms (default: 0 256 for pictures; for "
+            "volumes round numbers that include most intensities)"
+        ),
     )
     command.add_argument(
-        "--bins", type=positive, metavar="N", help=f"of a histogram (default: {BINS})"
+        "--bins",
+        type=positive,
+        metavar="N",
+        help=f"number of bins in each histogram (default: {BINS})",
     )
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
-        help="that lists the cases (default: the shipped one that fits the images)",
+        help=("bundle that lists the cases (default: the shipped one that fits the " "images)"),
     )
     command.add_argument(
-        "--config", type=Path, metavar="FILE", help="a file with keys of a federation, as for train"
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="JSON file with keys of a federation, as for train",
     )
     command.add_argument(
         "--overrides",
         type=plain_mapping,
         default={},
         metavar="{...}",
-        help="plain values of the bundle's configuration, as for train",
+        help="values for the bundle's configuration, as for train",
     )
     command.add_argument(
         "--run",
         type=Path,
         metavar="RUN",
-        help="a run, which gets statistics.json and a report with it",
+        help="run that gets the statistics as statistics.json and in its report",
     )
     command.add_argument(
-        "--out", metavar="FILE", help="a new file for the numbers (default: statistics-NAME.json)"
+        "--out", metavar="FILE", help="new file for the numbers (default: statistics-NAME.json)"
     )
     add_verbose(command)
 
 
 def statistics(args: argparse.Namespace) -> Answer:
-    """Describe the hospitals' images by counts and means of several cases, and no case alone.
+    """Describe the hospitals' images by counts, means and histograms, never by a single case.
 
-    The numbers of each case are computed by MONAI's MonaiAlgoStats and stay at the hospital.
+    MONAI's MonaiAlgoStats computes the numbers of each case, which stay at the hospital.
     """
     from monai_fairfl.report.data_statistics import statistics_note, statistics_table
     from monai_fairfl.statistics.documents import is_document, merged, read_document

@@ -79,14 +79,18 @@ def add_commands(add: Add) -> None:
         "doctor hospitals/alder  # and the data of one hospital",
     )
     command.add_argument(
-        "folder", metavar="DATA", nargs="?", help="one folder per hospital, or one hospital's own"
+        "folder",
+        metavar="DATA",
+        nargs="?",
+        help="one folder per hospital, or one hospital's own folder",
     )
 
 
 def doctor(args: argparse.Namespace) -> Answer:
-    """Look at the environment, the machine and your data, and say how to mend what is wrong.
+    """Check the environment, the machine and your data, and say how to fix each problem.
 
-    Exit code 2: something is wrong. A note is no fault: it names what is optional and missing.
+    Exit code 2: there is a problem. A note is not a problem: it names something optional that is
+    missing.
     """
     findings = [*environment(), *extras(), *machine(Path.cwd())]
     if args.folder:

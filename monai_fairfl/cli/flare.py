@@ -36,7 +36,7 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--no-custom-code",
         action="store_true",
-        help="for sites that run installed packages only; see flare-policy",
+        help="make a job for sites that run only installed packages; see flare-policy",
     )
 
 
@@ -66,9 +66,11 @@ def _add_simulate_flare(add: Add) -> None:
         "--workspace",
         required=True,
         metavar="DIR",
-        help="gets nvflare/, the simulator's own, emptied at every start, and kept/, with the run "
-        "in kept/server/NAME and the states of the sites, and log.txt; continues a run that did "
-        "not end",
+        help=(
+            "folder for the simulator's files (nvflare/, emptied at every start), for"
+            " the run and the sites' states (kept/), and log.txt; a run that did not "
+            "end is continued"
+        ),
     )
     _add_recipe_options(command)
     add_verbose(command)
@@ -100,10 +102,14 @@ def _add_export_flare(add: Add) -> None:
         "--out job",
     )
     command.add_argument(
-        "--out", required=True, metavar="DIR", help="becomes the job folder; new or empty"
+        "--out", required=True, metavar="DIR", help="new or empty folder, which becomes the job"
     )
     command.add_argument(
-        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
+        "--min-clients",
+        type=positive,
+        default=2,
+        metavar="N",
+        help="smallest number of sites (default: 2)",
     )
     _add_recipe_options(command)
 
@@ -159,11 +165,15 @@ def _add_flare_policy(add: Add) -> None:
         nargs="+",
         default=[],
         metavar="CLASS",
-        help="classes of your own that a job names, such as my_methods.MyStrategy: of the "
-        "server's kit only",
+        help=(
+            "your own classes that a job may name, such as my_methods.MyStrategy; for"
+            " the server's kit only"
+        ),
     )
     command.add_argument(
-        "--check", action="store_true", help="only report; exit code 2 when it is missing"
+        "--check",
+        action="store_true",
+        help="only report; the exit code is 2 if the policy is missing",
     )
 
 

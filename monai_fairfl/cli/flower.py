@@ -42,14 +42,16 @@ def _add_simulate_flower(add: Add) -> None:
         "--workspace",
         required=True,
         metavar="DIR",
-        help="gets server/NAME, the run, sites/SITE, the states of the sites, and log.txt; "
-        "continues a run that did not end",
+        help=(
+            "folder for the run (server/NAME), the sites' states (sites/SITE) and "
+            "log.txt; a run that did not end is continued"
+        ),
     )
     command.add_argument(
         "--processes",
         type=positive,
         metavar="N",
-        help="that train at a time (default: one a processor)",
+        help="how many processes train at a time (default: one for each processor)",
     )
     add_job_options(command)
     add_verbose(command)
@@ -86,10 +88,14 @@ def _add_export_flower(add: Add) -> None:
         "export-flower --bundle my_bundle --strategy CGSV --local-epochs 2 --out app",
     )
     command.add_argument(
-        "--out", required=True, metavar="DIR", help="becomes the app's folder; new or empty"
+        "--out", required=True, metavar="DIR", help="new or empty folder, which becomes the app"
     )
     command.add_argument(
-        "--min-clients", type=positive, default=2, metavar="N", help="fewest sites (default: 2)"
+        "--min-clients",
+        type=positive,
+        default=2,
+        metavar="N",
+        help="smallest number of sites (default: 2)",
     )
     add_job_options(command)
 

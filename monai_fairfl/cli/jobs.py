@@ -43,58 +43,84 @@ SECONDS_BETWEEN_LOOKS = 1.0
 def add_job_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a federation, those of :data:`JOB_OPTIONS` among them."""
     command.add_argument(
-        "--bundle", required=True, metavar="NAME|DIR", help="of this package, or a folder"
+        "--bundle",
+        required=True,
+        metavar="NAME|DIR",
+        help="name of a shipped bundle, or a bundle's folder",
     )
     command.add_argument(
         "--strategy",
         default="FedCE",
         metavar="STRATEGY",
-        help="name of a shipped one, with arguments such as \"FedCE('sum')\", dotted path of your "
-        "own (MODULE.NAME, its folder on PYTHONPATH), or configuration (default: FedCE)",
+        help=(
+            "name of a shipped strategy, with arguments such as \"FedCE('sum')\"; the "
+            "dotted path of your own (MODULE.NAME, its folder on PYTHONPATH); or a "
+            "configuration (default: FedCE)"
+        ),
     )
     command.add_argument(
-        "--num-rounds", type=positive, metavar="N", help="in all (default: those of the bundle)"
+        "--num-rounds",
+        type=positive,
+        metavar="N",
+        help="number of rounds (default: that of the bundle)",
     )
     command.add_argument(
         "--local-epochs",
         type=positive,
         metavar="N",
-        help="of a round (default: those of the bundle)",
+        help="local epochs in each round (default: those of the bundle)",
     )
     command.add_argument(
         "--quick",
         action="store_true",
-        help="a first look: few rounds, small images and a small network, as monai-fairfl try",
+        help=(
+            "a first look, as with monai-fairfl try: few rounds, small images and a "
+            "small network"
+        ),
     )
     command.add_argument(
-        "--name", metavar="NAME", help="of the job and its run (default: BUNDLE-STRATEGY)"
+        "--name", metavar="NAME", help="name of the job and its run (default: BUNDLE-STRATEGY)"
     )
     command.add_argument(
-        "--config", nargs="+", metavar="FILE", help="of the bundle (default: configs/train.json)"
+        "--config",
+        nargs="+",
+        metavar="FILE",
+        help=("training configuration, relative to the bundle (default: " "configs/train.json)"),
     )
     command.add_argument(
         "--overrides",
         type=plain_mapping,
         metavar="MAPPING",
-        help="plain values for the configuration, such as \"{'size': [64, 64]}\"",
+        help="values for the bundle's configuration, such as \"{'size': [64, 64]}\"",
     )
     command.add_argument(
-        "--initial", dest="initial_ckpt", metavar="FILE", help="state_dict to begin with"
+        "--initial",
+        dest="initial_ckpt",
+        metavar="FILE",
+        help="state_dict file of the first model (default: random weights)",
     )
-    command.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    command.add_argument(
+        "--seed", type=int, default=0, help="seed of all random numbers (default: 0)"
+    )
     command.add_argument(
         "--timeout",
         type=float,
         default=0,
         metavar="SECONDS",
-        help="of an exchange (default: 0, which waits for all)",
+        help=(
+            "how long to wait for the sites' replies to each request (default: 0, "
+            "which waits for all)"
+        ),
     )
     command.add_argument(
         "--guards",
         type=guards,
         metavar="LIST",
-        help="checks of updates in place of the default ones, names or configurations, such as "
-        "\"['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] is none",
+        help=(
+            "checks of updates in place of the default guards: names or "
+            "configurations, such as \"['NonFinite', {'_target_': "
+            "'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] means none"
+        ),
     )
 
 
@@ -134,7 +160,7 @@ def add_simulation_sites(command: argparse.ArgumentParser) -> None:
         "--sites-root", required=True, metavar="DIR", help="one folder per hospital"
     )
     command.add_argument(
-        "--site-names", nargs="+", metavar="SITE", help="those that take part (default: all)"
+        "--site-names", nargs="+", metavar="SITE", help="sites that take part (default: all)"
     )
 
 

@@ -39,23 +39,26 @@ def _add_verify(add: Add) -> None:
     command.add_argument(
         "run_dir",
         metavar="RUN_DIR",
-        help="run_dir of a federation, or a workspace that holds one; runs in its folders are "
-        "checked, too",
+        help=(
+            "folder of a run, or a workspace that contains one; runs in its "
+            "subfolders are checked, too"
+        ),
     )
     command.add_argument(
-        "--head", metavar="SHA256", help="a head of the ledger that was stored elsewhere"
+        "--head", metavar="SHA256", help="head of the ledger that you stored elsewhere"
     )
     command.add_argument(
         "--receipt",
         nargs="+",
         metavar="FILE",
-        help="receipts.jsonl of one site or of several; receipts of other runs do not count",
+        help=("receipts.jsonl of one or several sites; receipts of other runs are " "ignored"),
     )
     command.add_argument(
         "--replay",
         action="store_true",
-        help="compute every weight and contribution again, from what the ledger says of the "
-        "replies, and compare",
+        help=(
+            "compute every weight and contribution again from the recorded replies, " "and compare"
+        ),
     )
     _add_allow_import(command)
 
@@ -64,17 +67,20 @@ def _add_allow_import(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--allow-import",
         action="store_true",
-        help="import a strategy outside this package that the ledger names: this runs its code",
+        help=(
+            "import a strategy outside this package if the ledger names one; this "
+            "runs the strategy's code"
+        ),
     )
 
 
 def verify(args: argparse.Namespace) -> Answer:
     """Check the chain of a run's ledger, and what stored heads and its own numbers show.
 
-    An intact chain shows that nothing before its last record was damaged or changed by itself. A
-    head or a receipt that was stored elsewhere shows every change up to the record that it is of,
-    and nothing of what was written later. A replay shows whether the recorded weights and
-    contributions follow from the recorded replies. docs/ledger.md describes all three.
+    An intact chain shows that no single record before the last one was damaged or changed. A head
+    or a receipt that was stored elsewhere shows every change up to its own record, and none after
+    it. A replay shows whether the recorded weights and contributions follow from the recorded
+    replies. docs/ledger.md explains all three.
     """
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.report.collect import find_runs
@@ -216,15 +222,16 @@ def _add_what_if(add: Add) -> None:
         "what-if runs/fedce --strategy FedAvg --without birch --json",
     )
     command.add_argument(
-        "run_dir", metavar="RUN_DIR", help="run_dir of a federation, or a workspace that holds one"
+        "run_dir", metavar="RUN_DIR", help="folder of a run, or a workspace that contains one"
     )
     command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
     command.add_argument(
         "--strategy",
         nargs="+",
         metavar=("NAME", "ARGUMENT=VALUE"),
-        help="ask this strategy, with these arguments, in place of the run's own: "
-        "\"FedCE('sum')\", or FedCE mode=sum",
+        help=(
+            "use this strategy in place of the run's own: \"FedCE('sum')\", or FedCE " "mode=sum"
+        ),
     )
     _add_allow_import(command)
 
@@ -232,11 +239,11 @@ def _add_what_if(add: Add) -> None:
 def what_if(args: argparse.Namespace) -> Answer:
     """Compute a run's weights again without a site, or by another strategy, without training.
 
-    The answer: the weights and contributions that follow from the updates and measurements in the
-    ledger, which stay as they were. Of the first round it is what would have happened. From the
-    second round on other weights would have made other models, and so other updates; the answer
-    says nothing of these. A question that needs what the ledger does not hold is refused. Weights
-    in the table are means over rounds, contributions are of the last round.
+    The answer has the weights and contributions that follow from the recorded updates and
+    measurements. For the first round, this is what would have happened. From the second round on,
+    other weights would have led to other models, and so to other updates, which nobody recorded.
+    The command refuses a question that needs more than the ledger contains. Weights in the table
+    are means over the rounds; contributions are those of the last round.
     """
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING

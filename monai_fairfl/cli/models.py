@@ -28,7 +28,7 @@ def _add_recipe(add: Add) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help="a model file of a training or a federation, .pt or .ts, or the folder of a run",
+        help=("model file of a training or a federation (.pt or .ts), or the folder of " "a run"),
     )
 
 
@@ -58,18 +58,15 @@ def _add_export_model(add: Add) -> None:
         "export-model runs/fedce/models/global.pt --bundle prostate_mri_segmentation "
         "--out prostate.ts",
     )
+    command.add_argument("model", metavar="MODEL", help="model file of a training or a federation")
     command.add_argument(
-        "model", metavar="MODEL", help="a model file of a training or a federation"
-    )
-    command.add_argument(
-        "--bundle", required=True, help="name of a bundle of this package, or the path of one"
+        "--bundle", required=True, help="name of a shipped bundle, or a bundle's folder"
     )
     command.add_argument(
         "--out",
         required=True,
         metavar="PATH",
-        help="a file that ends in .ts or .onnx, or the folder of a new bundle with the model; it "
-        "must not exist",
+        help=("new file that ends in .ts or .onnx, or a new folder for a bundle with " "the model"),
     )
 
 

@@ -37,13 +37,13 @@ from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
 
 EXAMPLES = """
-is everything here that a training needs:
+check the environment and your data:
   monai-fairfl doctor hospitals
 
 a first look at your own hospitals, one folder each:
   monai-fairfl try hospitals
 
-a federation, its model on new images:
+a federation, and its model on new images:
   monai-fairfl train hospitals --strategy FedCE --out runs/fedce
   monai-fairfl infer runs/fedce scans --out masks
   monai-fairfl adapt runs/fedce hospitals/elm
@@ -53,16 +53,16 @@ a first federation, from nothing:
   monai-fairfl train hospitals --quick --out runs/first
   monai-fairfl report runs/first
 
-a bundle of others, such as one of MONAI's model zoo:
+somebody else's bundle, such as one of MONAI's model zoo:
   monai-fairfl adopt spleen_ct_segmentation --data hospitals
   monai-fairfl train hospitals --bundle spleen_ct_segmentation
 
 strategies over seeds and folds, for a paper:
   monai-fairfl compare hospitals --strategies FedAvg FedCE --seeds 0 1 2 --folds 4
 
-With --json a command prints one JSON object and nothing else, {"error": "..."} when it fails. Exit
-code 2: the command failed, an argument is wrong (then the message is plain text), or what was
-checked (datalist --check, flare-policy --check, verify) is not right.
+With --json a command prints one JSON object and nothing else; if it fails, {"error": "..."}. Exit
+code 2: the command failed, an argument is wrong (then the message is plain text), or a check
+(datalist --check, flare-policy --check, verify) found a problem.
 """
 
 MODULES = (
@@ -140,7 +140,7 @@ def _answer(args: argparse.Namespace) -> Answer:
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
-        line = "stopped; a training goes on with the same command"
+        line = "stopped; run the same command to continue a training"
         return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_INTERRUPTED)
     except FairFLError as error:
         return _answer_of_error(str(error))

@@ -33,13 +33,15 @@ def _add_report(add: Add) -> None:
         "run_dir",
         nargs="+",
         metavar="RUN_DIR",
-        help="run_dir of a federation, or a workspace that holds one",
+        help="folder of a run, or a workspace that contains one",
     )
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="for report.html, report.json and the CSV files (default: the run, or the folder that "
-        "holds all runs)",
+        help=(
+            "folder for report.html, report.json and the CSV files (default: the run,"
+            " or the folder that contains all runs)"
+        ),
     )
 
 
@@ -83,15 +85,17 @@ def _add_strategies(add: Add) -> None:
         "name",
         metavar="NAME|PATH",
         nargs="?",
-        help="show this one in full, with its formula and arguments; one of your own by its dotted "
-        "path, its folder on PYTHONPATH",
+        help=(
+            "show only this one, with its formula and arguments; for one of your own "
+            "give its dotted path (its folder on PYTHONPATH)"
+        ),
     )
 
 
 def strategies(args: argparse.Namespace) -> Answer:
     """List the strategies that a federation can be run with, or show one in full.
 
-    It may be one of your own.
+    It can be one of your own.
     """
     from monai_fairfl.strategies import catalogue
 
@@ -113,8 +117,10 @@ def _add_guards(add: Add) -> None:
         "name",
         metavar="NAME|PATH",
         nargs="?",
-        help="show this one in full, with its formula and arguments; one of your own by its dotted "
-        "path, its folder on PYTHONPATH",
+        help=(
+            "show only this one, with its formula and arguments; for one of your own "
+            "give its dotted path (its folder on PYTHONPATH)"
+        ),
     )
 
 

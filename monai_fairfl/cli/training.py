@@ -24,8 +24,8 @@ ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
 
 NOTES = """
-A training that was stopped goes on with the same command. Other settings of a
-federation are keys of the printed line: docs/keys.md lists them."""
+If a training was stopped, run the same command to continue it. docs/keys.md
+lists more settings, which you can add to the printed command."""
 
 
 def add_commands(add: Add) -> None:
@@ -45,8 +45,11 @@ def add_commands(add: Add) -> None:
         nargs="+",
         default=["FedAvg"],
         metavar="STRATEGY",
-        help='FedCE, "FedCE(\'sum\')", "CGSV(gamma=None)", or one of your own by its dotted path; '
-        "several are trained beside each other, for one report (default: FedAvg)",
+        help=(
+            "one or more strategies, such as FedCE, \"FedCE('sum')\", "
+            '"CGSV(gamma=None)", or the dotted path of your own; several are trained '
+            "for one report (default: FedAvg)"
+        ),
     )
     command.add_argument(
         "--adapt",
@@ -54,23 +57,28 @@ def add_commands(add: Add) -> None:
         type=positive,
         const=ADAPT_EPOCHS,
         metavar="EPOCHS",
-        help="let each hospital look for a better model of its own at the end, in at most so many "
-        f"epochs (default without a number: {ADAPT_EPOCHS}); with Standalone among the strategies, "
-        "its model is looked at too",
+        help=(
+            "after the last round, let each hospital train the model further in at "
+            f"most this many epochs (without a number: {ADAPT_EPOCHS}), and use the "
+            "result if it is better; with Standalone among the strategies, the model "
+            "that the hospital trained alone is a candidate, too"
+        ),
     )
-    command.add_argument("--seed", type=whole, metavar="S", help="of everything (default: 0)")
-    add_training_options(command, "hospitals that train at a time, each in a process of its own")
+    command.add_argument(
+        "--seed", type=whole, metavar="S", help="seed of all random numbers (default: 0)"
+    )
+    add_training_options(command, "how many hospitals train at a time, each in its own process")
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="gets the run and its report (default: train-NAME-STRATEGY here)",
+        help="folder for the run and its report (default: train-NAME-STRATEGY here)",
     )
 
 
 def train(args: argparse.Namespace) -> Answer:
     """Train a federation of your hospitals as its bundle was measured, and report.
 
-    Every file is checked before. The command prints the line of MONAI that it runs.
+    Every file is checked first. The command prints the MONAI command that it runs.
     """
     from rich.console import Console
 

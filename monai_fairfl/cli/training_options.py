@@ -29,43 +29,62 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
     command.add_argument(
         "--quick",
         action="store_true",
-        help="a first look, as monai-fairfl try: few rounds, small images and a small network "
-        "where nothing else is given; minutes, and no result to publish",
+        help=(
+            "a first look, as with monai-fairfl try: few rounds, small images and a "
+            "small network unless you give others; takes minutes, and gives no result"
+            " to publish"
+        ),
     )
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
-        help="a bundle (default: the shipped one that fits the images)",
+        help=(
+            "name of a shipped bundle, or a bundle's folder (default: the shipped one"
+            " that fits the images)"
+        ),
     )
-    command.add_argument("--rounds", type=positive, metavar="N", help="in all (default: measured)")
     command.add_argument(
-        "--local-epochs", type=positive, metavar="N", help="of every round (default: measured)"
+        "--rounds",
+        type=positive,
+        metavar="N",
+        help="number of rounds (default: as the bundle was measured)",
+    )
+    command.add_argument(
+        "--local-epochs",
+        type=positive,
+        metavar="N",
+        help="local epochs in each round (default: as the bundle was measured)",
     )
     command.add_argument(
         "--overrides",
         type=plain_mapping,
         default={},
         metavar="{...}",
-        help="plain values of the bundle's configuration, such as \"{'size': [128, 128]}\"",
+        help="values for the bundle's configuration, such as \"{'size': [128, 128]}\"",
     )
     command.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="a file with other keys of a federation, which come after those of the bundle",
+        help="JSON file with other keys of a federation, read after the bundle's own",
     )
     command.add_argument(
         "--jobs",
         type=positive,
         metavar="N",
-        help=f"{at_a_time}; changes no number (default: what cores and memory allow; 1: one after "
-        "the other)",
+        help=(
+            f"{at_a_time}; the results are the same for any number (default: as many "
+            "as cores and memory allow; 1: one after the other)"
+        ),
     )
     command.add_argument(
         "--devices",
         nargs="+",
         metavar="DEVICE",
-        help="of the processes, in turn, such as cuda:0 cuda:1 (default: a GPU if there is one)",
+        help=(
+            "devices for these processes in turn, such as cuda:0 cuda:1 (default: a "
+            "GPU if there is one)"
+        ),
     )
     add_verbose(command)
 

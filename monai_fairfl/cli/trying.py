@@ -35,7 +35,7 @@ def try_sites(
 ) -> dict[str, Any]:
     """Train Standalone, FedAvg and FedCE at a small size with the bundle that fits the images.
 
-    Every file is checked before. A run that was stopped is continued by the same call.
+    Every file is checked first. A run that was stopped is continued by the same call.
 
     Args:
         root: one folder per hospital, in any layout of docs/data.md.

@@ -24,16 +24,20 @@ def add_model(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help="a model file, or the folder of a run, whose models/global.pt is used",
+        help="model file, or the folder of a run, whose models/global.pt is used",
     )
 
 
 def _add_common(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--bundle", metavar="NAME|DIR", help="a bundle (default: the one that trained the model)"
+        "--bundle",
+        metavar="NAME|DIR",
+        help="bundle to use (default: the one that trained the model)",
     )
     command.add_argument(
-        "--device", metavar="DEVICE", help="such as cuda:0 (default: a GPU if there is one)"
+        "--device",
+        metavar="DEVICE",
+        help="device to use, such as cuda:0 (default: a GPU if there is one)",
     )
     add_verbose(command)
 
@@ -53,10 +57,12 @@ def _add_infer(add: Add) -> None:
         "images", metavar="IMAGES", help="folder of NIfTI volumes, DICOM series or photographs"
     )
     command.add_argument(
-        "--out", metavar="DIR", help="gets masks, pictures and tables (default: infer-NAME here)"
+        "--out",
+        metavar="DIR",
+        help="folder for masks, pictures and tables (default: infer-NAME here)",
     )
     command.add_argument(
-        "--no-pictures", action="store_true", help="without a picture of each case's outline"
+        "--no-pictures", action="store_true", help="write no picture of each case's outline"
     )
     _add_common(command)
 
@@ -64,8 +70,8 @@ def _add_infer(add: Add) -> None:
 def infer(args: argparse.Namespace) -> Answer:
     """Segment a folder of images, and say what was found and what to look at.
 
-    The table of cases is also in volumes.csv or ratios.csv, beside the masks. Exit code 3: a case
-    could not be segmented, or lacks an output; 2: none could.
+    The table of cases is also in volumes.csv or ratios.csv, next to the masks. Exit code 3: some
+    cases could not be segmented, or lack an output. Exit code 2: no case could be segmented.
     """
     from monai_fairfl.cli.model_runs import Inference, answer_of
 
@@ -91,10 +97,14 @@ def _add_evaluate(add: Add) -> None:
     )
     add_model(command)
     command.add_argument(
-        "folder", metavar="DATA", help="a folder per hospital, or the folder of one, with labels"
+        "folder",
+        metavar="DATA",
+        help="one folder per hospital, or one hospital's folder, with labels",
     )
     command.add_argument(
-        "--out", metavar="DIR", help="gets a folder of tables each (default: evaluate-NAME here)"
+        "--out",
+        metavar="DIR",
+        help="folder for each hospital's tables (default: evaluate-NAME here)",
     )
     _add_common(command)
 
@@ -102,8 +112,8 @@ def _add_evaluate(add: Add) -> None:
 def evaluate(args: argparse.Namespace) -> Answer:
     """Score a model on the test cases of hospitals, by Dice and surface distance.
 
-    Where the model lies in its run's folder, the cases are those that its run tests. Elsewhere all
-    cases are scored, and the answer says so.
+    If the model is in its run's folder, the run's own test cases are scored. Otherwise all cases
+    are scored, and the output says so.
     """
     from monai_fairfl.cli.model_runs import Evaluation
 

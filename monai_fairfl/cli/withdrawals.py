@@ -30,9 +30,9 @@ def add_commands(add: Add) -> None:
         "withdraw runs/fedce birch --all-updates --yes --json",
     )
     command.add_argument(
-        "run_dir", metavar="RUN_DIR", help="run_dir of a finished federation or comparison"
+        "run_dir", metavar="RUN_DIR", help="folder of a finished federation or comparison"
     )
-    command.add_argument("site", metavar="SITE", help="that withdraws")
+    command.add_argument("site", metavar="SITE", help="site that withdraws")
     command.add_argument(
         "--dry-run", action="store_true", help="show what would be deleted, and change nothing"
     )
@@ -40,8 +40,10 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--all-updates",
         action="store_true",
-        help="delete the recorded updates of all sites, so that nothing of this site's can be "
-        "computed of them",
+        help=(
+            "delete the recorded updates of all sites, so that nobody can compute "
+            "this site's update from the others"
+        ),
     )
     command.add_argument(
         "--with-others",
@@ -51,18 +53,21 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--allow-import",
         action="store_true",
-        help="import a strategy outside this package that the ledger names: this runs its code",
+        help=(
+            "import a strategy outside this package if the ledger names one; this "
+            "runs the strategy's code"
+        ),
     )
 
 
 def withdraw(args: argparse.Namespace) -> Answer:
-    """Delete what a finished run holds of one site alone, and write a statement for the site.
+    """Delete what a finished run stores of one site, and write a statement for the site.
 
-    Deleted are its recorded updates, its reward, its folder and data list, valuations that name it,
-    and the models between the rounds, of which its updates could be computed. The ledger stays as
-    it is, and so do the global models. The statement lists both, in withdrawn/SITE.md and
-    SITE.json, with the command that trains the run without the site. docs/withdrawing.md says
-    what the site does on its own machine.
+    The command deletes the site's recorded updates, its reward, its folder and data list, the
+    valuations that name it, and the models between the rounds, from which its updates could be
+    computed. The ledger and the global models stay as they are. The statement (withdrawn/SITE.md
+    and SITE.json) lists what was deleted and what stays, with the command that trains the run
+    without the site. docs/withdrawing.md says what the site does on its own machine.
     """
     from monai_fairfl.audit import plan_withdrawal
     from monai_fairfl.audit import withdraw as delete
