@@ -40,7 +40,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     if done:
         return f"{len(done)} rounds are done; {duration_words(mean(done) * left)} for the others."
 
-    later = "The first round is timed, then the time for all is estimated."
+    later = "The first round is timed, to estimate the rest."
     devices = settings.get("devices") or [settings.get_parsed_content("device")]
     on_a_gpu = any("cuda" in device for device in devices)
     case_seconds = settings.get("case_seconds")
@@ -52,7 +52,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     most = len(folders) * len(runs)
     processes = Jobs(settings.get("jobs"), devices).workers(most, settings["threads"])
     words = duration_words(seconds / processes)
-    return f"Expected here: {words} on idle cores, by the bundle's measured times. {later}"
+    return f"Expected time: {words} on idle cores, as the bundle was measured. {later}"
 
 
 def _has_the_bundles_overrides(line: MonaiLine, settings: ConfigParser) -> bool:

@@ -219,7 +219,7 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     ledger = (trained / "ledger.jsonl").read_bytes()
     assert (tmp_path / "short" / "run" / "ledger.jsonl").read_bytes() == ledger
     assert "FedCE-sum: round 1/2; about" in done.stderr
-    assert "The first round is timed: about a minute or less for the others" in done.stderr
+    assert "The first round is done: about a minute or less for the rest" in done.stderr
     # MONAI's warning about configurations, and its lines, are in the log alone.
     log = (tmp_path / "short" / "run" / "log.txt").read_text()
     for text in ("eval()", "input summary of monai.bundle"):
@@ -260,27 +260,27 @@ def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) 
     of_one_epoch = measured["case_seconds"] * cases
     rounds = round(600 / of_one_epoch)
     given = ["--rounds", str(rounds), "--local-epochs", "1", "--devices", "cpu", "--jobs", "1"]
-    assert expected(sites, *given).startswith("Expected here: about 10 minutes")
+    assert expected(sites, *given).startswith("Expected time: about 10 minutes")
     # Three methods take three times as long, and four epochs four times.
     three = ["--strategy", "Standalone", "FedAvg", "FedCE"]
-    assert expected(sites, *given, *three).startswith("Expected here: about 30 minutes")
+    assert expected(sites, *given, *three).startswith("Expected time: about 30 minutes")
     given[3] = "4"
-    assert expected(sites, *given).startswith("Expected here: about 40 minutes")
+    assert expected(sites, *given).startswith("Expected time: about 40 minutes")
     # Two processes share it.
     given[-1] = "2"
-    assert expected(sites, *given).startswith("Expected here: about 20 minutes")
+    assert expected(sites, *given).startswith("Expected time: about 20 minutes")
 
 
 @pytest.mark.parametrize("given", [["--devices", "cuda:0"], ["--overrides", "{'size': [32, 32]}"]])
 def test_no_time_is_expected_of_what_was_not_measured(given: list[str], sites: Path) -> None:
-    later = "The first round is timed, then the time for all is estimated."
+    later = "The first round is timed, to estimate the rest."
     assert expected(sites, *given) == later
 
 
 def test_a_file_of_ones_own_may_change_the_size_too(sites: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     own.write_text('{"min_clients": 2}')
-    assert expected(sites, "--config", str(own)).startswith("Expected here:")
+    assert expected(sites, "--config", str(own)).startswith("Expected time:")
     own.write_text('{"overrides": {"size": [32, 32]}}')
     assert expected(sites, "--config", str(own)).startswith("The first round is timed")
 
