@@ -146,7 +146,7 @@ class RunsDisplay:
         if self.has_estimated or left is None:
             return
         self.has_estimated = True
-        self._print(f"The first round is done: {duration_words(left)} or less for the rest")
+        self._print(f"After the first round: {duration_words(left)} or less for the rest")
 
     def _print_now_and_then(self, news: str) -> None:
         """A line of progress where there is no bar."""

@@ -219,7 +219,7 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     ledger = (trained / "ledger.jsonl").read_bytes()
     assert (tmp_path / "short" / "run" / "ledger.jsonl").read_bytes() == ledger
     assert "FedCE-sum: round 1/2; about" in done.stderr
-    assert "The first round is done: about a minute or less for the rest" in done.stderr
+    assert "After the first round: about a minute or less for the rest" in done.stderr
     # MONAI's warning about configurations, and its lines, are in the log alone.
     log = (tmp_path / "short" / "run" / "log.txt").read_text()
     for text in ("eval()", "input summary of monai.bundle"):
