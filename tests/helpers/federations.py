@@ -68,12 +68,13 @@ def in_process(
     folder: Path,
     rounds: int = ROUNDS,
     name: str = "",
+    bundle: Path | None = None,
     **settings: Any,
 ) -> Path:
     """Run it in this process; what the engines are compared with."""
     run = folder / (name or method)
     BundleFederation(
-        str(find_bundle(BUNDLE)),
+        str(bundle or find_bundle(BUNDLE)),
         str(hospitals),
         strategy_of(strategy(method)),
         rounds,

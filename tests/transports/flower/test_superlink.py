@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("flwr")
 
+from helpers.bfloat16_bundle import write_bfloat16_bundle  # noqa: E402
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
@@ -27,6 +29,7 @@ from helpers.federations import (  # noqa: E402
     METHODS,
     SETTINGS,
     assert_same_run,
+    in_process,
     strategy,
 )
 from helpers.flare_poc import wait_for  # noqa: E402
@@ -40,6 +43,7 @@ from helpers.flower_system import (  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flower import export_app  # noqa: E402
+from monai_fairfl.utils.files import read_state_dict  # noqa: E402
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.long]
 
@@ -64,10 +68,11 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def export(system: FlowerSystem, method: str, **given: Any) -> Path:
     """An app of one of the methods; its run has the method's name, or the given one."""
     name = given.get("name", method)
-    known = {"num_rounds": 2, "min_clients": len(CLIENTS), "name": name, "overrides": SETTINGS}
+    known = {"bundle": BUNDLE, "num_rounds": 2, "min_clients": len(CLIENTS), "name": name}
     app = system.folder / f"app-{name}"
     shutil.rmtree(app, ignore_errors=True)
-    return export_app(app, bundle=BUNDLE, strategy=strategy(method), **{**known, **given})
+    arguments = {**known, "overrides": SETTINGS, **given}
+    return export_app(app, strategy=strategy(method), **arguments)
 
 
 def rounds(system: FlowerSystem, name: str) -> list[Any]:
@@ -113,6 +118,22 @@ def test_processes_with_tls_and_keys_do_what_one_process_does(
     assert system.wait_for_end(run) == "finished:completed", system.log("server")[-3000:]
     assert_same_run(expected, system.runs / method)
     assert (system.runs / method / "report.html").exists()
+
+
+def test_a_network_in_bfloat16_gives_the_bits_of_one_process(
+    system: FlowerSystem, hospitals: Path, tmp_path: Path
+) -> None:
+    """Flower's own records go through NumPy, which has no such type."""
+    bundle = write_bfloat16_bundle(tmp_path / "bundle")
+    given = {"name": "bfloat16", "local_epochs": 1}
+    expected = in_process("FedAvg", hospitals, tmp_path, bundle=bundle, **given)
+
+    run = system.submit(export(system, "FedAvg", bundle=str(bundle), **given))
+
+    assert system.wait_for_end(run) == "finished:completed", system.log("server")[-3000:]
+    assert_same_run(expected, system.runs / "bfloat16")
+    model = read_state_dict(system.runs / "bfloat16" / "models" / "global.pt")
+    assert torch.bfloat16 in {tensor.dtype for tensor in model.values()}
 
 
 def test_a_node_is_the_site_of_its_key_whatever_it_says(system: FlowerSystem) -> None:

@@ -16,35 +16,14 @@ from typing import Any
 
 import nvflare.client as flare
 import torch
-from monai.fl.client import MonaiAlgo
-from monai.fl.utils.constants import ExtraItems, FlStatistics
+from engines_peer_algo import algo_of
+from monai.fl.utils.constants import FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import PTFedCEHelper
 
 from monai_fairfl.client.training import one_round
 from monai_fairfl.utils.random_state import seed_of
-
-
-def client_of(site: str, settings: dict[str, Any]) -> MonaiAlgo:
-    """Build the site's ``MonaiAlgo``, with what our engine gives its own."""
-    folder = Path(settings["folder"]) / "sites" / site
-    arguments = {
-        "dataset_dir": str(Path(settings["hospitals"]) / site),
-        "datalist_file": str(folder / "datalist.json"),
-        "ckpt_dir": str(folder / "models"),
-        "output_dir": str(folder / "eval"),
-        "device": "$torch.device('cpu')",
-        **settings["overrides"],
-    }
-    algo = MonaiAlgo(
-        settings["bundle"],
-        settings["local_epochs"],
-        train_kwargs=arguments,
-        eval_kwargs=dict(arguments),
-    )
-    algo.initialize({ExtraItems.CLIENT_NAME: site})
-    return algo
 
 
 def score_without(algo: Any, model: FLModel, site: str, local: dict[str, torch.Tensor]) -> float:
@@ -66,7 +45,7 @@ def main(file: str) -> None:
     settings = json.loads(Path(file).read_text())
     flare.init()
     site = flare.get_site_name()
-    algo: Any = client_of(site, settings)
+    algo: Any = algo_of(site, file)
     scores: list[float] = []  # of the models without this site
     local: dict[str, torch.Tensor] = {}  # its own model after the last round
     while flare.is_running():
