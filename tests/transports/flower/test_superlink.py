@@ -171,11 +171,11 @@ def test_a_node_trusts_no_server_of_another_authority(system: FlowerSystem) -> N
     """Fault 53: the site refuses the server's certificate, and sends nothing."""
     other = system.folder / "other"
     system.make_certificates(other)
-    system.kill("cedar")
+    system.stop("cedar")
     known = len(system.log("cedar"))
     system.start("cedar", authority=other / "ca.crt")
     wait_for("the refusal", lambda: "verify failed" in system.log("cedar")[known:], 180)
-    system.kill("cedar")
+    system.stop("cedar")
     system.start("cedar")
     system.wait_until_ready()
 
