@@ -45,7 +45,7 @@ class Found:
         rest: seconds of everything else.
         server: MiB of the server.
         client: MiB of the largest client; 0 where the server's process has all clients.
-        all: MiB of all processes.
+        all: MiB of server, clients and Ray's own processes.
     """
 
     each: float
@@ -95,8 +95,9 @@ def measure(run: Run, timeout: float = 900) -> Found:
         raise RuntimeError(f"{run.engine}, {run.method}: not done after {seconds:.0f} s\n{text}")
     each = (round_ends[run.rounds] - round_ends[run.warm]) / (run.rounds - run.warm)
     rest = seconds - run.rounds * each
-    server, clients = memory_of(list(seen.values()))
-    return Found(each, rest, server, max(clients, default=0.0), server + sum(clients))
+    server, clients, daemons = memory_of(list(seen.values()))
+    everything = server + sum(clients) + daemons
+    return Found(each, rest, server, max(clients, default=0.0), everything)
 
 
 def rounds_done(run: Run) -> int:
@@ -129,27 +130,35 @@ def peak_of(process: psutil.Process) -> float | None:
     return None
 
 
-def memory_of(processes: Sequence[tuple[str, float]]) -> tuple[float, list[float]]:
-    """Sort commands and peaks into that of the server and those of the clients.
+def memory_of(processes: Sequence[tuple[str, float]]) -> tuple[float, list[float], float]:
+    """Sort commands and peaks into that of the server, those of the clients, and those of Ray.
 
     Where no server has a process of its own, it is in the largest of those without clients.
     """
     clients = []
     servers = []
+    daemons = []
     others = []
     for command, peak in processes:
         if is_worker(command):
             clients.append(peak)
         elif SERVER in command:
             servers.append(peak)
+        elif is_of_ray(command):
+            daemons.append(peak)
         else:
             others.append(peak)
-    return max(servers or others), clients
+    return max(servers or others), clients, sum(daemons)
 
 
 def is_worker(command: str) -> bool:
     """Whether a command is that of a process with clients: NVFlare's, Ray's or ours."""
     return any(worker in command for worker in WORKERS)
+
+
+def is_of_ray(command: str) -> bool:
+    """Whether a command is that of one of Ray's own processes."""
+    return command.startswith("ray::") or "/ray/" in command
 
 
 def end(processes: list[psutil.Process]) -> None:

@@ -105,13 +105,14 @@ def test_the_tables_show_the_better_repeat_its_spread_and_the_engines_ratio() ->
 
 def test_memory_is_that_of_the_server_and_of_each_process_with_clients() -> None:
     ours = [("python engines_runs.py", 500.0), (f"python -c {engines_watch.BOOT} []", 300.0)]
-    assert engines_watch.memory_of(ours) == (500.0, [300.0])
-    assert engines_watch.memory_of(ours[:1]) == (500.0, [])
+    assert engines_watch.memory_of(ours) == (500.0, [300.0], 0)
+    assert engines_watch.memory_of(ours[:1]) == (500.0, [], 0)
     simulator = [*ours[:1], (f"python -m {engines_watch.SERVER}", 400.0)]
     simulator.append((f"python -m {engines_watch.WORKERS[0]}", 200.0))
-    assert engines_watch.memory_of(simulator) == (400.0, [200.0])
-    ray = [*ours[:1], ("gcs_server", 50.0), ("ray::ClientAppActor.run", 250.0)]
-    assert engines_watch.memory_of(ray) == (500.0, [250.0])
+    assert engines_watch.memory_of(simulator) == (400.0, [200.0], 0)
+    ray = [*ours[:1], ("lib/ray/core/gcs_server", 50.0), ("ray::ClientAppActor.run", 250.0)]
+    ray.append(("ray::DashboardAgent", 60.0))
+    assert engines_watch.memory_of(ray) == (500.0, [250.0], 110.0)
 
 
 @pytest.mark.long
