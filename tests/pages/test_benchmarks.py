@@ -87,6 +87,44 @@ def test_flowers_own_strategy_trains_what_ours_trains(hospitals: Path, tmp_path:
     assert_trained_alike(*models, tmp_path / "2" / INITIAL)
 
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.flower
+def test_a_client_of_flowers_own_goes_on_in_another_process(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    """Any process of Ray's may answer for a client: its optimizer is in the context."""
+    pytest.importorskip("flwr")
+    from engines_peer_algo import algo_of
+    from engines_peer_flower import train
+    from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+    from helpers.flower_grid import identify
+
+    overrides = engines_runs.OVERRIDES | TINY
+    run = engines_runs.Run(
+        FLOWERS_OWN, "FedAvg", 2, str(hospitals), str(tmp_path), 1, overrides=overrides
+    )
+    engines_runs.write_initial_model(run)
+    initial = ArrayRecord(torch.load(tmp_path / INITIAL, weights_only=True))
+    settings = str(run.write_settings())
+    identify(node=1)
+
+    def second_round(another_process: bool) -> Weights:
+        algo_of.cache_clear()
+        context = Context(1, 1, {"partition-id": 0}, RecordDict(), {})
+        arrays = initial
+        for number in (1, 2):
+            if another_process:
+                algo_of.cache_clear()
+            config = ConfigRecord({"settings": settings, "server-round": number})
+            content = RecordDict({"arrays": arrays, "config": config})
+            arrays = train(Message(content, 1, "train"), context).content["arrays"]
+        return dict(arrays.to_torch_state_dict())
+
+    expected, found = second_round(False), second_round(True)
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
 def test_the_tables_show_the_better_repeat_its_spread_and_the_engines_ratio() -> None:
     own = Found(2.0, 20.0, 400.0, 0.0, 400.0)
     other = Found(2.5, 19.0, 500.0, 0.0, 500.0)
