@@ -18,6 +18,7 @@ import monai_fairfl
 from monai_fairfl import strategies
 from monai_fairfl.measurements.cka import LEAST_IMAGES
 from monai_fairfl.strategies import fedlwr
+from monai_fairfl.utils.named_classes import is_subclass
 
 CHECKOUT = Path(__file__).parents[1]
 PACKAGE = CHECKOUT / "monai_fairfl"
@@ -91,8 +92,7 @@ def test_every_strategy_of_the_room_is_in_its_face() -> None:
     for file in sorted(room.glob("[a-z]*.py")):
         module = importlib.import_module(f"monai_fairfl.strategies.{file.stem}")
         for name, kind in vars(module).items():
-            is_strategy = isinstance(kind, type) and issubclass(kind, strategies.Strategy)
-            if is_strategy and kind.__module__ == module.__name__:
+            if is_subclass(kind, strategies.Strategy) and kind.__module__ == module.__name__:
                 assert name in names, f"add {name} to {room / '__init__.pyi'}"
 
 

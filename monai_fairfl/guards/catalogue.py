@@ -19,6 +19,7 @@ from monai_fairfl.utils.named_classes import (
     concrete_classes,
     find_class,
     first_paragraph,
+    is_subclass,
     plain_docstring,
 )
 
@@ -53,8 +54,7 @@ def find(name: object) -> type[Guard]:
     monai_fairfl.errors.ConfigError: unknown guard 'ToLong': did you mean 'TooLong'? known are ...
     """
     kind = find_class(name, shipped(), "guard", "my_guards")
-    is_guard = isinstance(kind, type) and issubclass(kind, Guard)
-    if not is_guard or inspect.isabstract(kind):
+    if not is_subclass(kind, Guard) or inspect.isabstract(kind):
         raise ConfigError(
             f"{name!r} is no class that inherits from monai_fairfl.guards.Guard and defines check, "
             f"got {kind!r}"

@@ -19,6 +19,7 @@ from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.composition import compose
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.named_classes import is_subclass
 
 TARGET = "_target_"
 """Key of the dotted path, as in the configuration of a MONAI bundle."""
@@ -161,7 +162,7 @@ def _made(configuration: Mapping[str, Any], base: type, allow_import: bool) -> A
     """The component of a configuration, which must be a ``base``."""
     path = str(configuration.get(TARGET))
     kind = _class_at(path, allow_import)
-    if not (isinstance(kind, type) and issubclass(kind, base)) or inspect.isabstract(kind):
+    if not is_subclass(kind, base) or inspect.isabstract(kind):
         raise ConfigError(f"{path!r} is no class that can be used as a {base.__name__}")
     arguments = {}
     for name, value in configuration.items():

@@ -23,7 +23,7 @@ from monai_fairfl.errors import ConfigError, did_you_mean, in_words
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.configuration import TARGET
 from monai_fairfl.utils.importing import load_by_path
-from monai_fairfl.utils.named_classes import concrete_classes, find_class
+from monai_fairfl.utils.named_classes import concrete_classes, find_class, is_subclass
 
 _EXPECTED = (
     'give a name, such as FedCE, or {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}'
@@ -57,7 +57,7 @@ def find(name: str) -> type[Strategy]:
     monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
     """
     kind = find_class(name, shipped(), "strategy", "my_methods")
-    if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+    if not is_subclass(kind, Strategy):
         raise ConfigError(
             f"{name!r} is no class that inherits from monai_fairfl.strategies.Strategy, "
             f"got {kind!r}"
@@ -224,7 +224,7 @@ def _component(configuration: Mapping[str, Any]) -> Any:
         if name != TARGET:
             arguments[name] = _built(name, value)
     make = _target(target)
-    if isinstance(make, type) and issubclass(make, Strategy):
+    if is_subclass(make, Strategy):
         return _made(find(str(target)), str(target), [], arguments)
     try:
         return make(**arguments)

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 from monai_fairfl.errors import ConfigError, closest
 from monai_fairfl.utils.importing import load_by_path
@@ -31,9 +31,21 @@ def concrete_classes(package: ModuleType, base: type) -> dict[str, type[Any]]:
     found: dict[str, type[Any]] = {}
     for name in package.__all__:
         kind = getattr(package, name)
-        if isinstance(kind, type) and issubclass(kind, base) and not inspect.isabstract(kind):
+        if is_subclass(kind, base) and not inspect.isabstract(kind):
             found[name] = kind
     return found
+
+
+def is_subclass(value: object, base: type) -> TypeGuard[type[Any]]:
+    """Whether a value is a class that inherits from ``base``.
+
+    In Python 3.10 a type alias such as ``dict[str, float]`` passes for an instance of ``type``, and
+    ``issubclass`` fails on it. So this looks at the value's own type.
+
+    >>> is_subclass(bool, int), is_subclass(True, int), is_subclass(dict[str, float], dict)
+    (True, False, False)
+    """
+    return issubclass(type(value), type) and issubclass(value, base)  # type: ignore[arg-type]
 
 
 def find_class(name: object, known: Mapping[str, type[Any]], what: str, own_module: str) -> Any:
