@@ -140,6 +140,7 @@ setup(
             "filelock",
             "hypothesis",
             "matplotlib",
+            "einops",  # SwinUNETR's, which a test adopts
             "black",
             "import-linter",
             "isort",

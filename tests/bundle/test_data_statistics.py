@@ -22,7 +22,7 @@ from PIL import Image
 from monai_fairfl.bundle.data_statistics import SiteData
 from monai_fairfl.errors import ConfigError, DataError
 
-PROSTATE, FUNDUS, _ = CONTRACT_BUNDLES
+PROSTATE, FUNDUS, *_ = CONTRACT_BUNDLES
 BINS = 8
 
 

@@ -55,7 +55,7 @@ def test_the_pages_commands_train_every_kind_of_method(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bundle = write_foreign_bundle(tmp_path / "my_bundle", "segresnet_ds")
-    write_nested_balls(tmp_path / "hospitals", SITES, side=24)
+    write_nested_balls(tmp_path / "hospitals", SITES, side=16, longer=8)
     [block] = [block for block in blocks_of_page("docs/adopt.md") if block.runs]
     commands = block.text.replace("\\\n", " ").strip().splitlines()
     for command in commands:
@@ -79,12 +79,9 @@ def test_the_pages_commands_train_every_kind_of_method(
     [("segresnet", 3), ("dynunet", 1), ("basic_unet_plus_plus", 1), ("swin_unetr", 1)],
 )
 def test_networks_of_every_kind_are_trained(name: str, classes: int, tmp_path: Path) -> None:
-    if name == "swin_unetr":
-        pytest.importorskip("einops")
     bundle = write_foreign_bundle(tmp_path / "bundle", name, classes)
-    # Fed-LWR compares four images or more, here windows: a volume is larger than one.
-    side = SIDES.get(name, 16) + 8
-    data = write_nested_balls(tmp_path / "data", SITES, side, classes)
+    # Fed-LWR compares four images or more, here windows: a volume has two.
+    data = write_nested_balls(tmp_path / "data", SITES, SIDES.get(name, 16), classes, longer=8)
     adopt_and_train(bundle, data, tmp_path / "run", METHODS)
     check_runs(tmp_path / "run", METHODS, classes)
 

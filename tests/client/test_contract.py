@@ -24,7 +24,7 @@ from helpers.algo_calls import (
     train,
 )
 from helpers.client_requests import same
-from helpers.contract_bundles import on_every_bundle
+from helpers.contract_bundles import ContractBundle, on_every_bundle
 from ignite.engine import Events
 from monai.bundle import ConfigWorkflow
 from monai.fl.client import MonaiAlgo
@@ -157,11 +157,15 @@ def test_a_client_without_a_training_evaluates(
 @on_every_bundle
 @both
 def test_a_workflow_object_may_replace_the_files(
-    built: Maker, initial: Weights, kind: type[MonaiAlgo], bundle: Path
+    built: Maker,
+    initial: Weights,
+    kind: type[MonaiAlgo],
+    bundle: Path,
+    contract_bundle: ContractBundle,
 ) -> None:
     by_files = built(kind)
     workflow = ConfigWorkflow(
-        str(bundle / "configs" / "train.json"),
+        [str(bundle / file) for file in contract_bundle.files],
         logging_file=False,
         workflow_type="train",
         **by_files.train_kwargs,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.contract_bundles import on_every_bundle
+from helpers.contract_bundles import ContractBundle, on_every_bundle
 from monai.bundle import ConfigWorkflow
 from monai.fl.client import MonaiAlgo, MonaiAlgoStats
 from monai.fl.utils.constants import ExtraItems, FlStatistics
@@ -26,11 +26,11 @@ Maker = Callable[..., Any]
 @pytest.mark.slow
 @on_every_bundle
 def test_the_statistics_of_the_data_are_those_of_monai_algo_stats(
-    built: Maker, tmp_path: Path, bundle: Path
+    built: Maker, tmp_path: Path, bundle: Path, contract_bundle: ContractBundle
 ) -> None:
     ours = built(FairMonaiAlgo)
     workflow = ConfigWorkflow(
-        str(bundle / "configs" / "train.json"),
+        [str(bundle / file) for file in contract_bundle.files],
         logging_file=False,
         workflow_type="train",
         **ours.train_kwargs,

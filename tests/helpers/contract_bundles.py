@@ -8,16 +8,22 @@ training cases, one a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from helpers.checkout import CHECKOUT, DEVICE, TINY
+from helpers.checkout import DEVICE, TINY
+from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
+from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites
 
 
@@ -27,17 +33,24 @@ class ContractBundle:
 
     Args:
         name: of the tests with it.
-        root: its folder, which is copied.
+        find: returns its folder, which is copied.
         write_site: writes the folder of one site into a folder.
         small: overrides for small images and a small network, and for one case a step.
         arguments: of both clients.
+        files: of the training configuration, where ``arguments`` name them, too.
     """
 
     name: str
-    root: Path
+    find: Callable[[], Path]
     write_site: Callable[[Path], object]
     small: Mapping[str, Any] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    files: Sequence[str] = TRAIN
+
+    @property
+    def root(self) -> Path:
+        """Its folder."""
+        return self.find()
 
     def settings(self, images: Path, folder: Path) -> dict[str, Any]:
         """Overrides for a client of these images, whose files go below ``folder``."""
@@ -52,7 +65,7 @@ class ContractBundle:
 
     def weights(self) -> dict[str, Any]:
         """Initial weights of the small network."""
-        found, _ = initial_model(self.root, dict(self.small))
+        found, _ = initial_model(self.root, dict(self.small), config=self.files)
         return dict(found)
 
 
@@ -68,27 +81,60 @@ def _balls(folder: Path) -> None:
     write_noisy_balls(folder, ["north"], side=16, centres=(6, 10), squared_radius=16)
 
 
+ADOPTED = ["configs/train.json", "configs/federated_train.json"]
+SCORES = "configs/federated_evaluate.json"
+
+
+@cache
+def _adopted() -> Path:
+    """A bundle of others, as ``monai-fairfl adopt`` leaves it."""
+    folder = Path(_TEMPORARY.name, "bundle")
+    write_foreign_bundle(folder, "segresnet", classes=3)
+    return adopt_bundle(folder).bundle
+
+
+_TEMPORARY = TemporaryDirectory()
+"""Removed when the tests end."""
+
+
+def _nested_balls(folder: Path) -> None:
+    write_nested_balls(folder, ["north"], side=16, classes=3, cases=4)
+
+
+def _listed(name: str) -> str:
+    return f"$sorted(glob.glob(@dataset_dir + '/{name}/*.nii.gz'))"
+
+
 CONTRACT_BUNDLES = [
     ContractBundle(
         "prostate",
-        CHECKOUT / "bundles" / "prostate_mri_segmentation",
+        partial(find_bundle, "prostate_mri_segmentation"),
         _prostates,
         {**TINY, "batch_size": 1, "cache_rate": 0.0},
     ),
     ContractBundle(
         "fundus",
-        CHECKOUT / "bundles" / "fundus_disc_cup_segmentation",
+        partial(find_bundle, "fundus_disc_cup_segmentation"),
         _photographs,
         {"size": [32, 32], "working_size": 64, "channels": [4, 8], "batch_size": 1},
     ),
     ContractBundle(
         "own_bundle",
-        OWN_BUNDLE,
+        lambda: OWN_BUNDLE,
         _balls,
         # Its handler takes no interval of 0.
         {"train#dataloader#batch_size": 1, "val_interval": 1},
         # It has no evaluate.json.
         {"config_evaluate_filename": ["configs/train.json"]},
+    ),
+    ContractBundle(
+        "adopted",
+        _adopted,
+        _nested_balls,
+        # The bundle's own paths need a folder that ends with a slash.
+        {"images": _listed("volumes"), "labels": _listed("outlines")},
+        {"config_train_filename": ADOPTED, "config_evaluate_filename": [*ADOPTED, SCORES]},
+        ADOPTED,
     ),
 ]
 """The first is the one of tests that name none."""

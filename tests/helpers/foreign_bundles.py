@@ -54,6 +54,8 @@ NETWORKS: dict[str, dict[str, Any]] = {
         "depths": [1, 1, 1, 1],
         "num_heads": [1, 2, 2, 4],
         "window_size": 4,
+        # Of the single voxel that is left of a patch of 32, an instance's mean would be all.
+        "norm_name": ["group", {"num_groups": 4}],
     },
     "basic_unet_plus_plus": {
         "_target_": "BasicUNetPlusPlus",
@@ -65,9 +67,9 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 """Bundle -> its network, without ``out_channels``."""
 
-SIDES = {"swin_unetr": 64, "basic_unet_plus_plus": 32}
-"""Bundle -> voxels of a patch along each axis, 16 for the others. These two halve them four or five
-times, and their normalisation needs more than one voxel at the end."""
+SIDES = {"swin_unetr": 32, "basic_unet_plus_plus": 32}
+"""Bundle -> voxels of a patch along each axis, 16 for the others. SwinUNETR halves them five times.
+BasicUNet++ halves them four times, and its normalisation needs more than one voxel at the end."""
 
 DICE_CE = {"_target_": "DiceCELoss", "to_onehot_y": True, "softmax": True}
 LOSSES: dict[str, Any] = {
@@ -105,9 +107,14 @@ def write_foreign_bundle(root: Path, name: str, classes: int = 1) -> Path:
 
 
 def write_nested_balls(
-    root: Path, sites: Sequence[str], side: int, classes: int = 1, cases: int = 6
+    root: Path,
+    sites: Sequence[str],
+    side: int,
+    classes: int = 1,
+    cases: int = 6,
+    longer: int = 0,
 ) -> Path:
-    """Write volumes in ``SITE/imagesTr`` and ``SITE/labelsTr``: nested noisy balls, one a class.
+    """Write volumes in ``SITE/volumes`` and ``SITE/outlines``: nested noisy balls, one a class.
 
     Args:
         root: of all sites.
@@ -115,6 +122,7 @@ def write_nested_balls(
         side: voxels of a volume along each axis.
         classes: balls of a volume; the innermost has the highest label.
         cases: of each site.
+        longer: voxels by which a volume is longer along its first axis.
 
     Returns:
         ``root``.
@@ -123,13 +131,14 @@ def write_nested_balls(
     for site in sites:
         for case in range(cases):
             centre = rng.uniform(0.4 * side, 0.6 * side, size=(3, 1, 1, 1))
-            distances = np.sqrt(((np.indices((side, side, side)) - centre) ** 2).sum(0))
+            shape = (side + longer, side, side)
+            distances = np.sqrt(((np.indices(shape) - centre) ** 2).sum(0))
             label = np.zeros(distances.shape, np.uint8)
             for ball in range(classes):
                 label[distances < 0.35 * side * (1 - ball / classes)] = ball + 1
             image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            _save(image, root / site / "imagesTr" / f"case{case}.nii.gz")
-            _save(label, root / site / "labelsTr" / f"case{case}.nii.gz")
+            _save(image, root / site / "volumes" / f"case{case}.nii.gz")
+            _save(label, root / site / "outlines" / f"case{case}.nii.gz")
     return root
 
 
@@ -172,8 +181,8 @@ def _train(name: str, channels: int, side: int) -> dict[str, Any]:
         "ckpt_dir": "$@bundle_root + '/models'",
         "output_dir": "$@bundle_root + '/eval'",
         "dataset_dir": "/workspace/data/",
-        "images": "$sorted(glob.glob(@dataset_dir + 'imagesTr/*.nii.gz'))",
-        "labels": "$sorted(glob.glob(@dataset_dir + 'labelsTr/*.nii.gz'))",
+        "images": "$sorted(glob.glob(@dataset_dir + 'volumes/*.nii.gz'))",
+        "labels": "$sorted(glob.glob(@dataset_dir + 'outlines/*.nii.gz'))",
         "epochs": 50,
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
         "network_def": {**NETWORKS[name], "out_channels": channels},

@@ -43,9 +43,9 @@ def test_a_sound_site_has_cases_in_every_part_and_nothing_is_written(
 
 @pytest.mark.slow
 def test_all_files_that_cannot_be_used_are_named_at_once(bundle: Path, site: Path) -> None:
-    damaged = site / "imagesTr" / "case1.nii.gz"
+    damaged = site / "volumes" / "case1.nii.gz"
     damaged.write_bytes(damaged.read_bytes()[:100])
-    spoilt = site / "imagesTr" / "case2.nii.gz"
+    spoilt = site / "volumes" / "case2.nii.gz"
     values = np.full((8, 8, 8), np.nan, np.float32)
     nib.save(nib.Nifti1Image(values, np.eye(4)), spoilt)
     with pytest.raises(DataError, match="2 problem") as refused:
