@@ -24,6 +24,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.preflight import data_folders
+from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
@@ -221,7 +222,7 @@ class ComparisonPlan:
 
     def record(self) -> dict[str, Any]:
         """Return all that decides the numbers, plain JSON: a resumed comparison has the same."""
-        folders = {name: str(path.absolute()) for name, path in self._folders().items()}
+        folders = {name: str(path.absolute()) for name, path in self.folders().items()}
         return {
             "package": __version__,
             "bundle": self.bundle.absolute().name,
@@ -243,8 +244,14 @@ class ComparisonPlan:
                 settings[key] = value
         return settings
 
-    def _folders(self) -> dict[str, Path]:
-        return dict(sorted(data_folders(self.sites_root).items()))
+    def files(self) -> list[str]:
+        """Return the files of the training configuration, relative to the bundle."""
+        return list(self._parser().get("config") or TRAIN)
+
+    def folders(self) -> dict[str, Path]:
+        """Return the folder of each site's images, by the names of the sites."""
+        any_folder = bool(self._parser().get("any_folder", False))
+        return dict(sorted(data_folders(self.sites_root, any_folder).items()))
 
     def federation(
         self,
@@ -398,10 +405,10 @@ def _new_datalists(
     They are made where the bundle's configuration has the usual keys; the cells of another bundle
     make their own.
     """
-    folders = data_folders(plan.sites_root)
+    folders = plan.folders()
     lists = {}
     for site in sites:
-        parser = configuration.train_config(plan.bundle, plan.overrides_of(fold))
+        parser = configuration.train_config(plan.bundle, plan.overrides_of(fold), plan.files())
         keys = ("datalist", "dataset_dir", "datalist_file")
         if site not in folders or not all(key in parser for key in keys):
             continue
@@ -411,7 +418,8 @@ def _new_datalists(
         with TemporaryDirectory() as place:
             made = Path(place) / file.name
             parser["bundle_root"] = str(plan.bundle)
-            parser["dataset_dir"] = str(folders[site].absolute())
+            folder_of_site = str(folders[site].absolute())
+            parser["dataset_dir"] = configuration.data_folder_of(parser, folder_of_site)
             parser["datalist_file"] = str(made)
             try:
                 parser.get_parsed_content("datalist")

@@ -28,7 +28,7 @@ from monai.utils import ensure_tuple
 from PIL import Image
 
 from monai_fairfl.bundle.settings import SiteSettings
-from monai_fairfl.bundle.site import EVALUATE, bundle_client
+from monai_fairfl.bundle.site import bundle_client, evaluation_files
 from monai_fairfl.data.layouts.image_files import as_stored, is_picture
 from monai_fairfl.data.structures import ClassNumbersd, grey_levels
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
@@ -167,8 +167,10 @@ class SiteData:
             )
             workflow.initialize()
             listed = [*(workflow.train_dataset_data or []), *(workflow.val_dataset_data or [])]
-            if client.config_evaluate_filename:
-                listed += self._test_cases([*files, str(self.bundle_root / EVALUATE)], client)
+            evaluation = evaluation_files(self.bundle_root)
+            if evaluation:
+                files += [str(self.bundle_root / file) for file in evaluation]
+                listed += self._test_cases(files, client)
             dataset_dir = workflow.dataset_dir
         except FairFLError:
             raise

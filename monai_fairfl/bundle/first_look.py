@@ -8,7 +8,7 @@ look: fewer rounds, smaller images and a smaller network.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ class Recipe:
         rounds: of each strategy.
         local_epochs: of each round.
         overrides: plain values of its training configuration.
+        config: files of that configuration; empty: ``train.json`` alone.
     """
 
     rounds: int
     local_epochs: int
     overrides: Mapping[str, Any]
+    config: Sequence[str] = ()
 
 
 def recipe(bundle: Path) -> Recipe:
@@ -72,11 +74,24 @@ def quick_file(bundle: Path) -> Path:
     return bundle / "configs" / QUICK
 
 
+def takes_any_folder(bundle: Path) -> bool:
+    """Whether a bundle lists its own files, so that each folder is a site (``any_folder``).
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
+    False
+    """
+    if not (bundle / FEDERATE).is_file():
+        return False
+    return bool(_read(bundle / FEDERATE, "").get("any_folder"))
+
+
 def _recipe_of(content: Mapping[str, Any]) -> Recipe:
     return Recipe(
         rounds=int(content.get("rounds", 1)),
         local_epochs=int(content.get("local_epochs", 1)),
         overrides=dict(content.get("overrides") or {}),
+        config=tuple(content.get("config") or ()),
     )
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from monai_fairfl.bundle.first_look import FEDERATE
+from monai_fairfl.bundle.first_look import takes_any_folder
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.data.datalist import find_cases
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.layouts.image_files import is_nifti
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.workflow.bundle_files import read_metadata
 from monai_fairfl.workflow.photographs import in_colour
 
@@ -53,12 +52,6 @@ def chosen_bundle(root: Path, given: str | None = None) -> Path:
         return find_bundle(bundle_for(folders))
     _require_its_kind(bundle, root, folders)
     return bundle
-
-
-def takes_any_folder(bundle: Path) -> bool:
-    """Whether a bundle lists its own files, so that each folder is a site (``any_folder``)."""
-    file = bundle / FEDERATE
-    return file.is_file() and bool(object_of_json(file.read_bytes()).get("any_folder"))
 
 
 def _require_its_kind(bundle: Path, root: Path, folders: Mapping[str, Path]) -> None:

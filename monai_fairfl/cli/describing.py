@@ -224,19 +224,26 @@ def _usual_limits(sites: Sequence[SiteData], least: int) -> tuple[float, float] 
 
 def _sites(args: argparse.Namespace, folder: Path) -> list[SiteData]:
     """The hospitals, each with the settings that a federation of them would give it."""
+    from monai_fairfl.bundle.adoption.site_check import listed_sites
     from monai_fairfl.bundle.data_statistics import SiteData
-    from monai_fairfl.bundle.settings import SiteSettings
+    from monai_fairfl.bundle.first_look import takes_any_folder
+    from monai_fairfl.bundle.settings import TRAIN, SiteSettings
     from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
     from monai_fairfl.cli.choosing import bundle_for
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.utils.terminal import warnings_as_notes
 
-    with warnings_as_notes():
-        folders = sites_at(folder)
-    bundle = locate_bundle(args.bundle) if args.bundle else find_bundle(bundle_for(folders))
-    keys = _keys_of_federation(args, bundle)
+    bundle = locate_bundle(args.bundle) if args.bundle else None
+    if bundle is not None and takes_any_folder(bundle):
+        keys = _keys_of_federation(args, bundle)
+        folders = listed_sites(folder, bundle, keys.get("config") or TRAIN)
+    else:
+        with warnings_as_notes():
+            folders = sites_at(folder)
+        bundle = bundle or find_bundle(bundle_for(folders))
+        keys = _keys_of_federation(args, bundle)
     common = SiteSettings(
-        config=keys.get("config") or ["configs/train.json"],
+        config=keys.get("config") or TRAIN,
         overrides={**(keys.get("overrides") or {}), **args.overrides},
     )
     additions: Mapping[str, Mapping[str, Any]] = keys.get("sites") or {}

@@ -11,8 +11,8 @@ from statistics import mean
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
+from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.cli.running import MonaiLine
-from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.run_folder.full_run import duration_words
 from monai_fairfl.run_folder.schedule import Schedule
 
@@ -46,7 +46,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     case_seconds = settings.get("case_seconds")
     if case_seconds is None or on_a_gpu or not _has_the_bundles_overrides(line, settings):
         return later
-    folders = site_folders(settings["sites_root"])
+    folders = data_folders(Path(settings["sites_root"]), bool(settings.get("any_folder")))
     cases = sum(number_of_cases(str(folder)) for folder in folders.values())
     seconds = case_seconds * cases * settings["local_epochs"] * left
     most = len(folders) * len(runs)

@@ -85,7 +85,10 @@ def add_job_options(command: argparse.ArgumentParser) -> None:
         "--config",
         nargs="+",
         metavar="FILE",
-        help=("training configuration, relative to the bundle (default: " "configs/train.json)"),
+        help=(
+            "training configuration, relative to the bundle (default: that of the bundle's "
+            "federate.json)"
+        ),
     )
     command.add_argument(
         "--overrides",
@@ -142,6 +145,8 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "num_rounds": trains.rounds,
         "local_epochs": trains.local_epochs,
     }
+    if trains.config:
+        arguments["config"] = list(trains.config)
     for name in JOB_OPTIONS:
         value = getattr(args, name)
         if value is not None:

@@ -122,10 +122,22 @@ def train(args: argparse.Namespace) -> Answer:
     for name, path in models.items():
         ending.append(f"Model of {name}: {path}")
         ending.extend(_own_models(runs[name]))
+    bundle = Path(line.arguments["bundle_root"])
     for name in models:
-        use = shlex.join(["monai-fairfl", "infer", str(runs[name])])
-        ending.append(f"Segment images with {name}: {use} IMAGES --out OUT")
+        ending.extend(_use_of_model(name, runs[name], bundle))
     return Answer(data, "\n".join(ending))
+
+
+def _use_of_model(name: str, run: Path, bundle: Path) -> Sequence[str]:
+    """The line with the command that segments images; none where the bundle has no inference."""
+    from monai_fairfl.bundle.shipped import bundle_names, find_bundle
+
+    if not (bundle / "configs" / "inference.json").is_file():
+        return []
+    words = ["monai-fairfl", "infer", str(run)]
+    if bundle not in [find_bundle(shipped) for shipped in bundle_names()]:
+        words += ["--bundle", str(bundle)]
+    return [f"Segment images with {name}: {shlex.join(words)} IMAGES --out OUT"]
 
 
 def _own_models(run: Path) -> Sequence[str]:

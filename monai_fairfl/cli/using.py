@@ -115,7 +115,7 @@ def evaluate(args: argparse.Namespace) -> Answer:
     If the model is in its run's folder, the run's own test cases are scored. Otherwise all cases
     are scored, and the output says so.
     """
-    from monai_fairfl.cli.model_runs import Evaluation
+    from monai_fairfl.cli.evaluations import Evaluation
 
     data = Path(args.folder).absolute()
     out = out_folder(args.out, f"evaluate-{data.name}")

@@ -86,6 +86,7 @@ def adopt_bundle(
     schedule.adopt_schedule(config, length)
     scores.adopt_score(config)
     scores.adopt_network(config)
+    _declare_recipe(config)
 
     files = {OVERLAY: config.overlay}
     if has_test:
@@ -95,6 +96,20 @@ def adopt_bundle(
         )
     files[str(FEDERATE)] = _federate(config, length, amp, has_test)
     return _write(config, out, files, replace)
+
+
+def _declare_recipe(config: TrainingConfig) -> None:
+    """Let every model name the bundle and the files that trained it.
+
+    Which of the bundle's values decide what a model gives is not known: the recipe has none.
+    """
+    recipe = {
+        "_target_": "monai_fairfl.workflow.training_recipe",
+        "bundle_root": "@bundle_root",
+        "values": {},
+        "sections": ["network_def"],
+    }
+    config.add("recipe", recipe)
 
 
 def _evaluation(config: TrainingConfig) -> dict[str, Any]:

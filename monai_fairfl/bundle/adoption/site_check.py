@@ -13,7 +13,9 @@ import numpy as np
 from monai.transforms import LoadImage
 
 from monai_fairfl.bundle.configuration import data_folder_of, train_config
+from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.layouts.image_files import WORKERS
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
@@ -38,22 +40,7 @@ def check_listed_site(
         DataError: with every problem of the site in one text.
         ConfigError: the configuration has no ``datalist``.
     """
-    root = Path(bundle_root).absolute()
-    parser = train_config(root, {}, config)
-    if "datalist" not in parser:
-        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
-    parser["bundle_root"] = str(root)
-    parser["dataset_dir"] = data_folder_of(parser, site_dir)
-    # Nothing is written beside the run.
-    parser["datalist_file"] = None
-    try:
-        parts = parser.get_parsed_content("datalist")
-    except Exception as error:  # whatever an expression of the bundle raises
-        cause = error.__cause__
-        if isinstance(cause, FairFLError):
-            raise cause from error
-        raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
-
+    parts = listed_cases(site_dir, bundle_root, config)
     files = []
     for case in all_cases(parts):
         files += [case["image"], case["label"]]
@@ -63,6 +50,51 @@ def check_listed_site(
         listed = all_named(faults, separator="\n- ")
         raise DataError(f"{site_dir}: {len(faults)} problem(s)\n- {listed}")
     return {part: len(members) for part, members in parts.items()}
+
+
+def listed_cases(
+    site_dir: str | Path, bundle_root: str | Path, config: Sequence[str] = TRAIN
+) -> dict[str, list[CaseFiles]]:
+    """The cases that an adopted bundle lists at a site, by part; nothing is written.
+
+    Raises:
+        DataError: there are none, or too few for a split.
+        ConfigError: the configuration has no ``datalist``.
+    """
+    root = Path(bundle_root).absolute()
+    parser = train_config(root, {}, config)
+    if "datalist" not in parser:
+        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
+    parser["bundle_root"] = str(root)
+    parser["dataset_dir"] = data_folder_of(parser, str(site_dir))
+    # Nothing is written beside the run.
+    parser["datalist_file"] = None
+    try:
+        parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
+    except Exception as error:  # whatever an expression of the bundle raises
+        cause = error.__cause__
+        if isinstance(cause, FairFLError):
+            raise cause from error
+        raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
+    return parts
+
+
+def listed_sites(folder: Path, bundle_root: Path, config: Sequence[str] = TRAIN) -> dict[str, Path]:
+    """The site at ``folder``, or all sites in it, where an adopted bundle lists the cases.
+
+    Raises:
+        DataError: the folder is none, or holds no other.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder. Give a site's, or the one that holds them all")
+    try:
+        listed_cases(folder, bundle_root, config)
+        return {folder.name: folder}
+    except (ConfigError, DataError) as error:
+        sites = data_folders(folder, any_folder=True)
+        if not sites:
+            raise DataError(f"{folder} holds no site: {error}") from error
+        return sites
 
 
 def _fault_of(file: str) -> str:

@@ -14,6 +14,8 @@ import torch
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.first_look import takes_any_folder
+from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -110,7 +112,11 @@ class Site:
             return Path(self.settings.dataset_dir)
         folders: Mapping[str, Path] = {}
         if self.settings.sites_root:
-            folders = site_folders(Path(self.settings.sites_root))
+            sites_root = Path(self.settings.sites_root)
+            if takes_any_folder(self.bundle_root):
+                folders = data_folders(sites_root, any_folder=True)
+            else:
+                folders = site_folders(sites_root)
         if self.name in folders:
             return folders[self.name]
         message = (
@@ -141,6 +147,7 @@ class Site:
             return
         parser = ConfigParser()
         parser.read_config(str(file))
+        parser["bundle_root"] = str(self.bundle_root)
         check = parser.get_parsed_content("check")
         if check is not None:
             check(str(self.dataset_dir), **configuration.settings_of_files(self.settings.overrides))

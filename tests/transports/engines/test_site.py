@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ import pytest
 import torch
 from helpers.client_requests import tiny_model
 from helpers.federations import BUNDLE, SETTINGS
+from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 
+from monai_fairfl.bundle.adoption import adopt_bundle
+from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.site_settings import SITE_FILE
@@ -47,6 +52,27 @@ def test_a_site_trains_its_own_data_and_keeps_its_state_in_its_workspace(
     assert reply.error is None and reply.client == "elm" and reply.num_cases == 2
     assert (tmp_path / "fairfl" / "elm" / "state" / "r-round-0000.pt").exists()
     site.close()
+
+
+@pytest.mark.slow
+def test_a_site_of_an_adopted_bundle_finds_and_checks_images_in_a_layout_that_only_the_bundle_knows(
+    tmp_path: Path,
+) -> None:
+    bundle = adopt_bundle(write_foreign_bundle(tmp_path / "bundle", "segresnet")).bundle
+    data = write_nested_balls(tmp_path / "data", ["A", "B"], side=16, cases=4)
+    found = training_of(bundle)
+    job = {"bundle": str(bundle), "config": found.config, "sites_root": str(data), "device": "cpu"}
+    weights, _ = initial_model(bundle, {}, config=found.config)
+    request = Request("A", "train", weights, (), {}, run="r", round=0)
+
+    site = Site("A", tmp_path / "A", job)
+    reply = site.answer(request, 2)
+    assert reply.error is None and reply.num_cases == 2
+    site.close()
+
+    (data / "B" / "volumes" / "case1.nii.gz").write_bytes(b"damaged")
+    reply = Site("B", tmp_path / "B", job).answer(replace(request, client="B"), 2)
+    assert "case1.nii.gz cannot be read" in reply.error
 
 
 def test_only_the_sites_account_can_enter_what_stays_at_the_hospital(

@@ -1,0 +1,292 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Evaluation of a model on the test cases of hospitals."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, TextIO
+
+import torch
+
+from monai_fairfl.bundle.adaptation import files_of
+from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
+from monai_fairfl.bundle.first_look import recipe as training_of
+from monai_fairfl.bundle.first_look import takes_any_folder
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.site_scores import scores_at_site
+from monai_fairfl.cli.model_runs import (
+    ASKED,
+    bundle_of_model,
+    datalist_of_run,
+    digest_of,
+    model_file,
+)
+from monai_fairfl.cli.running import MonaiLine, output_into
+from monai_fairfl.cli.training_words import training_words
+from monai_fairfl.data import layouts
+from monai_fairfl.data.layouts import CaseFiles, site_folders
+from monai_fairfl.data.layouts.base import all_cases
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.spreadsheets import csv_text
+from monai_fairfl.workflow.answer import in_columns
+
+WHOLE_DICE = "val_mean_dice"
+"""Name of the mean Dice of all structures in MONAI's tables."""
+
+
+TITLES = {
+    WHOLE_DICE: "Dice",
+    "dice_slices": "Dice of slices",
+    "hd95": "HD95, mm",
+    "cup_to_disc_error": "cup-to-disc error",
+}
+"""Name of a score -> its column."""
+
+MEANINGS = {
+    "dice_slices": "mean of the Dice of each slice that has the organ, as FedCE reports it",
+    "hd95": "95th percentile of the distance of the two surfaces, by the spacing in the files",
+}
+"""Name of a score that needs a word -> what it is."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores a model on the test cases of hospitals, one after the other.
+
+    Args:
+        model: its file.
+        bundle: that evaluates it.
+        sites: name -> folder of each hospital.
+        out: gets a folder of tables for each.
+        device: of the network; ``None``: as the bundle has it.
+    """
+
+    model: Path
+    bundle: Path
+    sites: Mapping[str, Path]
+    out: Path
+    device: str | None = None
+
+    @classmethod
+    def of(
+        cls, model: str, bundle: str | None, data: Path, out: Path, device: str | None = None
+    ) -> Evaluation:
+        """What a command line asks for.
+
+        Raises:
+            ConfigError: when there is no such model, it is not known which bundle uses it, or this
+                machine does not have the device.
+            DataError: when the folder holds no cases with labels.
+        """
+        if device is not None:
+            require_device(device)
+        file = model_file(model)
+        root = bundle_of_model(file, bundle)
+        if takes_any_folder(root):
+            return cls(file, root, listed_sites(data, root, _files_of(file, root)), out, device)
+        try:
+            layouts.find(data)
+            sites: Mapping[str, Path] = {data.name: data}
+        except DataError:
+            sites = site_folders(data)
+        return cls(file, root, sites, out, device)
+
+    def carry_out(self, output: TextIO, verbose: bool) -> tuple[dict[str, Any], str]:
+        """Score every hospital.
+
+        Args:
+            output: gets the first line that is run, and the hospitals' names.
+            verbose: show what libraries print.
+
+        Returns:
+            Site -> ``cases`` (image, and each score) and ``split``; and the text.
+        """
+        found = {}
+        line_shown = False
+        for site in self.sites:
+            folder = self.out / site
+            asked = {"model": digest_of(self.model), "data": str(self.sites[site])}
+            lists, split = self._cases_of(site)
+            if not (folder / f"{WHOLE_DICE}_raw.csv").is_file():
+                line = None
+                if not takes_any_folder(self.bundle):
+                    line = self._line_of(site, folder, lists)
+                if line is not None and not line_shown:
+                    # The lines of the others have other folders.
+                    print(f"\n{line.text}\n", file=output, flush=True)
+                    line_shown = True
+                print(f"{site} ...", file=output, flush=True)
+                if line is not None:
+                    line.run(folder / "log.txt", verbose)
+                else:
+                    self._score_as_a_federation(site, folder, lists, verbose)
+                write_atomically(folder / ASKED, json.dumps(asked, indent=4).encode())
+            elif not _is_of(folder, asked):
+                raise ConfigError(
+                    f"{folder} holds the scores of another model or of other data: give these a "
+                    "folder of their own with --out"
+                )
+            found[site] = {"cases": _scores(folder), "split": split}
+        recipe = read_recipe(self.model)
+        trained = training_words(recipe.training) if recipe else ""
+        return {"sites": found}, _evaluation_text(found, self.out, trained)
+
+    def _score_as_a_federation(self, site: str, folder: Path, lists: Path, verbose: bool) -> None:
+        """Score one hospital of an adopted bundle, whose own evaluation has other files and keys.
+
+        The tables are like those that MONAI's ``MetricsSaver`` writes.
+        """
+        cases: dict[str, dict[str, float]] = {}
+        for datalist in _lists_with_training(lists):
+            with output_into(folder / "log.txt", verbose):
+                scores = scores_at_site(
+                    self.model,
+                    self.bundle,
+                    self.sites[site],
+                    folder / datalist.stem,
+                    datalist_file=datalist,
+                    config=_files_of(self.model, self.bundle),
+                    device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
+                )
+            cases.update(scores)
+        # The whole Dice is the first column and the last file: a folder that has it is done.
+        for name in reversed(list(next(iter(cases.values())))):
+            rows = [{"filename": case, "mean": scores[name]} for case, scores in cases.items()]
+            table = csv_text(["filename", "mean"], rows)
+            of_monai = WHOLE_DICE if name == "dice" else name
+            write_atomically(folder / f"{of_monai}_raw.csv", table.encode())
+
+    def _line_of(self, site: str, folder: Path, lists: Path) -> MonaiLine:
+        """The line that scores one hospital."""
+        arguments: dict[str, Any] = {
+            "bundle_root": str(self.bundle),
+            "ckpt_path": str(self.model),
+            "dataset_dir": str(self.sites[site]),
+            "datalist_file": str(lists),
+            "output_dir": str(folder),
+        }
+        if self.device is not None:
+            arguments["device"] = self.device
+        configs = self.bundle / "configs"
+        files = [str(configs / "train.json"), str(configs / "evaluate.json")]
+        return MonaiLine(files, arguments)
+
+    def _cases_of(self, site: str) -> tuple[Path, str]:
+        """The data list whose test cases are scored, and in words which cases these are."""
+        of_run = datalist_of_run(self.model, site)
+        if of_run is not None:
+            return of_run, "the test cases of the run"
+        file = self.out / "datalists" / f"{site}.json"
+        split = "all cases: where the model was trained on some of them, their scores flatter it"
+        if not file.is_file():
+            private_folder(file.parent)
+            write_atomically(file, self._all_tested(self.sites[site]))
+        return file, split
+
+    def _all_tested(self, folder: Path) -> bytes:
+        """A data list of a hospital, as one is made by hand, in which every case is a test case."""
+        if takes_any_folder(self.bundle):
+            files = _files_of(self.model, self.bundle)
+            cases: Sequence[CaseFiles] = all_cases(listed_cases(folder, self.bundle, files))
+        else:
+            cases = layouts.find(folder).cases
+        relative = []
+        for case in cases:
+            relative.append({name: os.path.relpath(file, folder) for name, file in case.items()})
+        parts = {"training": [], "validation": [], "testing": relative}
+        return json.dumps(parts, indent=2).encode()
+
+
+def _files_of(model: Path, bundle: Path) -> Sequence[str]:
+    """The configuration files with which an adopted bundle trained a model."""
+    recipe = read_recipe(model)
+    if recipe is not None:
+        return files_of(recipe, bundle)
+    return training_of(bundle).config or TRAIN
+
+
+def _lists_with_training(file: Path) -> list[Path]:
+    """Data lists that together test the cases of one, each with a training case.
+
+    A federation's client builds the training, too, which needs a case, and it scores no case that
+    it could train. So where a list has test cases alone, a second one tests the first case.
+
+    Raises:
+        DataError: the list has a single case.
+    """
+    parts = object_of_json(file.read_bytes())
+    if parts["training"]:
+        return [file]
+    first, *others = parts["testing"]
+    if not others:
+        raise DataError(f"{file}: a hospital is scored on two cases or more, and this has one")
+    lists = []
+    for number, (idle, tested) in enumerate([(first, others), (others[0], [first])]):
+        content = {"training": [idle], "validation": [], "testing": tested}
+        lists.append(file.with_name(f"{file.stem}-{number}.json"))
+        write_atomically(lists[-1], json.dumps(content, indent=2).encode())
+    return lists
+
+
+def _is_of(folder: Path, asked: Mapping[str, Any]) -> bool:
+    record = folder / ASKED
+    return record.is_file() and object_of_json(record.read_bytes()) == asked
+
+
+def _scores(folder: Path) -> dict[str, dict[str, float]]:
+    """Image -> name of a score -> its value, of all tables that MONAI's ``MetricsSaver`` wrote."""
+    scores: dict[str, dict[str, float]] = {}
+    for file in sorted(folder.glob("*_raw.csv")):
+        name = file.name.removesuffix("_raw.csv")
+        with file.open(newline="", encoding="utf-8") as table:
+            for row in csv.DictReader(table):
+                scores.setdefault(row["filename"], {})[name] = float(row["mean"])
+    return scores
+
+
+def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
+    """The scores in columns: a line for each hospital, and the worst case of each.
+
+    Args:
+        found: hospital -> ``cases`` and ``split``.
+        out: folder of the tables.
+        trained: how the model was trained; empty where it is not known.
+    """
+    names: list[str] = []
+    for entry in found.values():
+        for scores in entry["cases"].values():
+            names += [name for name in scores if name not in names]
+    names.sort(key=lambda name: list(TITLES).index(name) if name in TITLES else len(TITLES))
+    rows = [["hospital", "cases", *[TITLES.get(name, name) for name in names], "worst case"]]
+    for site, entry in found.items():
+        cases: Mapping[str, Mapping[str, float]] = entry["cases"]
+        row = [site, str(len(cases))]
+        for name in names:
+            row.append(f"{mean(scores[name] for scores in cases.values()):.3f}")
+        worst = min(cases, key=lambda image: cases[image].get(WHOLE_DICE, 0.0))
+        rows.append([*row, f"{Path(worst).name} {cases[worst][WHOLE_DICE]:.3f}"])
+    lines = in_columns(rows)
+    sites_of: dict[str, list[str]] = {}
+    for site, entry in found.items():
+        sites_of.setdefault(entry["split"], []).append(site)
+    for split, sites in sites_of.items():
+        lines.append(f"{', '.join(sites)}: {split}.")
+    for name in names:
+        if name in MEANINGS:
+            lines.append(f"{TITLES[name]}: {MEANINGS[name]}.")
+    if trained:
+        lines.append(trained)
+    lines.append(f"Folder: {out}")
+    return "\n".join(lines)
