@@ -20,7 +20,7 @@ FURTHER_METRICS = f"{EVALUATOR}#additional_metrics"
 
 DICE = {"MeanDice"}
 OVERLAPS = {"MeanIoUHandler", "MeanIoU"}
-"""Scores between 0 and 1, the higher the better, with one value for each class and case."""
+"""Scores of the same outputs as a Dice, with the same arguments."""
 
 MEAN_DICE = {
     "val_mean_dice": {
@@ -32,7 +32,7 @@ MEAN_DICE = {
 
 
 def adopt_score(config: TrainingConfig) -> None:
-    """Let the validation's key metric be a mean Dice, or another overlap where it is one."""
+    """Let the validation's key metric be a mean Dice, of which every report speaks."""
     if config.get(EVALUATOR) is None:
         return
     metrics = _metrics(config, KEY_METRIC)
@@ -56,7 +56,13 @@ def adopt_score(config: TrainingConfig) -> None:
             )
             return
     if target in OVERLAPS:
-        config.changed.append(f"Score: {name} ({target}) stays; reports call it a score.")
+        dice = {**metrics[name], "_target_": "MeanDice"}
+        config.set(KEY_METRIC, {"val_mean_dice": dice})
+        config.set(FURTHER_METRICS, {**further, **metrics})
+        config.changed.append(
+            f"Score: val_mean_dice (MeanDice) of the same outputs is the key metric in the place of "
+            f"{name} ({target}), so that reports speak of Dice."
+        )
         return
     config.set(KEY_METRIC, MEAN_DICE)
     config.changed.append(

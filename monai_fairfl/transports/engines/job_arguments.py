@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl.bundle.first_look import takes_any_folder
+from monai_fairfl.bundle.preflight import site_names
+from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
@@ -53,6 +56,23 @@ def split_settings(
     if "sites_root" in of_sites:
         of_sites["sites_root"] = str(Path(of_sites["sites_root"]).absolute())
     return of_sites, of_run
+
+
+def simulated_sites(
+    sites_root: str | Path, chosen: Sequence[str] | None, bundle: str | None
+) -> list[str]:
+    """Return the names of the sites that take part in a simulation, sorted.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: names of those that take part; ``None``: all.
+        bundle: of the job; ``None`` where the job names none, which its maker refuses.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
+    """
+    any_folder = bundle is not None and takes_any_folder(locate_bundle(bundle))
+    return site_names(Path(sites_root), chosen, {}, any_folder)
 
 
 def check_run_settings(

@@ -152,6 +152,21 @@ def test_an_accuracy_gives_way_to_a_dice_that_is_computed_besides(bundle: Path) 
     assert evaluator["additional_metrics"] == accuracy
 
 
+def test_an_iou_gives_way_to_the_dice_of_the_same_outputs(bundle: Path) -> None:
+    iou = {
+        "_target_": "MeanIoUHandler",
+        "include_background": True,
+        "output_transform": "$monai.handlers.from_engine(['pred', 'label'])",
+    }
+    change(bundle, validate__evaluator__key_val_metric={"val_iou": iou})
+    adoption = adopt_bundle(bundle)
+    parser = train_config(bundle, {}, TRAIN)
+    dice = {**iou, "_target_": "MeanDice"}
+    assert parser["validate#evaluator#key_val_metric"] == {"val_mean_dice": dice}
+    assert parser["validate#evaluator#additional_metrics"]["val_iou"] == iou
+    assert "val_iou (MeanIoUHandler)" in sentences_about("Score", adoption.changed)[0]
+
+
 def test_the_folder_of_the_images_may_have_another_name(bundle: Path) -> None:
     file = bundle / TRAIN[0]
     file.write_text(file.read_text().replace("dataset_dir", "image_folder"))

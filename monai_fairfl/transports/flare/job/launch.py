@@ -15,10 +15,9 @@ from typing import Any
 
 from nvflare.recipe.sim_env import SimEnv
 
-from monai_fairfl.bundle import preflight
-from monai_fairfl.bundle.first_look import takes_any_folder
-from monai_fairfl.bundle.shipped import check_new, locate_bundle
+from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
+from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run, run_ended
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
 
@@ -79,9 +78,7 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; the logs name the reason.
     """
-    bundle = arguments.get("bundle")
-    any_folder = bundle is not None and takes_any_folder(locate_bundle(bundle))
-    sites = preflight.site_names(Path(sites_root), site_names, {}, any_folder)
+    sites = simulated_sites(sites_root, site_names, arguments.get("bundle"))
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
     simulator = folder / "nvflare"

@@ -17,10 +17,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from monai_fairfl.bundle import preflight
-from monai_fairfl.bundle.first_look import takes_any_folder
-from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.errors import FederationError
+from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run, run_ended
 from monai_fairfl.transports.flower.job.flower_job import FlowerJob, site_settings
@@ -63,9 +61,7 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; it names the reason.
     """
-    bundle = arguments.get("bundle")
-    any_folder = bundle is not None and takes_any_folder(locate_bundle(bundle))
-    sites = preflight.site_names(Path(sites_root), site_names, {}, any_folder)
+    sites = simulated_sites(sites_root, site_names, arguments.get("bundle"))
     job = FlowerJob.of(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
     run = folder_of_run(folder / SERVER, job.name, job.resume)
