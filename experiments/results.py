@@ -92,7 +92,7 @@ def block(name: str, folder: Path = ROOT / "docs", short: bool = False) -> str:
             parts.append(relinked(f"![{title(module)}](images/results/{name}.svg)", folder))
     except NotFinished as absent:
         return f"*Not finished. Missing: {absent}.* {command}"
-    last_line = f"{command}: {cost(module)}."
+    last_line = f"Made by {command} from {cost(module)}."
     if missing(module):
         last_line += f" *Not finished. Missing: {missing(module)}. Incomplete parts are left out.*"
     parts.append(last_line)
@@ -148,15 +148,15 @@ def cost(module: ModuleType) -> str:
     of_guards = ""
     touched = touched_by_guards(result for result in found if "study" in result)
     if touched.client_rounds:
-        of_guards = f", guards touched {touched.touched} of {touched.client_rounds:,} client-rounds"
+        of_guards = f" Guards touched {touched.touched} of {touched.client_rounds:,} client-rounds."
     processors = Counter(result["processor"] for result in found if "processor" in result)
     on = ""
     if processors:
         counts = [f"{count} on {name}" for name, count in sorted(processors.items())]
         on = f" ({', '.join(counts)})"
     return (
-        f"{len(contents)} {noun}{of_studies}, {hours:.1f} h of one thread{on}{of_guards}, "
-        f"checksum {digest}"
+        f"{len(contents)} {noun}{of_studies}: {hours:.1f} h of one thread{on}.{of_guards} "
+        f"Checksum of the input: {digest}"
     )
 
 

@@ -106,23 +106,37 @@ def _ratio(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
 
 
 def _flags(results: Sequence[Mapping[str, Any]], form: str, rider: str) -> str:
-    """Describe in which round of each fold the rider was flagged, and who else was.
+    """Describe in which folds and rounds the rider was flagged first, and who else was flagged.
 
     Rounds are counted from 1; of others the number of folds is given.
     """
-    rounds = []
+    found = []
     accused: Counter[str] = Counter()
     for result in results:
         flagged = dict(result["free_riders"][form]["flagged"])
-        rounds.append("no")
         if rider in flagged:
-            rounds[-1] = str(flagged.pop(rider) + 1)
+            found.append(str(flagged.pop(rider) + 1))
         accused.update(flagged.keys())
     others = "nobody else"
     if rider == NOBODY:
         others = "nobody"
     if accused:
-        others = "wrongly " + ", ".join(f"{site} {folds}×" for site, folds in accused.most_common())
+        names = [f"{site} in {_folds(folds)}" for site, folds in accused.most_common()]
+        others = "wrongly: " + ", ".join(names)
     if rider == NOBODY:
         return others
-    return f"round {', '.join(rounds)}; {others}"
+    if not found:
+        return f"rider in no fold; {others}"
+    noun = "round" if len(found) == 1 else "rounds"
+    return f"rider in {len(found)} of {_folds(len(results))}: {noun} {', '.join(found)}; {others}"
+
+
+def _folds(number: int) -> str:
+    """Return the number with its noun.
+
+    >>> _folds(1), _folds(3)
+    ('1 fold', '3 folds')
+    """
+    if number == 1:
+        return "1 fold"
+    return f"{number} folds"

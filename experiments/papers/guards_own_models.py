@@ -45,7 +45,7 @@ QUANTITIES = {
     "last_step": "cosine with the last step",
     "own_previous": "cosine with its own previous update",
     "left": "length of the step that its own previous update does not explain",
-    "rest": "cosine of the update with the step, both without its own previous update",
+    "rest": "cosine of update and step, with the direction of the own previous update removed",
 }
 """Key -> title of a column."""
 

@@ -71,7 +71,7 @@ def table() -> str:
         [
             "one of these hospitals is small or unusual",
             '`FedAvg(weighting="uniform")`, before any fair method',
-            f"{_uniform()}; {_one_volume()}",
+            f"{_uniform()}<br>{_one_volume()}",
             "[uniform weights](results/chance.md#uniform-weights), "
             "[one volume](results/uneven.md#bidmc-has-one-training-volume)",
         ],
@@ -150,8 +150,12 @@ def _uniform() -> str:
     found = read("prostate")
     fedce = difference(found["FedCE"], found["FedAvg"], [SMALL])
     folds = len(uniform)
-    beside = f"FedCE on the same {folds} folds {words(fedce, signed=True)}"
-    return f"{_of_small(uniform, fedavg)}; at {SMALL} {beside}"
+    at_small = words(difference(uniform, fedavg, [SMALL]), signed=True)
+    mean = words(difference(uniform, fedavg), signed=True)
+    return (
+        f"Dice over FedAvg at {SMALL}, {folds} folds: uniform weights {at_small}, FedCE "
+        f"{words(fedce, signed=True)}<br>mean over the hospitals, uniform weights: {mean}"
+    )
 
 
 def _one_volume() -> str:
@@ -161,12 +165,13 @@ def _one_volume() -> str:
     for model, name in uneven.MODELS.items():
         fedavg = uneven.only(uneven.by_seed(found["FedAvg"], model), SMALL)
         gains = []
-        for strategy in ("FedAvg-uniform", "FedCE"):
+        for strategy, label in {"FedAvg-uniform": "uniform weights", "FedCE": "FedCE"}.items():
             ours = uneven.only(uneven.by_seed(found[strategy], model), SMALL)
             gain = hierarchical_difference(ours, fedavg)
-            gains.append(f"{strategy} {words(gain, signed=True)}")
-        shown.append(f"{name} {', '.join(gains)}")
-    return f"where {SMALL} trains on one volume, at {SMALL} {'; '.join(shown)}"
+            gains.append(f"{label} {words(gain, signed=True)}")
+        shown.append(f"*{name}*: {', '.join(gains)}")
+    of_models = "<br>".join(shown)
+    return f"Dice over FedAvg at {SMALL}, which trains on one volume:<br>{of_models}"
 
 
 def _fedce() -> str:
@@ -234,11 +239,12 @@ def _wrong_labels() -> str:
         for client in ("client03", *clean):
             of_folds = [shares(result)[client] for result in found[strategy]]
             of_clients.append(words(over_folds(of_folds, np.mean)))
-        shown.append(f"{strategy} {', '.join(of_clients)}")
-    return (
-        f"share of a client with {WRONG['client03']} wrong labels, and of the two clean ones: "
-        f"{'; '.join(shown)}"
-    )
+        worst, *honest = of_clients
+        shown.append(
+            f"{strategy}: the client with {WRONG['client03']} wrong labels {worst}, the two clean "
+            f"clients {' and '.join(honest)}"
+        )
+    return f"share of the contribution<br>{'<br>'.join(shown)}"
 
 
 def _wrong_class() -> str:
