@@ -67,7 +67,8 @@ def table() -> str:
             _cgsv(),
             {
                 "controls.md#tables-1-and-2-accuracy-and-fairness-beside-its-null": (
-                    "CGSV with beta 1e7 (the null), and CGSV with the rewards given to the wrong agents"
+                    "CGSV with beta 1e7 (the null), and CGSV with the rewards given to the wrong "
+                    "agents"
                 )
             },
         ),

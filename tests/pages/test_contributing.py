@@ -52,7 +52,8 @@ def test_every_shipped_strategy_is_on_the_pages(name: str) -> None:
 
 def steps() -> str:
     """The numbered list of a strategy, below "To add the strategy to the package:"."""
-    return GUIDE.partition("To add the strategy to the package:\n")[2].partition("`make format` puts")[0]
+    list_and_rest = GUIDE.partition("To add the strategy to the package:\n")[2]
+    return list_and_rest.partition("`make format` puts")[0]
 
 
 def test_the_steps_name_the_files_that_are_followed_below() -> None:
