@@ -130,8 +130,8 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     (checkout / "docs" / "methods" / "inverse_loss.md").write_text("# InverseLoss\n")
     edit(
         checkout / "README.md",
-        "| `Ditto` | images;",
-        "| `InverseLoss` | training losses |\n| `Ditto` | images;",
+        "| `Ditto` | number of images;",
+        "| `InverseLoss` | training losses |\n| `Ditto` | number of images;",
     )
 
     row = "| `InverseLoss` | yes | yes | no: it needs `train_loss` |\n"
