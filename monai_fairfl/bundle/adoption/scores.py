@@ -60,7 +60,7 @@ def adopt_score(config: TrainingConfig) -> None:
         config.set(KEY_METRIC, {"val_mean_dice": dice})
         config.set(FURTHER_METRICS, {**further, **metrics})
         config.changed.append(
-            f"Score: val_mean_dice (MeanDice) of the same outputs is the key metric in the place of "
+            f"Score: val_mean_dice (MeanDice) of the same outputs is the key metric in place of "
             f"{name} ({target}), so that reports speak of Dice."
         )
         return
