@@ -15,7 +15,7 @@ import psutil
 from study import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
-from engines import end  # noqa: E402
+from engines_watch import end  # noqa: E402
 
 EVERY = 0.5
 """Seconds between two looks at the processes."""

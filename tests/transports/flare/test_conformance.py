@@ -122,6 +122,7 @@ def test_a_job_without_code_does_the_same(
     assert_same_run(expected, tmp_path / "there" / "FedCE" / "server" / "fairfl" / "FedCE")
 
 
+@pytest.mark.extended
 @pytest.mark.simulator
 def test_the_command_goes_on_after_a_crash_to_the_same_bits(
     hospitals: Path, one_process: Callable[..., Path], tmp_path: Path

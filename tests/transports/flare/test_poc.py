@@ -153,6 +153,7 @@ def test_nvflares_own_command_line_runs_an_exported_job(
     ]
 
 
+@pytest.mark.extended
 def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(
     system: Poc, hospitals: Path
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_client_that_is_killed_in_mid_round_is_back_in_the_next(
     assert "goes on from its state after round" in system.log("cedar")
 
 
+@pytest.mark.extended
 def test_a_client_that_hangs_is_missing_after_the_timeout_and_back_when_it_goes_on(
     system: Poc, hospitals: Path
 ) -> None:
