@@ -51,5 +51,5 @@ def test_verdicts_on_updates_that_nobody_trained_are_listed_by_guard(write_run: 
         "training has" in report["warnings"]
     )
     page = (folder / "report.html").read_text()
-    assert "Updates that no training of the site made" in page
+    assert "Updates that do not come from training at the site" in page
     assert "share: its cosine with oak is 1" in page
