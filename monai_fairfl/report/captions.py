@@ -66,10 +66,10 @@ CREDIT = (
     "strategy's own contributions are those of its last round. The tables are below."
 )
 COLLABORATION = (
-    "Pearson: correlation over the sites between the Dice alone and the Dice in the federation. It "
-    "is high if sites that do better alone also do better in the federation. It is not defined for "
-    "two sites or for equal scores. p is two-sided and says little with few sites. Euclid: "
-    "distance between the two in percentage points."
+    "Pearson: correlation over the sites between the Dice of training alone and the Dice in the "
+    "federation. It is high if sites that do better alone also do better in the federation. It is "
+    "not defined for two sites or for equal scores. p is two-sided and says little with few sites. "
+    "Euclid: distance between the two in percentage points."
 )
 FREE_RIDERS = (
     "Cosine of a site's update and the global update, times the difference between the site's Dice "
