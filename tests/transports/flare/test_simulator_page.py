@@ -115,7 +115,7 @@ def test_tensorboard_shows_every_curve_of_the_ledger(simulated: Path) -> None:
 
     assert found == expected
 
-    shown = PAGE.split("| tag | what |")[1].split("\n\n")[0]
+    shown = PAGE.split("| tag | meaning |")[1].split("\n\n")[0]
     tags = {tag for _, tag in expected}
     assert set(re.findall(r"`(\w+(?:/mean)?)`", shown)) - {"alder"} <= tags
     assert "leave_one_out_error/mean" in tags
