@@ -159,10 +159,17 @@ def full_run_of(bundle_root: Path) -> Any:
     >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
     60
     """
-    file = bundle_root / "configs" / "federate.json"
-    if not file.is_file():
-        return None
-    return object_of_json(file.read_bytes()).get("full_run")
+    return _federate_of(bundle_root).get("full_run")
+
+
+def takes_any_folder(bundle_root: Path) -> bool:
+    """Whether a bundle lists its own files, so that each folder is a site (key ``any_folder``).
+
+    >>> from monai_fairfl.bundle.shipped import find_bundle
+    >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
+    False
+    """
+    return bool(_federate_of(bundle_root).get("any_folder"))
 
 
 def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,16 +182,37 @@ def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, 
     >>> own_overrides(bundle, {"channels": [4, 8], "stereo": False})
     {'channels': [4, 8]}
     """
-    file = bundle_root / "configs" / "federate.json"
-    of_recipe: Mapping[str, Any] = {}
-    if file.is_file():
-        of_recipe = object_of_json(file.read_bytes()).get("overrides") or {}
+    of_recipe: Mapping[str, Any] = _federate_of(bundle_root).get("overrides") or {}
     of_files = settings_of_files(overrides)
     own = {}
     for name, value in overrides.items():
         if name not in of_files and (name not in of_recipe or of_recipe[name] != value):
             own[name] = value
     return own
+
+
+def _federate_of(bundle_root: Path) -> dict[str, Any]:
+    """The keys of a bundle's ``federate.json``; none where it has no such file.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    file = bundle_root / "configs" / "federate.json"
+    if not file.is_file():
+        return {}
+    return read_keys(file)
+
+
+def read_keys(file: Path) -> dict[str, Any]:
+    """The JSON object in a configuration file.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
+    try:
+        return object_of_json(file.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
 
 
 def _hint_for_missing_file(bundle_root: Path) -> str:

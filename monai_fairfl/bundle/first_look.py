@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl.bundle.configuration import read_keys
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import QUICK
-from monai_fairfl.utils.plain_values import object_of_json
 
 FEDERATE = Path("configs", "federate.json")
 
@@ -74,18 +74,6 @@ def quick_file(bundle: Path) -> Path:
     return bundle / "configs" / QUICK
 
 
-def takes_any_folder(bundle: Path) -> bool:
-    """Whether a bundle lists its own files, so that each folder is a site (``any_folder``).
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
-    False
-    """
-    if not (bundle / FEDERATE).is_file():
-        return False
-    return bool(_read(bundle / FEDERATE, "").get("any_folder"))
-
-
 def _recipe_of(content: Mapping[str, Any]) -> Recipe:
     return Recipe(
         rounds=int(content.get("rounds", 1)),
@@ -103,7 +91,4 @@ def _read(file: Path, why: str) -> dict[str, Any]:
     """
     if not file.is_file():
         raise ConfigError(f"{file} does not exist: {why}")
-    try:
-        return object_of_json(file.read_bytes())
-    except ValueError as error:
-        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
+    return read_keys(file)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from monai_fairfl.bundle.first_look import takes_any_folder
+from monai_fairfl.bundle.configuration import takes_any_folder
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.data.datalist import find_cases

@@ -50,9 +50,7 @@ def add_commands(add: Add) -> None:
         "--folds",
         type=positive,
         metavar="K",
-        help=(
-            "train K folds, so that every case is tested once (default: the bundle's " "own split)"
-        ),
+        help="train K folds, so that every case is tested once (default: the bundle's own split)",
     )
     add_training_options(
         command,

@@ -70,7 +70,7 @@ def _add_try(add: Add) -> None:
     command.add_argument(
         "--rounds",
         type=positive,
-        help=("train each strategy for this many rounds (default: 20, as in a first " "look)"),
+        help="train each strategy for this many rounds (default: 20, as in a first look)",
     )
     _add_stereo(command)
     command.add_argument(
@@ -141,7 +141,7 @@ def _add_demo_data(add: Add) -> None:
         "--hospitals",
         choices=("six", "demo"),
         default="six",
-        help=("six hospitals that differ in many ways, or the four of make demo " "(default: six)"),
+        help="six hospitals that differ in many ways, or the four of make demo (default: six)",
     )
     command.add_argument(
         "--seed", type=whole, default=0, help="seed that decides every image (default: 0)"
@@ -257,7 +257,7 @@ def _add_datalist(add: Add) -> None:
     check_or_write.add_argument(
         "--out",
         metavar="FILE",
-        help=("file for the list; for ROOT a folder, which gets a file SITE.json for " "each site"),
+        help="file for the list; for ROOT a folder, which gets a file SITE.json for each site",
     )
 
 

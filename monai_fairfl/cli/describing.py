@@ -51,7 +51,7 @@ def add_commands(add: Add) -> None:
         nargs="+",
         metavar="DATA",
         help=(
-            "one folder per hospital, or one hospital's folder, or files that this " "command wrote"
+            "one folder per hospital, or one hospital's folder, or files that this command wrote"
         ),
     )
     command.add_argument(
@@ -83,7 +83,7 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
-        help=("bundle that lists the cases (default: the shipped one that fits the " "images)"),
+        help="bundle that lists the cases (default: the shipped one that fits the images)",
     )
     command.add_argument(
         "--config",
@@ -225,8 +225,8 @@ def _usual_limits(sites: Sequence[SiteData], least: int) -> tuple[float, float] 
 def _sites(args: argparse.Namespace, folder: Path) -> list[SiteData]:
     """The hospitals, each with the settings that a federation of them would give it."""
     from monai_fairfl.bundle.adoption.site_check import listed_sites
+    from monai_fairfl.bundle.configuration import takes_any_folder
     from monai_fairfl.bundle.data_statistics import SiteData
-    from monai_fairfl.bundle.first_look import takes_any_folder
     from monai_fairfl.bundle.settings import TRAIN, SiteSettings
     from monai_fairfl.bundle.shipped import find_bundle, locate_bundle
     from monai_fairfl.cli.choosing import bundle_for

@@ -17,8 +17,8 @@ import torch
 
 from monai_fairfl.bundle.adaptation import files_of
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
+from monai_fairfl.bundle.configuration import takes_any_folder
 from monai_fairfl.bundle.first_look import recipe as training_of
-from monai_fairfl.bundle.first_look import takes_any_folder
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.model_runs import (
@@ -45,7 +45,6 @@ from monai_fairfl.workflow.answer import in_columns
 WHOLE_DICE = "val_mean_dice"
 """Name of the mean Dice of all structures in MONAI's tables."""
 
-
 TITLES = {
     WHOLE_DICE: "Dice",
     "dice_slices": "Dice of slices",
@@ -71,6 +70,8 @@ class Evaluation:
         sites: name -> folder of each hospital.
         out: gets a folder of tables for each.
         device: of the network; ``None``: as the bundle has it.
+        adopted: files of the training configuration of an adopted bundle, which lists its own
+            cases; ``None`` for any other bundle.
     """
 
     model: Path
@@ -78,6 +79,7 @@ class Evaluation:
     sites: Mapping[str, Path]
     out: Path
     device: str | None = None
+    adopted: Sequence[str] | None = None
 
     @classmethod
     def of(
@@ -95,7 +97,8 @@ class Evaluation:
         file = model_file(model)
         root = bundle_of_model(file, bundle)
         if takes_any_folder(root):
-            return cls(file, root, listed_sites(data, root, _files_of(file, root)), out, device)
+            files = _files_of(file, root)
+            return cls(file, root, listed_sites(data, root, files), out, device, files)
         try:
             layouts.find(data)
             sites: Mapping[str, Path] = {data.name: data}
@@ -120,18 +123,9 @@ class Evaluation:
             asked = {"model": digest_of(self.model), "data": str(self.sites[site])}
             lists, split = self._cases_of(site)
             if not (folder / f"{WHOLE_DICE}_raw.csv").is_file():
-                line = None
-                if not takes_any_folder(self.bundle):
-                    line = self._line_of(site, folder, lists)
-                if line is not None and not line_shown:
-                    # The lines of the others have other folders.
-                    print(f"\n{line.text}\n", file=output, flush=True)
-                    line_shown = True
-                print(f"{site} ...", file=output, flush=True)
-                if line is not None:
-                    line.run(folder / "log.txt", verbose)
-                else:
-                    self._score_as_a_federation(site, folder, lists, verbose)
+                # The lines of the others have other folders.
+                self._score(site, folder, lists, output, verbose, shows_line=not line_shown)
+                line_shown = True
                 write_atomically(folder / ASKED, json.dumps(asked, indent=4).encode())
             elif not _is_of(folder, asked):
                 raise ConfigError(
@@ -143,7 +137,29 @@ class Evaluation:
         trained = training_words(recipe.training) if recipe else ""
         return {"sites": found}, _evaluation_text(found, self.out, trained)
 
-    def _score_as_a_federation(self, site: str, folder: Path, lists: Path, verbose: bool) -> None:
+    def _score(
+        self,
+        site: str,
+        folder: Path,
+        lists: Path,
+        output: TextIO,
+        verbose: bool,
+        shows_line: bool,
+    ) -> None:
+        """Score one hospital, and write its tables."""
+        if self.adopted is not None:
+            print(f"{site} ...", file=output, flush=True)
+            self._score_as_a_federation(site, folder, lists, self.adopted, verbose)
+            return
+        line = self._line_of(site, folder, lists)
+        if shows_line:
+            print(f"\n{line.text}\n", file=output, flush=True)
+        print(f"{site} ...", file=output, flush=True)
+        line.run(folder / "log.txt", verbose)
+
+    def _score_as_a_federation(
+        self, site: str, folder: Path, lists: Path, files: Sequence[str], verbose: bool
+    ) -> None:
         """Score one hospital of an adopted bundle, whose own evaluation has other files and keys.
 
         The tables are like those that MONAI's ``MetricsSaver`` writes.
@@ -157,7 +173,7 @@ class Evaluation:
                     self.sites[site],
                     folder / datalist.stem,
                     datalist_file=datalist,
-                    config=_files_of(self.model, self.bundle),
+                    config=files,
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
             cases.update(scores)
@@ -197,9 +213,9 @@ class Evaluation:
 
     def _all_tested(self, folder: Path) -> bytes:
         """A data list of a hospital, as one is made by hand, in which every case is a test case."""
-        if takes_any_folder(self.bundle):
-            files = _files_of(self.model, self.bundle)
-            cases: Sequence[CaseFiles] = all_cases(listed_cases(folder, self.bundle, files))
+        if self.adopted is not None:
+            listed = listed_cases(folder, self.bundle, self.adopted)
+            cases: Sequence[CaseFiles] = all_cases(listed)
         else:
             cases = layouts.find(folder).cases
         relative = []

@@ -67,8 +67,8 @@ def _add_simulate_flare(add: Add) -> None:
         required=True,
         metavar="DIR",
         help=(
-            "folder for the simulator's files (nvflare/, emptied at every start), for"
-            " the run and the sites' states (kept/), and log.txt; a run that did not "
+            "folder for the simulator's files (nvflare/, emptied at every start), for "
+            "the run and the sites' states (kept/), and log.txt; a run that did not "
             "end is continued"
         ),
     )
@@ -166,8 +166,8 @@ def _add_flare_policy(add: Add) -> None:
         default=[],
         metavar="CLASS",
         help=(
-            "your own classes that a job may name, such as my_methods.MyStrategy; for"
-            " the server's kit only"
+            "your own classes that a job may name, such as my_methods.MyStrategy; for "
+            "the server's kit only"
         ),
     )
     command.add_argument(

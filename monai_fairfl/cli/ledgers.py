@@ -51,14 +51,12 @@ def _add_verify(add: Add) -> None:
         "--receipt",
         nargs="+",
         metavar="FILE",
-        help=("receipts.jsonl of one or several sites; receipts of other runs are " "ignored"),
+        help="receipts.jsonl of one or several sites; receipts of other runs are ignored",
     )
     command.add_argument(
         "--replay",
         action="store_true",
-        help=(
-            "compute every weight and contribution again from the recorded replies, " "and compare"
-        ),
+        help="compute every weight and contribution again from the recorded replies, and compare",
     )
     _add_allow_import(command)
 
@@ -229,9 +227,7 @@ def _add_what_if(add: Add) -> None:
         "--strategy",
         nargs="+",
         metavar=("NAME", "ARGUMENT=VALUE"),
-        help=(
-            "use this strategy in place of the run's own: \"FedCE('sum')\", or FedCE " "mode=sum"
-        ),
+        help="use this strategy in place of the run's own: \"FedCE('sum')\", or FedCE mode=sum",
     )
     _add_allow_import(command)
 

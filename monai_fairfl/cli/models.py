@@ -28,7 +28,7 @@ def _add_recipe(add: Add) -> None:
     command.add_argument(
         "model",
         metavar="MODEL",
-        help=("model file of a training or a federation (.pt or .ts), or the folder of " "a run"),
+        help="model file of a training or a federation (.pt or .ts), or the folder of a run",
     )
 
 
@@ -66,7 +66,7 @@ def _add_export_model(add: Add) -> None:
         "--out",
         required=True,
         metavar="PATH",
-        help=("new file that ends in .ts or .onnx, or a new folder for a bundle with " "the model"),
+        help="new file that ends in .ts or .onnx, or a new folder for a bundle with the model",
     )
 
 

@@ -39,8 +39,8 @@ def _add_report(add: Add) -> None:
         "--out",
         metavar="DIR",
         help=(
-            "folder for report.html, report.json and the CSV files (default: the run,"
-            " or the folder that contains all runs)"
+            "folder for report.html, report.json and the CSV files (default: the run, "
+            "or the folder that contains all runs)"
         ),
     )
 

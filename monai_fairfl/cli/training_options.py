@@ -31,16 +31,16 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
         action="store_true",
         help=(
             "a first look, as with monai-fairfl try: few rounds, small images and a "
-            "small network unless you give others; takes minutes, and gives no result"
-            " to publish"
+            "small network unless you give others; takes minutes, and gives no result "
+            "to publish"
         ),
     )
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
         help=(
-            "name of a shipped bundle, or a bundle's folder (default: the shipped one"
-            " that fits the images)"
+            "name of a shipped bundle, or a bundle's folder (default: the shipped one "
+            "that fits the images)"
         ),
     )
     command.add_argument(

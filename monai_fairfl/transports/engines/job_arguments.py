@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.first_look import takes_any_folder
+from monai_fairfl.bundle.configuration import takes_any_folder
 from monai_fairfl.bundle.preflight import site_names
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.errors import ConfigError, did_you_mean

@@ -14,7 +14,6 @@ import torch
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.first_look import takes_any_folder
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
@@ -113,7 +112,7 @@ class Site:
         folders: Mapping[str, Path] = {}
         if self.settings.sites_root:
             sites_root = Path(self.settings.sites_root)
-            if takes_any_folder(self.bundle_root):
+            if configuration.takes_any_folder(self.bundle_root):
                 folders = data_folders(sites_root, any_folder=True)
             else:
                 folders = site_folders(sites_root)
