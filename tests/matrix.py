@@ -31,6 +31,9 @@ from packaging.requirements import Requirement
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 NEWEST = "newest"
 OLDEST = "oldest"
+PYTHONS_OF_THE_OLDEST = ("3.10", "3.11")
+"""The oldest NumPy has no wheel for a later Python."""
+
 EXTRAS_OF_TESTS = "dev,report"
 NAMED = ("torch==", "monai==", "numpy==", "pytorch-ignite==")
 """What a row's result says of its libraries."""
@@ -58,6 +61,9 @@ def main(words: Sequence[str] | None = None) -> int:
             name = f"Python {version}, {libraries} libraries"
             if python is None:
                 results[name] = f"not run: python{version} is not on this machine"
+                continue
+            if libraries == OLDEST and version not in PYTHONS_OF_THE_OLDEST:
+                results[name] = f"not run: the oldest NumPy has no wheel for Python {version}"
                 continue
             folder = args.out / f"python{version}-{libraries}"
             row = Row(python, libraries, args.torch, folder)

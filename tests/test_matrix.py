@@ -42,6 +42,20 @@ def test_a_python_that_is_not_here_is_named_and_nothing_counts_as_run(
     assert said in capsys.readouterr().out
 
 
+def test_the_oldest_libraries_are_not_run_with_a_python_that_has_no_wheel_of_them(
+    dist: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    python = tmp_path / "bin" / "python3.13"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(python.parent))
+    words = [str(dist), "--pythons", "3.13", "--libraries", "oldest", "--out", str(tmp_path / "m")]
+    assert matrix.main(words) == 1
+    said = "Python 3.13, oldest libraries: not run: the oldest NumPy has no wheel"
+    assert said in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_row_that_fails_names_its_command_and_its_log(dist: Path, tmp_path: Path) -> None:
     # A Python that can do nothing: its first command fails.
