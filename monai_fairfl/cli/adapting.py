@@ -70,6 +70,14 @@ def add_commands(add: Add) -> None:
         help="bundle to train with (default: the one that trained the model)",
     )
     command.add_argument(
+        "--datalist",
+        metavar="FILE",
+        help=(
+            "data list of the hospital's training, validation and test cases (default: that of "
+            "the run, or else a new split)"
+        ),
+    )
+    command.add_argument(
         "--device",
         default="cpu",
         metavar="DEVICE",
@@ -91,7 +99,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     two validation cases. Nothing leaves the hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
-    from monai_fairfl.cli.model_runs import bundle_of_model, datalist_of_run, model_file
+    from monai_fairfl.cli.model_runs import bundle_of_model, model_file
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.utils.devices import require_device
@@ -102,8 +110,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     out = out_folder(args.out, f"adapt-{hospital.name}")
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
-    of_run = datalist_of_run(model, hospital.name)
-    datalist = of_run or out / "datalist.json"
+    datalist, split = _cases(args.datalist, model, hospital.name, out)
     bundle = bundle_of_model(model, args.bundle)
     out.mkdir(parents=True, exist_ok=True)
     print(
@@ -124,9 +131,32 @@ def adapt(args: argparse.Namespace) -> Answer:
             device=args.device,
             config=args.config,
         )
-    split = "the run's own" if of_run else "new"
     text = f"{adaptation_text(found, hospital.name)}\nSplit into cases ({split}): {datalist}"
     return Answer(_plain(found), text)
+
+
+def _cases(named: str | None, model: Path, hospital: str, out: Path) -> tuple[Path, str]:
+    """The file of the hospital's split into cases, and where that split comes from.
+
+    A file that does not exist yet gets a new split.
+
+    Raises:
+        ConfigError: there is no such data list as was named.
+    """
+    from monai_fairfl.cli.model_runs import datalist_of_run
+    from monai_fairfl.errors import ConfigError
+
+    if named is not None:
+        datalist = Path(named).absolute()
+        if not datalist.is_file():
+            raise ConfigError(
+                f"--datalist {named}: there is no such file. monai-fairfl datalist writes one"
+            )
+        return datalist, "the one you named"
+    of_run = datalist_of_run(model, hospital)
+    if of_run is not None:
+        return of_run, "the run's own"
+    return out / "datalist.json", "new"
 
 
 def adaptation_text(found: Adaptation, hospital: str) -> str:
@@ -150,7 +180,7 @@ def _verdict(found: Adaptation, hospital: str) -> str:
     if gain.n < 2:
         return (
             f"Not taken: {hospital} has {cases} that can judge, and two are "
-            "needed. Label more, or name a data list with more of them"
+            "needed. Label more cases, or name a list with more of them: --datalist FILE"
         )
     if found.epochs == 0:
         return "Not taken: no epoch was better on the validation cases. Use the given model."

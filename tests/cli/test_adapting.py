@@ -168,3 +168,19 @@ def test_the_answer_is_also_plain(
     words = ["adapt", str(run), str(hospitals / "alder"), "--out", str(tmp_path / "out")]
     found = run_json(capsys, *words, "--epochs", "1", "--rate", "0.01")
     assert found["gain"]["n"] == 2 and set(found["before"]) == {"score"}
+
+
+@pytest.mark.slow
+def test_a_named_data_list_decides_which_cases_judge(
+    model: Path, hospitals: Path, datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["adapt", str(model), str(hospitals / "alder"), "--out", str(out), "--epochs", "1"]
+    assert main([*words, "--datalist", str(tmp_path / "absent.json")]) == 2
+    assert "absent.json: there is no such file" in capsys.readouterr().err
+
+    # A new split would have one validation case.
+    assert main([*words, "--rate", "0.01", "--datalist", str(datalist)]) == 0
+    printed = capsys.readouterr().out
+    assert "on 2 validation cases" in printed
+    assert f"Split into cases (the one you named): {datalist}" in printed
