@@ -46,6 +46,7 @@ class Replies(list[Reply]):
         expected: the measurements that are taken.
         dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
         gram: whether the inner products of all pairs of updates may be computed.
+        factors: client -> factor by which a guard has multiplied its update, see :meth:`scaled`.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -67,9 +68,11 @@ class Replies(list[Reply]):
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         gram: bool = True,
+        factors: Mapping[str, float] | None = None,
     ):
         super().__init__()
         self.gram = gram
+        self.factors = dict(factors or {})
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -174,10 +177,11 @@ class Replies(list[Reply]):
             self.expected,
             self.dropped,
             self.gram,
+            self.factors,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
-        """These replies with some updates multiplied.
+        """These replies with some updates multiplied, and :attr:`factors` of their clients.
 
         Args:
             factors: id of a reply -> factor of its update.
@@ -185,12 +189,16 @@ class Replies(list[Reply]):
         if not factors:
             return self
         scaled: dict[int, Weights] = {}
+        of_clients = dict(self.factors)
         for row, reply in enumerate(self):
             if reply.id in factors:
                 factor = factors[reply.id]
                 views = self.matrix.views(row)
                 scaled[row] = {name: view * factor for name, view in views.items()}
-        return self._with(self, scaled)
+                of_clients[reply.client] = factor
+        changed = self._with(self, scaled)
+        changed.factors = of_clients
+        return changed
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
         """These replies with each group as one: its first client, with the mean of the updates.

@@ -191,6 +191,18 @@ class Strategy(ABC):
             ConfigError: naming the strategy, what it needs and the fix.
         """
 
+    def check_parts(self, parts: Parts) -> None:  # noqa: B027 (most take any)
+        """Refuse parts with which the method would measure what it does not mean.
+
+        :func:`~monai_fairfl.strategies.compose` calls it.
+
+        Args:
+            parts: that are to replace the method's own.
+
+        Raises:
+            ConfigError: naming the strategy, the part and the fix.
+        """
+
     def start_of(self, client: str) -> Weights:
         """The model ``client`` continues from: its reward, else the global model."""
         return self.rewards.get(client, self.weights)

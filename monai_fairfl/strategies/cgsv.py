@@ -163,10 +163,10 @@ class CGSV(Strategy):
         weights = self._weights_of_step(local)
 
         # Contribution: psi_i = cos(u_i, u_N), or the Shapley value that it stands for (Eq. 2).
-        contributions = self._contributions(local, weights, scales)
+        psi = self._psi(local, weights, scales)
 
         # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised.
-        reputation = self._updated_reputation(contributions)
+        reputation = self._updated_reputation(psi)
 
         # Reward: the largest entries of the step, the more the higher the reputation (Eq. 4-5).
         result = self.finish(
@@ -176,7 +176,7 @@ class CGSV(Strategy):
             rewards=self._reward_of_round(local, dice_values),
             start=self.weights,
             scale=scales,
-            details={"cosine": contributions, "reputation": reputation},
+            details={"cosine": psi, "reputation": reputation},
         )
         self.reputation = reputation
         self.rounds += 1
@@ -216,7 +216,7 @@ class CGSV(Strategy):
             return sample_shares(local)
         return normalise(renormalised_previous(self.reputation, local.clients))
 
-    def _contributions(
+    def _psi(
         self, local: Replies, weights: Mapping[str, float], scales: Mapping[str, float]
     ) -> dict[str, float]:
         """client -> psi_i, or its exact Shapley value."""
@@ -228,15 +228,15 @@ class CGSV(Strategy):
         cosines = local.geometry.cosines_with_sum(step)
         return {client: float(c) for client, c in zip(local.clients, cosines, strict=True)}
 
-    def _updated_reputation(self, contributions: Mapping[str, float]) -> dict[str, float]:
+    def _updated_reputation(self, psi: Mapping[str, float]) -> dict[str, float]:
         """The reputations of all clients after this round; at first, the previous ones are 0."""
         if self.reputation:
-            previous = renormalised_previous(self.reputation, contributions)
+            previous = renormalised_previous(self.reputation, psi)
         else:
-            previous = dict.fromkeys(contributions, 0.0)
+            previous = dict.fromkeys(psi, 0.0)
         smoothed = {}
-        for client, contribution in contributions.items():
-            average = self.alpha * previous[client] + (1 - self.alpha) * contribution
+        for client, value in psi.items():
+            average = self.alpha * previous[client] + (1 - self.alpha) * value
             smoothed[client] = max(average, MIN_REPUTATION)
         return merge_with_absent(self.reputation, normalise(smoothed))
 

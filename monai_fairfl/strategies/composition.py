@@ -45,6 +45,7 @@ def compose(
 
     Raises:
         ValueError: when ``cap`` or ``clip_reports`` is out of range.
+        ConfigError: when the strategy's contributions have no meaning with such a part.
 
     ShapFed with FedISM's training, as config::
 
@@ -62,7 +63,9 @@ def compose(
         raise ValueError(
             f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
         )
-    strategy.parts = Parts(
+    parts = Parts(
         weighting, reward, dict(training or {}), average, cap=cap, clip_reports=clip_reports
     )
+    strategy.check_parts(parts)
+    strategy.parts = parts
     return strategy

@@ -16,6 +16,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.parts import Parts
 
 REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising
 RELEASED_FLOOR = 1e-3  # of the authors' first release, applied after normalising
@@ -43,6 +44,11 @@ class FedCE(Strategy):
     In round 0 no model without i exists: its error counts as uniform (paper) or 1 (the two
     releases). An unseen client's prior is 1 / (known clients + 1).
 
+    The model without client i is exact where w is the average of the models that clients hold.
+    So a client whose update a guard shortened is not asked for its error in the next round, and
+    gets the mean of the others'. Another average or a reward, put in by
+    :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+
     >>> FedCE("sum").mode
     'sum'
     """
@@ -55,7 +61,7 @@ class FedCE(Strategy):
     cost = "training + 1 validation pass"
     requires = frozenset({"leave_one_out_error"})
     min_clients = 2
-    state = ("weight", "entered", "history", "rounds")
+    state = ("weight", "entered", "shortened", "history", "rounds")
 
     def __init__(self, mode: str = "multi", variant: str = "paper"):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
@@ -65,6 +71,7 @@ class FedCE(Strategy):
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
         self.entered: dict[str, float] = {}  # weights in the present global model
+        self.shortened: list[str] = []  # clients whose updates a guard shortened for that model
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
@@ -76,20 +83,28 @@ class FedCE(Strategy):
                 "or mode 'cos'"
             )
 
+    def check_parts(self, parts: Parts) -> None:
+        if self.mode != "cos" and (parts.average or parts.reward):
+            raise ConfigError(
+                "FedCE takes each client out of the weighted mean of the clients' models, which "
+                "another average or a reward replaces: use mode 'cos' with them, which needs the "
+                "updates alone"
+            )
+
     def round(self, clients: Sequence[str]) -> Rounds:
-        # In round 0 no model without a client exists, so there is nothing to measure on it.
-        measure = tuple(self.requires) if self.rounds else ()
-        local = yield [
-            Train(client, self.start_of(client), measure, self.context_of(client))
-            for client in clients
-        ]
+        requests = []
+        for client in clients:
+            measure = self._measured_by(client)
+            requests.append(Train(client, self.start_of(client), measure, self.context_of(client)))
+        local = yield requests
 
         # Gradient space (Eq. 2): how far a client's update points away from the others'.
         cosines = leave_one_out_cosines(local, self._prior(local.clients))
         distances = {client: _distance(cosine) for client, cosine in cosines.items()}
 
         # Data space (Eq. 3): the error of the model without a client, on that client's data.
-        errors = self.measured(local, "leave_one_out_error") if measure else None
+        asked = any(request.measure for request in requests)
+        errors = self.measured(local, "leave_one_out_error") if asked else None
 
         # Both combined and accumulated over rounds are the aggregation weights (Eq. 4-5).
         if self.variant == "paper":
@@ -104,7 +119,19 @@ class FedCE(Strategy):
 
         # Another weighting, put in by compose(), may have weighed the average.
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
+        self.shortened = sorted(set(local.factors) & set(self.entered))
         return result
+
+    def _measured_by(self, client: str) -> tuple[str, ...]:
+        """What ``client`` measures in this round.
+
+        In round 0 no model without a client exists. Nor can a client take itself out of the model
+        where a guard shortened its update: it holds the model that it trained, and not the one that
+        was averaged.
+        """
+        if self.rounds == 0 or client in self.shortened:
+            return ()
+        return tuple(self.requires)
 
     def context_of(self, client: str) -> Mapping[str, float]:
         """Return the client's weight in the present global model, which its error needs."""

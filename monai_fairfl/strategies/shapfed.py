@@ -24,7 +24,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.quantities import Quantity
-from monai_fairfl.strategies.rewards import Mixed
+from monai_fairfl.strategies.rewards import Details, Mixed, Reward
 
 logger = logging.getLogger(__name__)
 
@@ -140,15 +140,19 @@ class ShapFed(Strategy):
         # The paper averages with the previous weights, its authors' code with the new ones.
         aggregation = previous if self.variant == "paper" else weights
 
-        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10).
-        mixing = weights if self.variant == "released" else gamma
-        reward = self.mixed if self.personalised else None
+        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10). The authors' code
+        # mixes with the normalised gamma.
+        reward: Reward | None = None
+        if self.personalised:
+            reward = self.mixed
+            if self.variant == "released":
+                reward = _MixedBy(self.mixed, weights)
 
         by_class = {}
         for client, values in smoothed.items():
             by_class[client] = {str(number): value for number, value in enumerate(values)}
         details = {"class_value": by_class}
-        result = self.finish(local, aggregation, mixing, reward, details=details)
+        result = self.finish(local, aggregation, gamma, reward, details=details)
         self.classes = {**self.classes, **smoothed}
         self.weight = merge_with_absent(self.weight, weights)
         return result
@@ -203,3 +207,21 @@ def _labelled_by_several(local: Replies, classes: int) -> np.ndarray:
     if local.labelled is None or local.labelled.shape != everything.shape:
         return everything
     return local.labelled & (local.labelled.sum(0) > 1)
+
+
+class _MixedBy(Reward):
+    """The mixture of two models by other coefficients than the contributions.
+
+    Args:
+        mixed: makes the models.
+        coefficients: client -> its share of the global model.
+    """
+
+    def __init__(self, mixed: Mixed, coefficients: Mapping[str, float]):
+        self.mixed = mixed
+        self.coefficients = coefficients
+
+    def __call__(
+        self, replies: Replies, old: Weights, new: Weights, contributions: object
+    ) -> tuple[dict[str, Weights], Details]:
+        return self.mixed(replies, old, new, self.coefficients)

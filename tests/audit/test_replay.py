@@ -54,7 +54,7 @@ MADE: dict[str, Callable[[], Strategy]] = {
     "CFFL with its reward": lambda: compose(
         shipped.CFFL(), reward=shipped.Sparsified(ratio="share", rest="own")
     ),
-    "FedCE with the median": lambda: compose(shipped.FedCE(), average=shipped.Median()),
+    "FedCE with the median": lambda: compose(shipped.FedCE("cos"), average=shipped.Median()),
     "FedAvg with clipped updates": lambda: compose(shipped.FedAvg(), average=shipped.ClippedMean()),
     "FedCE by Krum": lambda: compose(shipped.FedCE(), weighting=shipped.Krum(1, 2)),
     "FedCE by images": lambda: compose(shipped.FedCE(), weighting=shipped.BySamples()),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.strategies import FedCE
+from monai_fairfl.strategies import FedCE, Median, Sparsified, compose
 from monai_fairfl.strategies.fedce import leave_one_out_cosines
 
 COMMON = GOLDEN["common"]
@@ -74,6 +75,34 @@ def test_no_error_is_asked_for_before_there_is_a_model_to_leave_anyone_out_of() 
     fresh.start(strategy.weights, CLIENTS, strategy.spec)
     for request in next(fresh.round(CLIENTS)):
         assert request.measure == () and request.context["previous_weight"] == 0.0
+
+
+def test_a_client_whose_update_was_shortened_cannot_take_itself_out_of_the_model() -> None:
+    strategy = FedCE()
+    strategy.start({"w": torch.zeros(4, dtype=torch.float64)}, CLIENTS, ModelSpec(("w",)))
+    training = strategy.round(CLIENTS)
+    next(training)
+    with pytest.raises(StopIteration) as played:
+        training.send(replies_of(UPDATES[0]).scaled({0: 0.1}))
+    strategy.weights = played.value.value.weights
+
+    # Client 1 holds another model than the one that was averaged, so it is not asked.
+    result = play_round(strategy, UPDATES[1], reported("leave_one_out_error", [1.0, 0.2, 0.4]))
+    assert result.notes == {"1": "leave_one_out_error absent, 0.3 used: mean of the others"}
+
+    # In the round after, it is asked again.
+    asked = {request.client: request.measure for request in next(strategy.round(CLIENTS))}
+    assert asked == dict.fromkeys(CLIENTS, ("leave_one_out_error",))
+
+
+@pytest.mark.parametrize("part", [{"average": Median()}, {"reward": Sparsified()}])
+def test_the_model_without_a_client_needs_the_own_average_and_no_reward(
+    part: dict[str, Any],
+) -> None:
+    for mode in ("multi", "sum", "err"):
+        with pytest.raises(ConfigError, match="FedCE takes each client out .* use mode 'cos'"):
+            compose(FedCE(mode), **part)
+    assert compose(FedCE("cos"), **part).parts != FedCE().parts
 
 
 def test_each_client_receives_its_own_weight_only() -> None:

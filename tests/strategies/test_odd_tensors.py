@@ -35,8 +35,8 @@ REWARDED: dict[str, Strategy] = {
     "CGSV-contribution index": CGSV(reward="contribution_index"),
     "ShapFed-personalised": ShapFed(personalised=True),
     "ShapFed-scaled": ShapFed(personalised=True, scale="max"),
-    "FedCE-sparsified": compose(FedCE(), reward=Sparsified()),
-    "FedCE-mixed": compose(FedCE(), reward=Mixed()),
+    "FedCE-sparsified": compose(FedCE("cos"), reward=Sparsified()),
+    "FedCE-mixed": compose(FedCE("cos"), reward=Mixed()),
     "FedLWR-one layer": FedLWR(layerwise=False),
     "CFFL-own rest": compose(CFFL(), reward=Sparsified(ratio="share", rest="own")),
 }

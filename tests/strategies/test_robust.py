@@ -245,7 +245,7 @@ def test_a_method_with_rewards_shares_out_the_robust_step() -> None:
 
 
 def test_names_and_bad_arguments() -> None:
-    assert compose(FedCE(), average=TrimmedMean(2)).name == "FedCE-TrimmedMean-trim_2"
+    assert compose(FedCE("cos"), average=TrimmedMean(2)).name == "FedCE-cos-TrimmedMean-trim_2"
     assert compose(FedAvg(), Krum(2, 3)).name == "FedAvg-Krum-attackers_2-chosen_3"
     for make in (
         lambda: TrimmedMean(0),

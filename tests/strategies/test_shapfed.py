@@ -70,8 +70,12 @@ def test_personal_models_are_the_worked_ones() -> None:
 
 
 def test_the_released_code_takes_the_raw_cosine() -> None:
-    result = one_round(begin(ShapFed(variant="released")))
+    result = one_round(begin(ShapFed(variant="released", personalised=True)))
+    np.testing.assert_allclose(column(result.contributions), WORKED["code_mean_cos"], atol=2e-6)
     np.testing.assert_allclose(column(result.aggregation), WORKED["code_weights"], atol=2e-6)
+    # It mixes with the weights, and not with the contributions.
+    mixing = result.details["mixing"]
+    np.testing.assert_allclose(column(mixing), WORKED["code_weights"], atol=2e-6)
 
 
 def test_the_paper_averages_with_the_previous_weights() -> None:
