@@ -140,8 +140,8 @@ class ShapFed(Strategy):
         # The paper averages with the previous weights, its authors' code with the new ones.
         aggregation = previous if self.variant == "paper" else weights
 
-        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10). The authors' code
-        # mixes with the normalised gamma.
+        # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10); in the authors'
+        # code, the normalised gamma.
         reward: Reward | None = None
         if self.personalised:
             reward = self.mixed
