@@ -443,6 +443,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """Train with the handlers that the request chooses; returns what was counted."""
         train_loss = TrainLoss(board=None)
         handlers = [train_loss, *chosen_handlers(request.context)]
+        # MonaiAlgo reads its epochs from this attribute.
         usual_epochs = self.local_epochs
         self.local_epochs = self.local_epochs_of(request)
         try:

@@ -184,7 +184,8 @@ def renormalised_previous(
 ) -> dict[str, float]:
     """The previous weights of the present ``clients``, which sum to one.
 
-    A client that was never seen gets the mean of the previous weights.
+    A client that was never seen gets the mean of the previous weights. The weights of the same
+    clients are returned as they are: if those do not sum to one, the caller normalises them.
 
     >>> renormalised_previous({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
     {'A': 0.5, 'B': 0.3, 'C': 0.2}

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
+from monai_fairfl.strategies.parts import Parts
 
 
 class Standalone(Strategy):
@@ -22,6 +25,12 @@ class Standalone(Strategy):
     client_does = "trains"
     client_sends = "update, which only makes its own next model"
     trusts = "nobody: nothing is averaged"
+
+    def check_parts(self, parts: Parts) -> None:
+        if replace(parts, training={}) != Parts():
+            raise ConfigError(
+                "Standalone averages and rewards nothing: compose it with training alone"
+            )
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers.driving import GOLDEN, play, play_round
 
-from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedAvg, Median, Sparsified, Standalone, Uniform, compose
 
 COMMON = GOLDEN["common"]
 UPDATES = {str(i + 1): update for i, update in enumerate(COMMON["updates"])}
@@ -48,3 +49,10 @@ def test_standalone_keeps_the_model_of_an_absent_client() -> None:
 
 def test_names_show_the_arguments_that_are_not_the_defaults() -> None:
     assert (FedAvg().name, FedAvg("uniform").name) == ("FedAvg", "FedAvg-uniform")
+
+
+def test_standalone_takes_training_alone_of_other_methods() -> None:
+    assert compose(Standalone(), training={"sam_rho": 0.05}).name == "Standalone-sam_rho_0.05"
+    for part in ({"reward": Sparsified()}, {"weighting": Uniform()}, {"average": Median()}):
+        with pytest.raises(ConfigError, match="compose it with training alone"):
+            compose(Standalone(), **part)
