@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from cells import processor
 from head_to_head.systems import EXPERIMENTS, FEDBN, LOCAL_NORM, NVFLARE
 from head_to_head.task import BUNDLE_ROOT, Task
 from monai.fl.utils.constants import ExtraItems
@@ -118,6 +119,7 @@ def run_cell(cell: Cell, task: Task, liar: str, folder: Path, file: Path) -> Non
         "minutes": round(took.processor_seconds / 60, 2),
         "seconds": round(took.seconds, 1),
         "seconds_of_rounds": course.seconds,
+        "processor": processor(),
         "ended": course.ended,
         "weights": course.weights,
         "touched": course.touched,
