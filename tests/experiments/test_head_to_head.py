@@ -260,7 +260,7 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
         module.table()
     text = written(module, tmp_path, [0])
     assert "fold 0 of four" in text
-    assert '| `FedCE("sum")`: the paper | 0.835 | 0.017 | 0.820 (BIDMC) | 10.0 | 300 |' in text
+    assert '| `FedCE("sum")`: the paper | 0.835 | 0.017 | 0.820 (BIDMC) | 6.0 |' in text
     assert "| +0.050 (+0.050 to +0.050) | +0.050 |" in text
     assert "| 4 of 160 |" in text
     assert "| ends, without a model: ValueError: not finite |" in text
