@@ -64,8 +64,8 @@ def rules_of(
         ),
         Rule(
             "Weight",
-            "The mean aggregation weight over all rounds.",
-            _shares({site: _mean(points) for site, points in weights.items() if points}),
+            "The mean aggregation weight over all rounds; 0 in a round without the site's update.",
+            _shares({site: _sum(points) for site, points in weights.items() if points}),
         ),
     ]
     if estimates != "":
@@ -172,5 +172,6 @@ def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
     return _shares(values)
 
 
-def _mean(points: Sequence[Point]) -> float:
-    return sum(point.value for point in points) / len(points)
+def _sum(points: Sequence[Point]) -> float:
+    """The shares of sums over the same rounds are those of means over them."""
+    return sum(point.value for point in points)

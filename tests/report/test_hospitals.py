@@ -301,6 +301,8 @@ def test_a_site_without_a_contribution_in_the_last_round_has_no_share_of_it(
     report = report_of(run)
     credit = {rule["name"]: rule["shares"] for rule in report["strategies"]["FedCE"]["credit"]}
     assert credit["FedCE's own"] == pytest.approx({"ash": 1 / 3, "beech": 1 / 3, "elm": 1 / 3})
+    # Oak's weights of two rounds, and none in three.
+    assert credit["Weight"]["oak"] == pytest.approx(2 / 5 * 1 / 4)
     assert "oak: Not compared with alone; Dice 0.800; no weight after round 1." in as_text(report)
     write_report([run], run)
     page = (run / "report.html").read_text()
