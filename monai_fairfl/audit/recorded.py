@@ -15,6 +15,7 @@ import torch
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation
 from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
+from monai_fairfl.protocol.measured import Checked, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -262,6 +263,17 @@ class NoTensors(Mapping[str, torch.Tensor]):
         _refuse_tensors(self.what)
 
 
+class _TakenByTheRun(Expected):
+    """Takes every measurement: the run's server had dropped the others before it recorded.
+
+    It dropped by ranges and settings of which the ledger has a part only.
+    """
+
+    def checked(self, reply: Reply, request: Request | None) -> Checked:
+        """All measurements of ``reply``."""
+        return Checked(dict(reply.measurements))
+
+
 class RecordedReplies(Replies):
     """The replies of one exchange as a strategy saw them, less the tensors.
 
@@ -284,7 +296,7 @@ class RecordedReplies(Replies):
         missing: Mapping[str, str],
         grams: Grams | None,
     ):
-        super().__init__(replies, requests, spec, missing)
+        super().__init__(replies, requests, spec, missing, expected=_TakenByTheRun())
         self._grams = grams
 
     @cached_property

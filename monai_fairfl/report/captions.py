@@ -63,7 +63,8 @@ HISTOGRAMS = (
 )
 CREDIT = (
     "Each hospital's share under each available rule. The weight is the mean over all rounds. A "
-    "strategy's own contributions are those of its last round. The tables are below."
+    "strategy's own contributions are those of its last round, or of the last round that drew the "
+    "hospital. The tables are below."
 )
 COLLABORATION = (
     "Pearson: correlation over the sites between the Dice of training alone and the Dice in the "

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
+from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.report.comparison import half_width
+from monai_fairfl.report.credit import own_rule, when_words
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
 """How the texts of contributions begin whose shares can be compared with shares of the images."""
@@ -76,13 +78,15 @@ class Contribution:
     Args:
         value: in the unit of the source; ``None`` where it has none.
         share: of the sum over the hospitals, negative values counted as 0; ``None`` without one.
-        images: its share of the images; ``None`` where it is not known.
+            Of a single round's values it is over the hospitals that have one in this round.
+        images: its share of the images of the same hospitals; ``None`` where it is not known.
         ratio: ``share`` over ``images``, or over an even share; ``None`` where it means nothing.
         least: smallest value, see ``range_of``; ``None`` without a range.
         most: largest one.
         range_of: what the range is over: rounds, judges, or seeds.
         interval: whether the range is a 95 % interval, which only repeats give.
         words: for a reader.
+        round: that the value is of; ``None`` where it is the run's last, or of no single round.
     """
 
     value: float | None
@@ -94,6 +98,7 @@ class Contribution:
     range_of: str
     interval: bool
     words: str
+    round: int | None = None
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,8 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
     for valuation in strategy["valuations"]:
         if valuation["name"] in rules:
             return _by_valuation(name, strategy, valuation, rules)
-    own = rules.get(f"{strategy['method']}'s own")
-    if own is not None and own["shares"]:
-        return _by_method(report, name, own, rules["Images"]["shares"])
+    if own_shares(strategy):
+        return _by_method(report, name, rules["Images"]["shares"])
     return Contributions(None, None, _why_none(report, strategy), {})
 
 
@@ -194,6 +198,8 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     >>> found = {"value": 0.54, "share": 0.54, "least": 0.37, "most": 0.54, "range_of": "rounds"}
     >>> range_words({**found, "interval": False})
     '0.54; over rounds 0.37 to 0.54'
+    >>> range_words({**found, "interval": False, "round": 4})
+    '0.54 in round 4; over rounds 0.37 to 0.54'
     >>> range_words({**found, "interval": True, "range_of": "3 seeds"})
     '0.54 (95 % interval over 3 seeds: 0.37 to 0.54)'
     """
@@ -203,12 +209,56 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     digits = 2 if is_share else 4
     # Adding 0.0 turns -0.0 into 0.0.
     value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
+    if contribution.get("round") is not None:
+        value += f" in round {contribution['round']}"
     if contribution["least"] is None or contribution["most"] is None:
         return value
     ends = f"{contribution['least']:.{digits}f} to {contribution['most']:.{digits}f}"
     if contribution["interval"]:
         return f"{value} (95 % interval over {contribution['range_of']}: {ends})"
     return f"{value}; over {contribution['range_of']} {ends}"
+
+
+def own_shares(strategy: Mapping[str, Any]) -> Mapping[str, float]:
+    """hospital -> share by the method's own contributions, of those whose last one counts.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+    """
+    for rule in strategy["credit"]:
+        if rule["name"] == own_rule(strategy["method"]):
+            shares: Mapping[str, float] = rule["shares"]
+            return shares
+    return {}
+
+
+def values_of_round(strategy: Mapping[str, Any], number: int) -> dict[str, float]:
+    """hospital -> contribution in a round, of those that have one in it.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+        number: of the round.
+    """
+    values = {}
+    for site, points in strategy["series"]["contributions"].items():
+        # From the end: mostly the last round is asked for.
+        for point in reversed(points):
+            if point["round"] == number:
+                values[site] = point["value"]
+            if point["round"] <= number:
+                break
+    return values
+
+
+def earlier_round(strategy: Mapping[str, Any], point: Mapping[str, Any]) -> int | None:
+    """The round of a hospital's newest number; ``None`` where that is the run's last round.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+        point: of a weight or a contribution.
+    """
+    number: int = point["round"]
+    return number if number < strategy["rounds"] - 1 else None
 
 
 def _is_judged(credit: Mapping[str, Any]) -> bool:
@@ -290,56 +340,120 @@ def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | 
     return "its value is negative: on average, groups of the others are worse with it"
 
 
-def _by_method(
-    report: Mapping[str, Any], name: str, own: Mapping[str, Any], images: Mapping[str, float]
-) -> Contributions:
+def _by_method(report: Mapping[str, Any], name: str, images: Mapping[str, float]) -> Contributions:
     """What the method itself estimates; an interval over seeds where it ran with several."""
     strategy = report["strategies"][name]
-    unit = strategy["estimates"] or ""
-    newest = {}
-    for site, result in strategy["sites"].items():
-        if result["contribution"] is not None:
-            newest[site] = result["contribution"]["value"]
-    adds_up = unit.startswith(ADDITIVE) or abs(sum(newest.values()) - 1) < 0.02
-
+    counted = own_shares(strategy)
+    of_seeds = _of_seeds(report, name)
     only_weights = is_weight(strategy)
-    repeats = _repeats(report, name)
+    verb, what = ("weighs", "weight") if only_weights else ("carries", "contribution")
     sites = {}
-    for site, value in newest.items():
-        points = [point["value"] for point in strategy["series"]["contributions"][site]]
-        of_seeds = [found[site] for found in repeats if site in found]
-        about: dict[str, Any] = {}
-        if len(of_seeds) > 1:
-            value = mean(of_seeds)
-            width = half_width(stdev(of_seeds) / math.sqrt(len(of_seeds)), len(of_seeds)) or 0.0
-            about = {"least": value - width, "most": value + width, "interval": True}
-            about["range_of"] = f"{len(of_seeds)} seeds"
-        elif len(points) > 1:
-            about = {"least": min(points), "most": max(points), "range_of": "rounds"}
-        share = own["shares"].get(site) if adds_up else None
-        if share is not None and len(of_seeds) > 1:
-            share = value
-        verb = "weighs" if only_weights else "carries"
-        sites[site] = _contribution(value, share, images.get(site), len(newest), verb=verb, **about)
+    for site, result in strategy["sites"].items():
+        newest = result["contribution"]
+        if newest is None:
+            continue
+        if len(of_seeds.get(site, ())) > 1:
+            sites[site] = _over_seeds(strategy, site, of_seeds, images, verb)
+            continue
+        found = _in_its_round(strategy, site, images, verb)
+        if site not in counted:
+            words = f"no {what} after round {newest['round']}"
+            found = replace(found, share=None, ratio=None, words=words)
+        sites[site] = found
 
-    ranges = {found.range_of for found in sites.values() if found.range_of}
-    over = ""
-    if any(found.interval for found in sites.values()):
-        over = f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
-    elif ranges:
-        over = " The range is over the rounds; it is not a confidence interval."
+    unit = strategy["estimates"] or ""
+    rounds = {strategy["sites"][site]["contribution"]["round"] for site in counted}
+    when = when_words(rounds, strategy["rounds"])
+    over = _over_words(sites)
+    has_shares = any(found.share is not None and not found.interval for found in sites.values())
+    if has_shares and (len(rounds) > 1 or len(counted) < len(strategy["sites"])):
+        over += " Shares are among the hospitals that have a value in the same round."
     if only_weights:
         words = (
             f"{name} uses its own weights as contributions: how much each hospital's update counts "
-            f"in the average, in the last round. They say whom {name} favours. They do not say "
+            f"in the average, in {when}. They say whom {name} favours. They do not say "
             "what a hospital is worth to the others: a hospital that does not resemble the others, "
             "or whose labels are wrong, also gets a high weight."
         )
         return Contributions(name, f"{WEIGHT_BY} {name}", f"{words}{over}", sites)
-    words = f"{name} estimates contributions; these are from its last round: {unit}."
+    words = f"{name} estimates contributions; these are from {when}: {unit}."
     if not unit:
-        words = f"{name} has contributions of its own; these are from its last round."
+        words = f"{name} has contributions of its own; these are from {when}."
     return Contributions(name, f"By {name}", f"{words}{over}", sites)
+
+
+def _in_its_round(
+    strategy: Mapping[str, Any], site: str, images: Mapping[str, float], verb: str
+) -> Contribution:
+    """A hospital's newest contribution beside those of the same round; the range is over rounds."""
+    newest = strategy["sites"][site]["contribution"]
+    values = [point["value"] for point in strategy["series"]["contributions"][site]]
+    about: dict[str, Any] = {}
+    if len(values) > 1:
+        about = {"least": min(values), "most": max(values), "range_of": "rounds"}
+    together = values_of_round(strategy, newest["round"])
+    found = _among(strategy, site, together, images, verb=verb, **about)
+    return replace(found, round=earlier_round(strategy, newest))
+
+
+def _over_seeds(
+    strategy: Mapping[str, Any],
+    site: str,
+    of_seeds: Mapping[str, Sequence[float]],
+    images: Mapping[str, float],
+    verb: str,
+) -> Contribution:
+    """The mean over seeds with its 95 % interval."""
+    values = of_seeds[site]
+    means = {other: mean(of_other) for other, of_other in of_seeds.items()}
+    width = half_width(stdev(values) / math.sqrt(len(values)), len(values)) or 0.0
+    return _among(
+        strategy,
+        site,
+        means,
+        images,
+        least=means[site] - width,
+        most=means[site] + width,
+        range_of=f"{len(values)} seeds",
+        interval=True,
+        verb=verb,
+    )
+
+
+def _among(
+    strategy: Mapping[str, Any],
+    site: str,
+    together: Mapping[str, float],
+    images: Mapping[str, float],
+    **about: Any,
+) -> Contribution:
+    """A hospital's contribution, and its share among some hospitals where these can have shares.
+
+    Args:
+        strategy: that estimates.
+        site: one of ``together``.
+        together: hospital -> value.
+        images: hospital -> its share of all images.
+        about: the range and the verb, as for :func:`_contribution`.
+    """
+    unit = strategy["estimates"] or ""
+    share = None
+    if unit.startswith(ADDITIVE) or abs(sum(together.values()) - 1) < 0.02:
+        share = normalise(together)[site]
+    of_images = None
+    if site in images:
+        of_images = images[site] / sum(images.get(other, 0.0) for other in together)
+    return _contribution(together[site], share, of_images, len(together), **about)
+
+
+def _over_words(sites: Mapping[str, Contribution]) -> str:
+    """What the ranges are over; empty where there are none."""
+    ranges = {found.range_of for found in sites.values() if found.range_of}
+    if any(found.interval for found in sites.values()):
+        return f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
+    if ranges:
+        return " The range is over the rounds; it is not a confidence interval."
+    return ""
 
 
 def is_weight(strategy: Mapping[str, Any]) -> bool:
@@ -360,11 +474,12 @@ def is_weight(strategy: Mapping[str, Any]) -> bool:
     return known
 
 
-def _repeats(report: Mapping[str, Any], name: str) -> list[dict[str, float]]:
-    """Of each seed the newest contributions, the mean over its folds; empty for one seed.
+def _of_seeds(report: Mapping[str, Any], name: str) -> dict[str, list[float]]:
+    """Hospital -> its contribution of each seed in which it counts; empty for one seed.
 
     Args:
-        report: whose ``"runs"``, where it has any, are the trainings behind its strategies.
+        report: whose ``"runs"``, where it has any, are the trainings behind its strategies. With
+            several folds, a seed's contribution is the mean over them.
         name: of the strategy.
     """
     method = report["strategies"][name]["method"]
@@ -373,15 +488,16 @@ def _repeats(report: Mapping[str, Any], name: str) -> list[dict[str, float]]:
         if other["method"] != method:
             continue
         of_seed = values.setdefault(str(other["seed"]), {})
-        for site, result in other["sites"].items():
-            if result["contribution"] is not None:
-                of_seed.setdefault(site, []).append(result["contribution"]["value"])
+        for site in own_shares(other):
+            value = other["sites"][site]["contribution"]["value"]
+            of_seed.setdefault(site, []).append(value)
     if len(values) < 2:
-        return []
-    repeats = []
+        return {}
+    found: dict[str, list[float]] = {}
     for of_seed in values.values():
-        repeats.append({site: mean(found) for site, found in of_seed.items()})
-    return repeats
+        for site, of_folds in of_seed.items():
+            found.setdefault(site, []).append(mean(of_folds))
+    return found
 
 
 def _contribution(

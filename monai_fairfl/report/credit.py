@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.series import EstimatedPoint, Point
+from monai_fairfl.report.series import EstimatedPoint, Point, last_contributions
 from monai_fairfl.report.valuations import title_of
 from monai_fairfl.valuation.cross_evaluation import (
     Credit,
@@ -27,7 +27,7 @@ class Rule:
         name: of the rule, as a column's title.
         meaning: where its numbers come from, as a sentence.
         shares: site -> share, in sum 1; negative values count as 0. A site without a value is not
-            in it.
+            in it, nor is one whose last value is of an earlier round than those that count.
         judged: site -> value and range, where others judged it.
         by_round: site -> the least and the largest value of single judged rounds, where others
             judged several.
@@ -64,15 +64,17 @@ def rules_of(
         ),
         Rule(
             "Weight",
-            "The mean aggregation weight over all rounds.",
-            _shares({site: _mean(points) for site, points in weights.items() if points}),
+            "The mean aggregation weight over all rounds; 0 in a round without the site's update.",
+            _shares({site: _sum(points) for site, points in weights.items() if points}),
         ),
     ]
-    newest = {site: points[-1].value for site, points in contributions.items() if points}
     if estimates != "":
+        last = last_contributions(run, contributions)
         words = estimates or "the strategy's own contributions"
-        meaning = f"The last round's contributions: {words}."
-        rules.append(Rule(f"{run.method}'s own", meaning, _shares(newest)))
+        when = when_words({point.round for point in last.values()}, len(run.rounds))
+        meaning = f"The contributions of {when}: {words}."
+        values = {site: point.value for site, point in last.items()}
+        rules.append(Rule(own_rule(run.method), meaning, _shares(values)))
 
     by_sites = credit_from_sites(run.rounds)
     if by_sites:
@@ -102,6 +104,34 @@ def rules_of(
         meaning = f"{title_of(valuation)}."
         rules.append(Rule(valuation["name"], meaning, dict(valuation["shares"])))
     return rules
+
+
+def own_rule(method: str) -> str:
+    """The name of the rule that a strategy's own contributions make.
+
+    Args:
+        method: the strategy's name with its arguments.
+    """
+    return f"{method}'s own"
+
+
+def when_words(rounds: Collection[int], rounds_in_all: int) -> str:
+    """The rounds of the contributions that count.
+
+    Args:
+        rounds: of the sites' contributions.
+        rounds_in_all: of the run so far.
+
+    >>> when_words({9}, 10), when_words({7}, 10)
+    ('the last round', 'round 7, the last that has any')
+    >>> when_words({7, 8, 9}, 10)
+    'the last round that drew the hospital'
+    """
+    if len(rounds) > 1:
+        return "the last round that drew the hospital"
+    if rounds and max(rounds) < rounds_in_all - 1:
+        return f"round {max(rounds)}, the last that has any"
+    return "the last round"
 
 
 def judged_words(credit: Mapping[str, Any]) -> str:
@@ -142,5 +172,6 @@ def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
     return _shares(values)
 
 
-def _mean(points: Sequence[Point]) -> float:
-    return sum(point.value for point in points) / len(points)
+def _sum(points: Sequence[Point]) -> float:
+    """The shares of sums over the same rounds are those of means over them."""
+    return sum(point.value for point in points)

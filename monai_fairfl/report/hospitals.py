@@ -18,6 +18,7 @@ from monai_fairfl.report.contributions import (
     Contributions,
     contributions_of,
     contributor_of,
+    earlier_round,
 )
 from monai_fairfl.report.touched import touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
@@ -36,7 +37,8 @@ class Hospital:
         difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
             the largest difference over the seeds, where there are several.
         contribution: what it contributed.
-        weight: of its update in the last average.
+        weight: of its update in the last average that it was in.
+        weight_round: of this average; ``None`` where it is the run's last round.
         guards: what guards and limits did with what it sent, in words.
         advice: what it should do, most urgent first.
     """
@@ -49,6 +51,7 @@ class Hospital:
     difference: Mapping[str, Any] | None
     contribution: Contribution | None
     weight: float | None
+    weight_round: int | None
     guards: list[str]
     advice: list[str]
 
@@ -130,7 +133,7 @@ def _hospital(
     advice = advice_for(report, name, site, verdict, contribution, contributions.strategy)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, "", alone, None, None, None, contribution, None, [], advice)
+        return Hospital(verdict, "", alone, None, None, None, contribution, None, None, [], advice)
 
     strategy = report["strategies"][name]
     result = strategy["sites"][site]
@@ -148,6 +151,7 @@ def _hospital(
         difference=difference,
         contribution=contribution,
         weight=None if weight is None else weight["value"],
+        weight_round=None if weight is None else earlier_round(strategy, weight),
         guards=touched_words(strategy["touched"].get(site), strategy["rounds"]),
         advice=advice,
     )

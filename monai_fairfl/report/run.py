@@ -84,6 +84,12 @@ class Run:
         return len(self.rounds) - 1
 
     @property
+    def draws_sites(self) -> bool:
+        """Whether each round asked some of the sites only."""
+        per_round = self.start.get("clients_per_round")
+        return per_round is not None and per_round < len(self.sites)
+
+    @property
     def planned(self) -> int | None:
         """Rounds that the run was meant to have."""
         rounds = self.config.get("rounds")

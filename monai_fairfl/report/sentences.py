@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
-from monai_fairfl.report.contributions import is_weight
+from monai_fairfl.report.contributions import earlier_round, is_weight, values_of_round
 from monai_fairfl.report.last_mile import last_mile_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import verdict_of
@@ -194,10 +194,7 @@ def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any])
     if contribution is None:
         return "it has no recorded contribution"
 
-    values = []
-    for other in strategy["sites"].values():
-        if other["contribution"] is not None:
-            values.append(other["contribution"]["value"])
+    values = values_of_round(strategy, contribution["round"]).values()
     are_shares = len(values) > 1 and abs(sum(values) - 1) < SHARE_TOLERANCE
     unit = strategy["estimates"] or ""
     digits = 2 if are_shares or unit.startswith("share") else 3
@@ -226,9 +223,8 @@ def _contribution_clause(strategy: Mapping[str, Any], result: Mapping[str, Any])
 
 def _last_round(strategy: Mapping[str, Any], point: Mapping[str, Any]) -> str:
     """The round of a site's last weight or contribution, where that is not the run's last."""
-    if point["round"] >= strategy["rounds"] - 1:
-        return ""
-    return f" in round {point['round']}, its last,"
+    number = earlier_round(strategy, point)
+    return "" if number is None else f" in round {number}, its last,"
 
 
 def _verdict_clause(verdict: str, result: Mapping[str, Any], measurement: str) -> str:

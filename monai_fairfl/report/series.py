@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from monai_fairfl.protocol.averages import is_by_layer, mean_over_layers
@@ -97,6 +98,31 @@ def contribution_series(run: Run) -> dict[str, list[EstimatedPoint]]:
             point = EstimatedPoint.of(record["round"], Number.read(value))
             series.setdefault(site, []).append(point)
     return series
+
+
+def last_contributions(
+    run: Run, contributions: Mapping[str, Sequence[EstimatedPoint]]
+) -> dict[str, EstimatedPoint]:
+    """site -> its contribution in the last round with contributions, of the sites that have one.
+
+    Where each round draws some of the sites, it is the last of these rounds that drew the site.
+
+    Args:
+        run: in question.
+        contributions: of :func:`contribution_series`.
+    """
+    rounds = {point.round for points in contributions.values() for point in points}
+    last_round_of: dict[str, int] = {}
+    for record in run.rounds:
+        if record["round"] in rounds:
+            counted = record["clients"] if run.draws_sites else run.sites
+            last_round_of.update(dict.fromkeys(counted, record["round"]))
+
+    found = {}
+    for site, points in contributions.items():
+        if points and points[-1].round == last_round_of.get(site):
+            found[site] = points[-1]
+    return found
 
 
 def weight_series(run: Run) -> WeightSeries:

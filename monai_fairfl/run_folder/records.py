@@ -14,7 +14,7 @@ from typing import Any
 from monai_fairfl import __version__
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.averages import weights_of_model
+from monai_fairfl.protocol.averages import Aggregation, weights_of_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
@@ -338,15 +338,16 @@ def round_record(
         if any(reply.update is not None for reply in replies):
             after_training = True
 
-    gram = None
-    if _trained(local):
-        step = _factors_of_step(local, result)
-        gram = {"clients": local.clients, **local.geometry.recorded(step)}
     judged: dict[str, str] = {}
     details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
     for client, of_client in verdicts.items():
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
         details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
+    gram = None
+    if _trained(local):
+        factor_of = factors_of_step(result.aggregation, result.details, details_of_verdicts)
+        step = [factor_of.get(client, 0.0) for client in local.clients]
+        gram = {"clients": local.clients, **local.geometry.recorded(step)}
     rewards = result.rewards or {}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():
@@ -382,14 +383,43 @@ def round_record(
     }
 
 
-def _factors_of_step(local: Replies, result: RoundResult) -> list[float]:
-    """The factors of the updates in a round's step; with weights by layer, their means."""
-    weights = weights_of_model(result.aggregation)
-    scale = result.details.get("scale", {})
-    factors = []
-    for reply in local:
-        factors.append(weights.get(reply.client, 0.0) * scale.get(reply.client, 1.0))
-    return factors
+def factors_of_step(
+    aggregation: Aggregation,
+    details: Mapping[str, Mapping[str, Any]],
+    verdicts: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> dict[str, float]:
+    """client -> factor of its update in a round's step; with weights by layer, their means.
+
+    A record divides the weight of clients that count as one. Their update in the step is one, that
+    of the first client, and it has the weight of all.
+
+    Args:
+        aggregation: of the round's record.
+        details: of the record. Under ``"scale"`` it has the factors of updates where the method
+            has any.
+        verdicts: of the record.
+
+    >>> copies = {"action": "share", "group": ["A", "B"]}
+    >>> verdicts = {"A": [copies], "B": [copies]}
+    >>> factors_of_step({"A": 0.25, "B": 0.25, "C": 0.5}, {"scale": {"A": 3.0}}, verdicts)
+    {'A': 1.5, 'C': 0.5}
+    """
+    first_of: dict[str, str] = {}
+    for of_client in verdicts.values():
+        for verdict in of_client:
+            if verdict["action"] == "share":
+                first, *others = sorted(verdict["group"])
+                first_of.update(dict.fromkeys(others, first))
+
+    weights: dict[str, float] = {}
+    for client, weight in weights_of_model(aggregation).items():
+        # The first of a group may count as one with yet others, by a later guard.
+        while client in first_of:
+            client = first_of[client]
+        weights[client] = weights.get(client, 0.0) + weight
+
+    scale = details.get("scale", {})
+    return {client: weight * scale.get(client, 1.0) for client, weight in weights.items()}
 
 
 def stated_digests(replies: Replies) -> dict[str, str]:

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
 from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run_folder.records import factors_of_step
 
 FORMS = ("product", "dissimilarity")
 
@@ -254,10 +254,9 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         return {}
 
     # Direction of the global update, as weights of the clients' updates.
-    scale = (record.get("details") or {}).get("scale", {})
-    step = {}
-    for client, weight in weights_of_model(record["aggregation"]).items():
-        step[client] = weight * scale.get(client, 1.0)
+    step = factors_of_step(
+        record["aggregation"], record.get("details") or {}, record.get("verdicts") or {}
+    )
     cosines = _cosines_with(step, gram)
 
     error_global = _errors(record, "global_score")

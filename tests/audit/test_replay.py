@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.driving import crash_before_checkpoint
+from helpers.faulty_transports import Fault
 from helpers.tiny_networks import federation
 
 from monai_fairfl import strategies as shipped
@@ -87,6 +88,42 @@ def test_a_run_is_replayed_with_an_absent_site_and_numbers_that_were_dropped(
     assert_exact(found, 4)
     if name != "Standalone":
         assert found.numbers >= 4 * len(history.rounds) - 1
+
+
+def elm_reports(measurement: str, value: float) -> Fault:
+    """What arrives where elm reports ``value``, whatever it measured."""
+
+    def fault(request: Request, reply: Reply) -> Reply:
+        if request.client != "elm" or measurement not in reply.measurements:
+            return reply
+        return replace(reply, measurements={**reply.measurements, measurement: value})
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("strategy", "measurement", "value", "wider"),
+    [
+        (shipped.QFedAvg, "global_loss", 250.0, [0, 5000]),
+        # A script's metric has the unit that the script gives it.
+        (shipped.FedCE, "leave_one_out_error", 80.0, [-1e6, 1e6]),
+    ],
+)
+def test_a_number_counts_in_a_replay_just_where_the_run_took_it(
+    strategy: Callable[[], Strategy],
+    measurement: str,
+    value: float,
+    wider: Sequence[float],
+    tmp_path: Path,
+) -> None:
+    fault = elm_reports(measurement, value)
+    settings = {"ranges": {measurement: wider}}
+    taken = federation(strategy(), tmp_path / "taken", fault, **settings).run().rounds
+    dropped = federation(strategy(), tmp_path / "dropped", fault).run().rounds
+    assert measurement in dropped[1]["dropped"]["elm"] and not taken[1]["dropped"]
+    assert taken[1]["aggregation"] != dropped[1]["aggregation"]
+    assert_exact(replay(tmp_path / "taken" / "run"), 3)
+    assert_exact(replay(tmp_path / "dropped" / "run"), 3)
 
 
 @pytest.mark.parametrize("name", MADE)

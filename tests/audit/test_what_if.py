@@ -100,6 +100,20 @@ def test_the_runs_own_strategy_with_its_arguments_gives_what_is_recorded(tmp_pat
             assert entry["what_if"] == entry["recorded"]
 
 
+def test_a_number_in_the_runs_own_range_counts_in_the_answer(tmp_path: Path) -> None:
+    """Elm's loss is above the package's range, and the run's settings allow it."""
+
+    def report_more(request: Request, reply: Reply) -> Reply:
+        if request.client != "elm" or "global_loss" not in reply.measurements:
+            return reply
+        return replace(reply, measurements={**reply.measurements, "global_loss": 250.0})
+
+    settings = {"ranges": {"global_loss": [0, 5000]}}
+    federation(shipped.QFedAvg(), tmp_path, report_more, **settings).run()
+    for entry in what_if(tmp_path / "run", strategy=shipped.QFedAvg()).rounds:
+        assert entry["what_if"] == entry["recorded"]
+
+
 def test_other_arguments_of_a_method_that_asks_after_training_are_answered(
     tmp_path: Path,
 ) -> None:

@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.ledgers import replace_closing_scores
+from helpers.tiny_networks import SITES, federation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from monai_fairfl.client.state import ClientState
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.report.advice import cases_to_tell
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.comparison import MARGIN
@@ -25,6 +27,7 @@ from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.terminal import as_text
 from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
 from monai_fairfl.report.write import write_report
+from monai_fairfl.strategies import FedCE
 
 WriteRun = Callable[..., Path]
 SHARES = {"contributions": {"elm": 0.2, "oak": 0.8}, "samples": {"elm": 60, "oak": 40}}
@@ -260,6 +263,127 @@ def test_only_repeats_give_an_interval(write_run: WriteRun) -> None:
     assert oak is not None and oak.interval and oak.range_of == "3 seeds"
     expected = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
     assert (oak.value, oak.least, oak.most) == pytest.approx((np.mean(values), *expected))
+
+
+FOUR = dict.fromkeys(("ash", "beech", "elm", "oak"), 0.8)
+"""Four sites and their scores."""
+
+
+def shares_of_round(*sites: str, **about: Any) -> dict[str, Any]:
+    """A round in which some sites have the same weight, which is their contribution."""
+    weights = dict.fromkeys(sites, 1 / len(sites))
+    samples = {"ash": 40, "beech": 20, "elm": 20, "oak": 20}
+    return {"contributions": weights, "aggregation": weights, "samples": samples, **about}
+
+
+def test_a_site_without_a_contribution_in_the_last_round_has_no_share_of_it(
+    write_run: WriteRun,
+) -> None:
+    """Oak is refused from round 2 on: the others divide each round among themselves."""
+    rounds = [shares_of_round(*FOUR)] * 2 + [shares_of_round("ash", "beech", "elm")] * 3
+    run = write_run("FedCE", FOUR, rounds=rounds)
+    found = decision(run)
+    oak = found.hospitals["oak"].contribution
+    assert oak is not None
+    assert (oak.value, oak.round, oak.share, oak.ratio) == (0.25, 1, None, None)
+    assert oak.words == "no weight after round 1"
+    assert (found.hospitals["oak"].weight, found.hospitals["oak"].weight_round) == (0.25, 1)
+
+    ash = found.hospitals["ash"].contribution
+    assert ash is not None
+    # Of 80 images of those three.
+    assert (ash.share, ash.images) == pytest.approx((1 / 3, 1 / 2))
+    assert ash.words == "weighs two thirds of its share of the images"
+    assert ash.round is None and found.hospitals["ash"].weight_round is None
+    assert "the average, in the last round." in found.contributions.meaning
+    assert "among the hospitals that have a value in the same round" in found.contributions.meaning
+
+    report = report_of(run)
+    credit = {rule["name"]: rule["shares"] for rule in report["strategies"]["FedCE"]["credit"]}
+    assert credit["FedCE's own"] == pytest.approx({"ash": 1 / 3, "beech": 1 / 3, "elm": 1 / 3})
+    # Oak's weights of two rounds, and none in three.
+    assert credit["Weight"]["oak"] == pytest.approx(2 / 5 * 1 / 4)
+    assert "oak: Not compared with alone; Dice 0.800; no weight after round 1." in as_text(report)
+    write_report([run], run)
+    page = (run / "report.html").read_text()
+    assert "no weight after round 1 <small>0.2500 in round 1; over rounds" in page
+
+
+def test_contributions_of_a_round_before_the_last_say_which(write_run: WriteRun) -> None:
+    rounds = [shares_of_round(*FOUR), shares_of_round("ash", "oak"), {}]
+    rounds = [{**record, "aggregation": {}} for record in rounds]
+    found = decision(write_run("CGSV", FOUR, rounds=rounds))
+    assert "from round 1, the last that has any: share, by" in found.contributions.meaning
+    ash, elm = (found.hospitals[site].contribution for site in ("ash", "elm"))
+    assert ash is not None and (ash.share, ash.round) == (0.5, 1)
+    assert elm is not None and elm.share is None and elm.words.endswith("after round 0")
+
+
+def test_a_site_of_a_drawn_round_is_compared_with_the_sites_of_that_round(tmp_path: Path) -> None:
+    """Each round draws three of four hospitals, and the weights of a round sum to 1."""
+
+    def lose_elm(request: Request, reply: Reply) -> Reply | None:
+        is_lost = request.task == "train" and request.client == "elm" and request.round > 2
+        return None if is_lost else reply
+
+    federation(FedCE(), tmp_path, lose_elm, rounds=8, clients_per_round=3).run()
+    (run,) = load_runs([tmp_path / "run"])
+    found = decision(run.path)
+    assert "in the last round that drew the hospital." in found.contributions.meaning
+    counts = {}
+    for site, hospital in found.hospitals.items():
+        drawn = [record for record in run.rounds if site in record["clients"]]
+        contribution = hospital.contribution
+        assert contribution is not None
+        counts[site] = site in drawn[-1]["contributions"]
+        if not counts[site]:
+            continue
+        of_round = drawn[-1]["contributions"]
+        assert contribution.share == pytest.approx(of_round[site]["value"])
+        images = sum(SITES[other] for other in of_round)
+        assert contribution.images == pytest.approx(SITES[site] / images)
+        assert contribution.round == (drawn[-1]["round"] if drawn[-1]["round"] < 7 else None)
+        assert contribution.words.startswith("weighs ")
+    assert counts == {"ash": True, "beech": True, "elm": False, "oak": True}
+    elm = found.hospitals["elm"].contribution
+    assert elm is not None and elm.share is None and elm.words.startswith("no weight after round")
+
+
+def test_a_weight_that_is_not_of_the_last_average_says_its_round(write_run: WriteRun) -> None:
+    rounds = [shares_of_round(*FOUR), shares_of_round("ash", "beech", "elm")]
+    run = write_run("FedAvg", FOUR, rounds=rounds)
+    write_report([run], run)
+    page = (run / "report.html").read_text()
+    assert "not known <small>weight 0.33</small>" in page
+    assert page.count("not known <small>weight 0.25 in round 0</small>") == 1
+
+
+def test_seeds_in_which_a_site_had_no_contribution_at_the_end_are_not_in_its_mean(
+    write_run: WriteRun,
+) -> None:
+    runs = []
+    for seed, last in enumerate([FOUR, FOUR, ("ash", "beech", "elm")]):
+        rounds = [shares_of_round(*FOUR), shares_of_round(*last)]
+        runs.append(write_run("FedCE", FOUR, rounds=rounds, seed=seed, folder=f"s{seed}"))
+    found = decision(*runs)
+    ash, oak = (found.hospitals[site].contribution for site in ("ash", "oak"))
+    assert ash is not None and ash.range_of == "3 seeds"
+    assert ash.value == pytest.approx((1 / 4 + 1 / 4 + 1 / 3) / 3)
+    assert oak is not None and (oak.value, oak.range_of) == (pytest.approx(1 / 4), "2 seeds")
+
+
+def test_values_of_several_seeds_become_shares_before_they_are_compared_with_the_images(
+    write_run: WriteRun,
+) -> None:
+    """FedCI's values are Dice: oak has three quarters of their sum."""
+    runs = []
+    for seed in range(2):
+        rounds = [{**SHARES, "contributions": {"elm": 0.01, "oak": 0.03}}]
+        scores = {"elm": 0.8, "oak": 0.8}
+        runs.append(write_run("FedCI", scores, rounds=rounds, seed=seed, folder=f"s{seed}"))
+    oak = decision(*runs).hospitals["oak"].contribution
+    assert oak is not None and oak.range_of == "2 seeds"
+    assert (oak.value, oak.share, oak.ratio) == pytest.approx((0.03, 0.75, 0.75 / 0.4))
 
 
 def test_an_agreement_is_no_share_of_a_whole(write_run: WriteRun) -> None:

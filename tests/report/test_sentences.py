@@ -167,6 +167,16 @@ def test_a_contribution_that_is_not_of_the_last_round_says_so(write_run: WriteRu
     assert "its contribution is 1.00 (share of the average);" in found["oak"]
 
 
+def test_an_even_share_is_that_of_the_round_of_the_contribution(write_run: WriteRun) -> None:
+    """Yew is not in round 1, in which the others divide the whole."""
+    scores = {"elm": 0.8, "oak": 0.9, "yew": 0.9}
+    run = write_run("CGSV", scores, rounds=[SHARES, {"contributions": {"elm": 0.4, "oak": 0.6}}])
+    found = sentences_of(run)
+    assert re.search(r"its contribution is 0\.60 \(.*, an even share is 0\.50\)", found["oak"])
+    of_yew = r"in round 0, its last, is 0\.10 \(.*, an even share is 0\.33\)"
+    assert re.search(of_yew, found["yew"])
+
+
 @pytest.mark.parametrize(
     ("strategy", "unit"),
     [("LeaveOneOut", " (Dice lost without the client, mean over rounds)"), ("Mine", "")],
