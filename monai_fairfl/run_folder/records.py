@@ -324,6 +324,7 @@ def round_record(
     of_round: dict[str, int] = {}
     missing: dict[str, str] = {}
     after_training = False
+    times_measured = _times_measured(exchanges)
     for replies in exchanges:
         asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
@@ -331,8 +332,13 @@ def round_record(
             # coalitions.
             if asked[reply.client] > 1:
                 continue
-            measured.setdefault(reply.client, {}).update(reply.measurements)
-            for name in reply.measurements:
+            only_measures = replies.requests[reply.id].task == "measure"
+            own = measured.setdefault(reply.client, {})
+            for name, value in reply.measurements.items():
+                # The same over several exchanges: the last one may be of one model.
+                if only_measures and times_measured[reply.client, name] > 1:
+                    continue
+                own[name] = value
                 of_round[name] = model_round(name, number, after_training)
         missing.update(replies.missing)
         if any(reply.update is not None for reply in replies):
@@ -380,6 +386,16 @@ def round_record(
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in rewards.items()},
     }
+
+
+def _times_measured(exchanges: Sequence[Replies]) -> Counter[tuple[str, str]]:
+    """(client, measurement) -> in how many requests of the round that train nothing."""
+    times: Counter[tuple[str, str]] = Counter()
+    for replies in exchanges:
+        for request in replies.requests.values():
+            if request.task == "measure":
+                times.update((request.client, name) for name in request.measure)
+    return times
 
 
 def _factors_of_step(local: Replies, result: RoundResult) -> list[float]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,20 @@ from monai_fairfl.run_folder import records
 from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.run_folder.records import FORMAT, model_round, score_rounds
 from monai_fairfl.server.federation import Federation, History
-from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
+from monai_fairfl.strategies import FedAvg, LeaveOneOut, Rounds, Standalone, Strategy
+from monai_fairfl.strategies.coalitions import AT_ONCE
 from monai_fairfl.transports.in_process import InProcess
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0]}
 
 
-def federation(folder: Path, strategy: Strategy | None = None, **settings: Any) -> Federation:
-    makers = {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
+def federation(
+    folder: Path,
+    strategy: Strategy | None = None,
+    targets: Mapping[str, list[float]] = TARGETS,
+    **settings: Any,
+) -> Federation:
+    makers = {name: partial(LeastSquares, target) for name, target in targets.items()}
     clients = InProcess(makers)
     initial = lambda: ({"w": torch.zeros(2, dtype=torch.float64)}, SPEC)  # noqa: E731
     given = {"rounds": 3, "evaluate": ("global_score", "local_score"), **settings}
@@ -70,6 +76,35 @@ def test_an_average_that_is_measured_in_its_own_round_is_of_that_round(tmp_path:
 
     rounds = run(tmp_path / "run", Checked()).rounds
     assert rounds[2]["of_round"] == {"global_score": 1, "local_score": 2, "score": 2}
+
+
+@pytest.mark.parametrize("count", [7, 8, 9])
+def test_a_coalitions_score_is_no_sites_own_however_many_exchanges_there_are(
+    tmp_path: Path, count: int
+) -> None:
+    # N + 1 models: of eight clients, the ninth is alone in the last exchange.
+    targets = {f"site{number}": [number / 10, 0.5] for number in range(count)}
+    assert AT_ONCE == 8
+    for record in federation(tmp_path / "run", LeaveOneOut(), targets).run().rounds:
+        asked = [entry for exchange in record["exchanges"][1:] for entry in exchange]
+        assert len(asked) == (count + 1) * count
+        for measured in record["measurements"].values():
+            assert set(measured) == {"global_score", "local_score"}
+        assert set(record["of_round"]) == {"global_score", "local_score"}
+
+
+def test_different_measurements_in_two_exchanges_are_the_sites_own(tmp_path: Path) -> None:
+    class TwoQuestions(Strategy):
+        def round(self, clients: Sequence[str]) -> Rounds:
+            local = yield [Train(client, self.start_of(client)) for client in clients]
+            average = local.average()
+            yield [Measure(client, average, ("score",)) for client in clients]
+            yield [Measure(client, average, ("cka",)) for client in clients]
+            return self.finish(local, {client: 0.5 for client in clients}, {})
+
+    for record in run(tmp_path / "run", TwoQuestions()).rounds:
+        for measured in record["measurements"].values():
+            assert set(measured) == {"global_score", "local_score", "score", "cka"}
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, Standalone])
