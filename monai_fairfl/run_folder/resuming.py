@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.records import check_format, check_same, training_settings
 from monai_fairfl.utils.plain_values import object_of_json
@@ -106,9 +107,11 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
 
 
 def check_checkpoints(folders: Iterable[Path]) -> None:
-    """Refuse runs that have ended and have no checkpoint: to resume them would begin them again.
+    """Refuse runs that have rounds and no checkpoint: to resume them would begin them again.
 
-    Those of a comparison over seeds or folds are such runs.
+    Those of a comparison over seeds or folds are such runs that have ended. A run that was killed
+    before its first checkpoint may begin again. A round is recorded before its checkpoint is
+    written, so such a run has recorded one round at most.
 
     Args:
         folders: of runs that are to go on, or to be valued.
@@ -118,12 +121,20 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     """
     for folder in folders:
         records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
-        has_checkpoint = any((folder / "checkpoints").glob("*"))
-        if records and records[-1]["kind"] == "end" and not has_checkpoint:
+        if not records or Checkpoints(folder / "checkpoints").newest_first():
+            continue
+        if records[-1]["kind"] == "end":
             raise FederationError(
                 f"{folder} has ended and stores no checkpoint, as the trainings of a comparison "
                 "over seeds or folds: it can neither go on nor be valued. Train the strategy in a "
                 "run_dir of its own"
+            )
+        recorded = sum(record["kind"] == "round" for record in records)
+        if recorded > 1:
+            raise FederationError(
+                f"{folder} has {recorded} recorded rounds and no checkpoint: to resume it would "
+                "begin it again and erase its record. From where it ran, copy its folder "
+                "checkpoints back, or choose another run_dir or name"
             )
 
 

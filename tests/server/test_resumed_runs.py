@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from helpers.least_squares_federation import (
     federation,
     global_weights,
     ledger_bytes,
+    ledger_file,
     nobody,
     records_less_the_plan,
     stopped_in_round,
@@ -25,6 +27,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Request
+from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
@@ -69,6 +72,37 @@ def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_b
     stopped.run()
     checkpoint = tmp_path / "parts" / "run" / "checkpoints" / "round-0002"
     (checkpoint / "model.safetensors").write_bytes(b"")
+    federation(tmp_path / "parts").run(resume=True)
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("last", [1, 2])
+@pytest.mark.parametrize("left", ["nothing", "an empty folder", "a folder half written"])
+def test_a_stopped_run_whose_checkpoints_are_gone_is_not_begun_again(
+    tmp_path: Path, last: int, left: str
+) -> None:
+    stopped_in_round(last, tmp_path).run()
+    before = ledger_bytes(tmp_path)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(checkpoints)
+    if left != "nothing":
+        checkpoints.mkdir()
+    if left == "a folder half written":
+        (checkpoints / ".writing-round-0002").mkdir()
+
+    message = f"run has {last + 1} recorded rounds and no checkpoint.*copy .*checkpoints back"
+    with pytest.raises(FederationError, match=message):
+        federation(tmp_path, transport=nobody()).run(resume=True)
+    assert ledger_bytes(tmp_path) == before
+
+
+def test_a_crash_before_the_first_checkpoint_begins_again_with_the_same_bits(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path / "whole").run()
+    crash_before_checkpoint(federation(tmp_path / "parts"), 0)
+    kinds = [record["kind"] for record in read_ledger(ledger_file(tmp_path / "parts"))]
+    assert kinds == ["start", "round"]
     federation(tmp_path / "parts").run(resume=True)
     assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
 
