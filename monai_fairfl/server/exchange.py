@@ -59,7 +59,8 @@ class Inbox:
 
     Each update becomes a row of one matrix. It is copied there, so that the original can be
     dropped, or stays where it is and belongs to the exchange from then on, see ``adopts``. Late,
-    foreign and second answers are ignored; malformed ones are refused with the reason.
+    foreign and second answers are ignored; malformed ones are refused with the reason. An answer
+    that was refused is the first one all the same: NVFlare and Flower take no second one either.
 
     Args:
         requests: what was asked, with their ids.
@@ -104,6 +105,8 @@ class Inbox:
             self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage, memory)
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
+        # Ids of the requests that have their first answer, refused or not.
+        self._answered: set[int] = set()
         self._closed = False
         self._lock = threading.Lock()
 
@@ -117,7 +120,8 @@ class Inbox:
 
         A reply is ignored when it is late (the exchange is closed), foreign (it answers no request
         of this exchange to that client) or a second one. A malformed one is refused: its client is
-        missing, with the reason.
+        missing, with the reason. One of another run or round is refused, too, but it is no answer
+        to this request, so that the client's own may still come.
         """
         with self._lock:
             request = self.requests.get(reply.id)
@@ -139,6 +143,8 @@ class Inbox:
                 if not reason.startswith("error"):
                     reason = f"refused: {reason}"
                 self._refused[reply.id] = reason
+            if (reply.run, reply.round) == (request.run, request.round):
+                self._answered.add(reply.id)
             self.notify(reply.client, reason)
 
     def _why_ignored(self, request: Request | None, reply: Reply) -> str:
@@ -147,7 +153,7 @@ class Inbox:
             return "it came after the exchange was closed"
         if request is None or request.client != reply.client:
             return "this client was not asked that"
-        if reply.id in self._replies:
+        if reply.id in self._answered:
             return "it has answered already, and its first answer counts"
         return ""
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -57,10 +58,33 @@ def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> 
     reasons: list[str | None] = []
     inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: reasons.append(reason))
     inbox.arrived(Reply("A", update(1.0, 0.0), 0, {"score": 0.5}, id=1))
-    inbox.arrived(Reply("A", None, 0, {"score": 0.5}, id=1))
+    inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2))
     replies, verdicts = guarded(inbox.replies(), DEFAULT)
     assert reasons == ["refused: measured, and sent an update that was not asked for", None]
-    assert [reply.id for reply in replies] == [1] and not verdicts
+    assert [reply.id for reply in replies] == [2] and not verdicts
+
+
+@pytest.mark.parametrize("error", [None, "disk full"])
+def test_a_refused_answer_is_the_first_one_and_counts(error: str | None) -> None:
+    reasons: list[str | None] = []
+    inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: reasons.append(reason))
+    inbox.arrived(Reply("B", {"v": torch.zeros(2)}, 1, id=2))
+    inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2, error=error))
+    replies = inbox.replies()
+    assert len(reasons) == 1 and str(reasons[0]).startswith("refused: update has other tensors")
+    assert not replies and replies.missing["B"] == reasons[0]
+
+
+def test_a_late_answer_to_another_rounds_request_does_not_stand_in_for_the_first_one() -> None:
+    """Over a transport that hands it to the present exchange: ids begin at 0 in every round."""
+    requests = [replace(request, run="run", round=1) for request in mixed()]
+    for error in (None, "disk full"):
+        inbox = Inbox(requests, SPEC, MODEL)
+        inbox.arrived(Reply("B", update(9.0, 9.0), 1, id=2, run="run", round=0, error=error))
+        inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2, run="run", round=1))
+        inbox.arrived(Reply("B", update(9.0, 9.0), 1, id=2, run="run", round=0, error=error))
+        [reply] = inbox.replies()
+        assert reply.update is not None and reply.update["w"].tolist() == [1.0, 0.0]
 
 
 def test_measurements_that_are_not_finite_are_dropped_on_arrival_and_stay_on_record() -> None:

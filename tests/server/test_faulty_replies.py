@@ -117,6 +117,29 @@ def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:
     assert ledger_bytes(tmp_path / "plain") == ledger_bytes(tmp_path / "twice")
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"num_samples": -1}, "refused: num_samples must be"),
+        ({"update": {"v": vector([1.0, 2.0])}}, "refused: update has other tensors"),
+        ({"error": "disk full"}, "error: disk full"),
+    ],
+)
+def test_a_second_answer_does_not_count_where_the_first_one_is_refused(
+    tmp_path: Path, change: dict[str, Any], reason: str
+) -> None:
+    def answer_well_the_second_time(request: Request, reply: Reply) -> Sequence[Reply]:
+        if not trained_by_b_in_round_1(request):
+            return [reply]
+        return [replace(reply, **change), reply]
+
+    changed = changing(trained_by_b_in_round_1, **change)
+    once = federation(tmp_path / "once", transport=changed).run()
+    twice = federation(tmp_path / "twice", transport=Faulty(answer_well_the_second_time)).run()
+    assert twice.rounds[1]["missing"]["B"].startswith(reason)
+    assert twice.records == once.records
+
+
 def test_a_reply_of_an_earlier_exchange_changes_nothing_of_a_later_one(tmp_path: Path) -> None:
     class Slow(InProcess):
         """B misses the first round; its answer comes in the second, or never."""
