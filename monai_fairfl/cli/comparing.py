@@ -60,7 +60,10 @@ def add_commands(add: Add) -> None:
     command.add_argument(
         "--out",
         metavar="DIR",
-        help="folder for the tables and all trainings (default: compare-NAME here)",
+        help=(
+            "folder for the tables and all trainings (default: compare-NAME here; with --quick, "
+            "compare-NAME-quick)"
+        ),
     )
 
 
@@ -119,10 +122,14 @@ def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
         DataError: when the folder holds no hospitals, or of two kinds.
         ConfigError: when it holds one hospital only, or an argument cannot be used.
     """
+    # A full comparison after a first look is another one, in a folder of its own.
+    name = f"compare-{root.name}"
+    if args.quick:
+        name += "-quick"
     return line_of_options(
         args,
         root,
-        out_folder(args.out, f"compare-{root.name}"),
+        out_folder(args.out, name),
         args.strategies,
         seeds=args.seeds,
         folds=args.folds,

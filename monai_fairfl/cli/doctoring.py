@@ -90,7 +90,7 @@ def doctor(args: argparse.Namespace) -> Answer:
     """Check the environment, the machine and your data, and say how to fix each problem.
 
     Exit code 2: there is a problem. A note is not a problem: it names something optional that is
-    missing.
+    missing, or something unusual in the data.
     """
     findings = [*environment(), *extras(), *machine(Path.cwd())]
     if args.folder:

@@ -47,13 +47,13 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
         "--rounds",
         type=positive,
         metavar="N",
-        help="number of rounds (default: as the bundle was measured)",
+        help="number of rounds (default: of the bundle's federate.json)",
     )
     command.add_argument(
         "--local-epochs",
         type=positive,
         metavar="N",
-        help="local epochs in each round (default: as the bundle was measured)",
+        help="local epochs in each round (default: of the bundle's federate.json)",
     )
     command.add_argument(
         "--overrides",

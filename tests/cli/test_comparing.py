@@ -97,6 +97,17 @@ def test_a_first_look_is_as_small_as_that_of_try_but_for_what_is_given(sites: Pa
     assert plan.overrides == {**small.overrides, "size": [32, 32]}
 
 
+def test_a_first_look_and_the_full_comparison_after_it_have_folders_of_their_own(
+    sites: Path,
+) -> None:
+    folders = []
+    for given in (["--quick"], []):
+        words = ["compare", str(sites), "--strategies", "FedAvg", "FedCE", *given]
+        line = line_of(_parser().parse_args(words), sites)
+        folders.append(Path(line.arguments["run_dir"]).name)
+    assert folders == [f"compare-{sites.name}-quick", f"compare-{sites.name}"]
+
+
 def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path) -> None:
     plan = asked(
         sites, "--strategies", "FedAvg", "CGSV(gamma=None)", "--seeds", "3", "1", "--folds", "2"
