@@ -97,12 +97,23 @@ class Site:
 
     @cached_property
     def bundle_root(self) -> Path:
-        """The site's bundle: a path, or one of those that came with the package."""
+        """The site's bundle: a path, or one of those that came with the package.
+
+        Raises:
+            ConfigError: there is no such bundle, or it is among the files that jobs brought.
+        """
+        fix = f'write {{"bundle": "/path/of/the/bundle"}} into {self.workspace / SITE_FILE}'
         try:
-            return locate_bundle(self.settings.bundle)
+            root = locate_bundle(self.settings.bundle)
         except ConfigError as error:
-            fix = f'write {{"bundle": "/path/of/the/bundle"}} into {self.workspace / SITE_FILE}'
             raise ConfigError(f"site {self.name}: {error}: {fix}") from error
+        # A bundle is code, and the engine unpacks each job's files into the workspace.
+        if root.resolve().is_relative_to(self.workspace.resolve()):
+            raise ConfigError(
+                f"site {self.name}: the bundle {str(root)!r} lies in the workspace, where a job's "
+                f"own files are. Copy it to another folder, and {fix}"
+            )
+        return root
 
     @cached_property
     def dataset_dir(self) -> Path:

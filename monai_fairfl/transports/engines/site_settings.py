@@ -16,6 +16,7 @@ import torch
 from monai.bundle import ReferenceResolver
 
 from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
@@ -38,7 +39,8 @@ class JobSiteSettings(SiteSettings):
     """What a site of a job needs to know: some of it from the job, the rest from the site's file.
 
     Args:
-        bundle: name of a bundle of this package, or the path of one on the site.
+        bundle: name of a bundle of this package, or the path of one on the site. A job may give a
+            site that names its own images no path.
         dataset_dir: the site's images and labels.
         sites_root: a folder with the data of every site, for trials on one machine.
         device: such as ``"cuda:0"``; by default the first GPU, else the processor.
@@ -74,10 +76,10 @@ class JobSiteSettings(SiteSettings):
 
         Raises:
             ConfigError: for an unknown key, a value of the wrong type, a job's value out of bounds,
-                the images of a site named by a job, a permission that only the site can give, or
-                an override of the job that is an
-                expression, which would be the job's code, run by the site, or names a file of the
-                site.
+                the images of a site named by a job, a folder of the site named by a job as its
+                bundle, a permission that only the site can give, or an override of the job that is
+                an expression, which would be the job's code, run by the site, or names a file of
+                the site.
 
         >>> job = {"bundle": "a", "overrides": {"amp": True}}
         >>> JobSiteSettings.merged(job, {"bundle": "/b"}).bundle
@@ -91,6 +93,7 @@ class JobSiteSettings(SiteSettings):
         _check_known(job, "the job")
         _check_known(own, where)
         _check_dataset(job, own, where)
+        _check_bundle(job, own, where)
         _check_permission(job, where)
         _check_config_files(job.get("config") or ())
         overrides = _usable_overrides(job, own, where)
@@ -138,6 +141,23 @@ def _check_dataset(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -
         raise ConfigError(
             "the job sets dataset_dir, and only a site itself knows its images: leave it out of "
             f'the job, and write {{"dataset_dir": "/path"}} into {where} of the site'
+        )
+
+
+def _check_bundle(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> None:
+    """Refuse a job that names a folder of a hospital as the bundle: a bundle is code.
+
+    A site without images of its own is one of a trial on one machine, where the lead knows the
+    folders.
+    """
+    named = job.get("bundle")
+    if not named or own.get("bundle") or "dataset_dir" not in own:
+        return
+    if named not in bundle_names():
+        raise ConfigError(
+            f"the job names the bundle {named!r}, which is none of the package, and a bundle is "
+            'code that only the site itself can choose: write {"bundle": "/path/of/the/bundle"} '
+            f"into {where} of the site"
         )
 
 

@@ -22,6 +22,7 @@ from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.bundle.first_look import recipe as training_of
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.site_settings import SITE_FILE
@@ -144,6 +145,18 @@ def test_a_site_without_the_bundle_says_what_to_do(tmp_path: Path) -> None:
     error = str(ask(Site("elm", tmp_path, {"bundle": "/nowhere/bundle"})).error)
 
     assert "'/nowhere/bundle' is neither a folder" in error and SITE_FILE in error
+
+
+def test_a_site_runs_no_bundle_from_the_folder_in_which_jobs_leave_their_files(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / "kit" / "earlier-job" / "bundle"
+    shutil.copytree(find_bundle(BUNDLE), left)
+    site = Site("elm", tmp_path / "kit", {"bundle": str(left), "sites_root": str(tmp_path)})
+
+    error = str(ask(site).error)
+
+    assert "lies in the workspace" in error and SITE_FILE in error
 
 
 def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_path: Path) -> None:

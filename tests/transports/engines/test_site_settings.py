@@ -193,3 +193,17 @@ def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
 def test_an_unknown_setting_is_refused(source: tuple[dict[str, Any], dict[str, Any]]) -> None:
     with pytest.raises(ConfigError, match="'bundel', which no site knows"):
         JobSiteSettings.merged(*source)
+
+
+def test_a_job_names_no_folder_of_a_hospital_as_its_bundle() -> None:
+    job = {"bundle": "/kit/earlier-job/app/config"}
+    hospital = {"dataset_dir": "/data"}
+    with pytest.raises(ConfigError, match=r"names the bundle '/kit/.*none of the package.*local"):
+        JobSiteSettings.merged(job, hospital)
+
+    # The hospital's own choice counts, and a bundle of the package needs none.
+    own = {**hospital, "bundle": "/data/bundle"}
+    assert JobSiteSettings.merged(job, own).bundle == "/data/bundle"
+    assert JobSiteSettings.merged({"bundle": BUNDLE}, hospital).bundle == BUNDLE
+    # In a trial on one machine, the lead knows the folders.
+    assert JobSiteSettings.merged({**job, "sites_root": "/sites"}, {}).bundle == job["bundle"]

@@ -56,7 +56,7 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with flower_system(tmp_path_factory.mktemp("flower"), CLIENTS) as running:
         shown = json.loads(page_block("json").text)
         for site in CLIENTS:
-            own = running.folder / site / "local" / "fairfl.json"
+            own = own_settings(running, site)
             own.parent.mkdir()
             here = {"dataset_dir": str(hospitals / site), "device": "cpu"}
             own.write_text(json.dumps({**shown, **here, "overrides": {"num_workers": 0}}))
@@ -65,6 +65,11 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running.start()
         running.wait_until_ready()
         yield running
+
+
+def own_settings(system: FlowerSystem, site: str) -> Path:
+    """The file of a site's own settings."""
+    return system.folder / site / "local" / "fairfl.json"
 
 
 def export(system: FlowerSystem, method: str, **given: Any) -> Path:
@@ -130,9 +135,17 @@ def test_a_network_in_bfloat16_gives_the_bits_of_one_process(
     given = {"name": "bfloat16", "local_epochs": 1}
     expected = in_process("FedAvg", hospitals, tmp_path, bundle=bundle, **given)
 
+    # A bundle that is none of the package is the site's own choice.
+    usual = {site: own_settings(system, site).read_text() for site in CLIENTS}
+    for site, text in usual.items():
+        chosen = {**json.loads(text), "bundle": str(bundle)}
+        own_settings(system, site).write_text(json.dumps(chosen))
     run = system.submit(export(system, "FedAvg", bundle=str(bundle), **given))
+    ended = system.wait_for_end(run)
+    for site, text in usual.items():
+        own_settings(system, site).write_text(text)
 
-    assert system.wait_for_end(run) == "finished:completed", system.log("server")[-3000:]
+    assert ended == "finished:completed", system.log("server")[-3000:]
     assert_same_run(expected, system.runs / "bfloat16")
     model = read_state_dict(system.runs / "bfloat16" / "models" / "global.pt")
     assert torch.bfloat16 in {tensor.dtype for tensor in model.values()}
