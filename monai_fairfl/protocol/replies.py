@@ -321,6 +321,23 @@ class Replies(list[Reply]):
         averaged.update(self.average_buffers(weights, buffers))
         return averaged
 
+    def mean_start(self, weights: Aggregation) -> Weights:
+        """What the clients started from, averaged where this differs: as :meth:`average` has it.
+
+        Args:
+            weights: as for :meth:`average`.
+
+        Returns:
+            At least the parameters that are averaged.
+        """
+        common = self._common_model()
+        if common is not None:
+            return common
+        means = {}
+        for name in self.matrix.columns:
+            means[name] = self._mean_start(name, self._weights_of(name, weights))
+        return means
+
     def averages(
         self, weights: Sequence[Mapping[str, float]], start: Weights
     ) -> list[dict[str, torch.Tensor]]:

@@ -9,7 +9,9 @@ from round to round, so that :mod:`monai_fairfl.valuation.cross_evaluation` can 
 
 What a judge may infer bounds what it is sent: never a model from which it could compute the update
 of one other site. It knows its own update and the next global model, so leaving out one other
-site, alone or together with the judge's own, would tell. See ``SECURITY.md``.
+site, alone or together with the judge's own, would tell. Nor does any site judge where sites
+continue from models of their own, whose mean is the next global model: that is a further sum of the
+same updates, with other weights, and two sums over one group may tell. See ``SECURITY.md``.
 
 The server judges too where it has images of its own. It has all updates, so it leaves out one site
 at a time.
@@ -123,12 +125,40 @@ def questions_of(
     return exchanges
 
 
+def start_of_step(strategy: Strategy, local: Replies, result: RoundResult) -> Weights:
+    r"""The model w that the steps of a round were added to.
+
+    Mostly this is the global model, which all clients started from. Where they started from models
+    :math:`w_i` of their own, it is the mean of all of these with the round's weights,
+    :math:`w = \sum_i \rho_i w_i`, unless the strategy adds the steps to the global model
+    nevertheless, as CGSV does.
+
+    Args:
+        strategy: with the global model before the round.
+        local: the replies that were averaged.
+        result: of the round.
+    """
+    if result.start is not None:
+        return result.start
+    if not result.aggregation:
+        # Nothing was averaged, as in Standalone.
+        return strategy.weights
+    return local.mean_start(result.aggregation)
+
+
 def model_without(
-    strategy: Strategy, local: Replies, result: RoundResult, without: Sequence[str]
+    strategy: Strategy,
+    local: Replies,
+    result: RoundResult,
+    start: Weights,
+    without: Sequence[str],
 ) -> Weights:
     r"""The round's model less some clients' parts of the step.
 
     .. math:: w + \sum_{i \notin L} \rho_i s_i \Delta_i
+
+    The start w stays the same whoever is left out, also where it is the mean of models of the
+    clients' own: what these brought in earlier rounds is not judged again.
 
     With the round's own weights :math:`\rho` and scales s, and none made larger in the place of
     those left out, what a group is worth is nearly the sum of what its sites are. And a judge that
@@ -136,14 +166,15 @@ def model_without(
     combination. Buffers are those of the round's model.
 
     Args:
-        strategy: whose global model w the clients started from.
+        strategy: whose policy the buffers have.
         local: the replies that were averaged.
         result: of the round.
+        start: w, see :func:`start_of_step`.
         without: L.
     """
     weights = _weights_without(result.aggregation, local, without)
     scales = result.details.get("scale")
-    moved = local.average(weights, strategy.buffers, strategy.weights, scales)
+    moved = local.average(weights, strategy.buffers, start, scales)
     model = dict(result.weights)
     for name in local.matrix.columns:
         model[name] = moved[name]
@@ -194,25 +225,33 @@ class CrossEvaluator:
             result: of the round.
         """
         found = CrossEvaluation()
+        start = start_of_step(self.strategy, local, result)
         if self.by_sites:
-            yield from self._ask_sites(number, local, result, found)
+            yield from self._ask_sites(number, local, result, start, found)
         if self.server_score is not None:
             for without in [(), *((client,) for client in local.clients)]:
-                model = model_without(self.strategy, local, result, without)
+                model = model_without(self.strategy, local, result, start, without)
                 score = float(self.server_score(model))
                 found.server.append({"without": list(without), "score": score})
         return found
 
     def _ask_sites(
-        self, number: int, local: Replies, result: RoundResult, found: CrossEvaluation
+        self,
+        number: int,
+        local: Replies,
+        result: RoundResult,
+        start: Weights,
+        found: CrossEvaluation,
     ) -> Generator[list[Request], Replies, None]:
         weighted, found.skipped = _weighted_clients(local, result.aggregation)
+        if not found.skipped and result.start is None and (result.rewards or self.strategy.rewards):
+            found.skipped = "the sites have models of their own: one's update could be computed"
         if found.skipped:
             return
         for questions in questions_of(local.clients, weighted, self.seed, number):
             requests = []
             for question in questions:
-                model = model_without(self.strategy, local, result, question.without)
+                model = model_without(self.strategy, local, result, start, question.without)
                 requests.append(Measure(question.judge, model, ("score",)))
             replies = yield requests
 

@@ -195,7 +195,19 @@ class Federation:
     # ---- the beginning
 
     def _check_cross_evaluation(self) -> None:
-        """Refuse a server that judges without images, and images that nobody asks for."""
+        """Refuse what cannot be judged, or would tell a judge too much.
+
+        That is: sites with models of their own, a server that judges without images, and images
+        that nobody asks for.
+        """
+        if self.settings.sites_judge and self.strategy.averages_own_models:
+            raise ConfigError(
+                f"sites cannot judge {self.strategy.name}: each site continues from a model of its "
+                "own, and the global model is the mean of these, so that over two rounds a judge "
+                "could compute the update of another site. Let the server judge "
+                "(cross_evaluators=['server']), take a strategy whose sites begin from the global "
+                "model, or leave cross_evaluate_every out"
+            )
         judges = self.settings.cross_evaluators
         server_judges = self.settings.cross_evaluate_every is not None and "server" in judges
         if server_judges and self.server_score is None:

@@ -42,6 +42,8 @@ class RoundResult:
             filled in, and why.
         details: the method's own quantities for ledger and report: name -> client -> number, or
             name -> client -> class or layer -> number.
+        start: the model that the clients' steps were added to; ``None``: what they started from,
+            averaged where this differs, see :meth:`Replies.average`.
     """
 
     weights: Weights
@@ -50,6 +52,7 @@ class RoundResult:
     rewards: Mapping[str, Weights] | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    start: Weights | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,15 @@ class Strategy(ABC):
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
+
+    @property
+    def averages_own_models(self) -> bool:
+        """Whether clients continue from models of their own, whose mean is the next global model.
+
+        Else the clients' mean step is added to one model.
+        """
+        reward = self.parts.reward
+        return reward is not None and not _shares_global_step(reward)
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Prepare for a run: once before its first round, or before :meth:`load_state_dict`.
@@ -295,7 +307,7 @@ class Strategy(ABC):
             recorded.update(quantities)
         if rewards is not None:
             rewards = self._with_absent(rewards)
-        return RoundResult(weights, aggregation, contributions, rewards, notes, recorded)
+        return RoundResult(weights, aggregation, contributions, rewards, notes, recorded, start)
 
     def _with_absent(self, rewards: Mapping[str, Weights]) -> dict[str, Weights]:
         """The rewards of the present clients beside what the absent ones had before."""

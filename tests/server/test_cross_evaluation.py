@@ -22,12 +22,26 @@ from helpers.attacked_federation import SEED, federation_of
 from helpers.faulty_transports import Fault
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.protocol.averages import uniform
+from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.ledger import digest_of, read_ledger
 from monai_fairfl.server.cross_evaluation import LEAST_SITES, groups_of, questions_of
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Median, Strategy, compose
+from monai_fairfl.strategies import (
+    CGSV,
+    FedAvg,
+    FedCE,
+    Median,
+    Mixed,
+    Rounds,
+    ShapFed,
+    Sparsified,
+    Standalone,
+    Strategy,
+    compose,
+)
 
 
 class Notes:
@@ -242,6 +256,132 @@ def test_the_server_leaves_out_one_site_at_a_time(tmp_path: Path) -> None:
                 if site not in entry["without"]:
                     model[name] = model[name] + updates[site][name].double() / 3
         assert entry["score"] == pytest.approx(images.score(model), abs=1e-7)
+
+
+OWN_MODELS = {
+    "ShapFed": lambda: ShapFed(output_layer="out", personalised=True),
+    "Mixed": lambda: compose(FedAvg(), reward=Mixed()),
+}
+"""Strategies whose sites continue from models of their own, which the next round averages."""
+
+
+@pytest.mark.parametrize("strategy", [*OWN_MODELS.values(), FedCE, lambda: CGSV(gamma=None)])
+def test_the_server_scores_the_rounds_model_and_that_less_one_sites_step(
+    tmp_path: Path, strategy: Callable[[], Strategy]
+) -> None:
+    images = Hospital("Z", SEED)
+    scored: list[Weights] = []
+
+    def score(weights: Weights) -> float:
+        scored.append(weights)
+        return images.score(weights)
+
+    sites = SITES[:4]
+    federation, notes = judged(
+        tmp_path, strategy(), sites=sites, cross_evaluators=["server"], server_score=score, rounds=3
+    )
+    for record in federation.run().rounds:
+        assert [entry["without"] for entry in record["cross_evaluation"]["server"]] == [
+            [],
+            *([site] for site in sites),
+        ]
+        of_all, *others = scored[: len(sites) + 1]
+        del scored[: len(sites) + 1]
+        assert digest_of(of_all) == record["model"]
+
+        updates = notes.updates(record["round"])
+        scales = record["details"].get("scale", dict.fromkeys(sites, 1.0))
+        for site, model in zip(sites, others, strict=True):
+            factor = record["aggregation"][site] * scales[site]
+            for name in SHAPES:
+                expected = of_all[name].double() - factor * updates[site][name].double()
+                torch.testing.assert_close(model[name].double(), expected, rtol=1e-5, atol=1e-6)
+    assert not scored
+
+
+@pytest.mark.parametrize("strategy", OWN_MODELS.values(), ids=list(OWN_MODELS))
+def test_sites_with_models_of_their_own_do_not_judge_one_another(
+    tmp_path: Path, strategy: Callable[[], Strategy]
+) -> None:
+    message = rf"sites cannot judge {strategy().name}: .*cross_evaluators=\['server'\]"
+    with pytest.raises(ConfigError, match=message):
+        judged(tmp_path, strategy())
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+
+
+def test_from_models_of_their_own_a_judge_could_compute_the_update_of_another(
+    tmp_path: Path,
+) -> None:
+    """Why it is refused: C and D have as many images, so E could tell A and B apart."""
+    sites = SITES[:5]
+    images = dict(zip(sites, (10, 20, 30, 30, 15), strict=True))
+    strategy = compose(FedAvg(), reward=Mixed())
+    federation = federation_of(strategy, tmp_path / "run", sites=sites, rounds=2, samples=images)
+    first, second = federation.run().rounds
+    step, next_weights = (
+        np.array([record["aggregation"][site] for site in sites]) for record in (first, second)
+    )
+
+    # What E would know after the first round, as weighted sums of its updates.
+    alone = dict(zip(sites, np.eye(len(sites)), strict=True))
+    known = [alone["E"], step]
+    for questions in questions_of(sites, sites, SEED, number=0):
+        for question in questions:
+            if question.judge == "E":
+                known.append(step * [site not in question.without for site in sites])
+    assert np.linalg.matrix_rank([*known, alone["B"]]) == np.linalg.matrix_rank(known) + 1
+
+    # The mean model from which the sites begin the second round is one more.
+    start = np.zeros(len(sites))
+    for site, weight in zip(sites, next_weights, strict=True):
+        share = first["details"]["mixing"][site]
+        start += weight * (share * step + (1 - share) * alone[site])
+    known.append(start)
+    assert np.linalg.matrix_rank([*known, alone["B"]]) == np.linalg.matrix_rank(known)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        lambda: compose(CGSV(gamma=None), reward=Mixed()),
+        lambda: compose(ShapFed(output_layer="out", personalised=True), reward=Sparsified()),
+    ],
+)
+def test_sites_judge_where_the_step_is_added_to_the_global_model(
+    tmp_path: Path, strategy: Callable[[], Strategy]
+) -> None:
+    federation, _ = judged(tmp_path, strategy())
+    for record in federation.run().rounds:
+        assert record["rewards"] and not record["cross_evaluation"]["skipped"]
+        assert sorted(record["cross_evaluation"]["sites"]) == list(SITES)
+
+
+def test_a_strategy_of_ones_own_that_gives_sites_their_own_models_is_not_judged_by_them(
+    tmp_path: Path,
+) -> None:
+    class Own(FedAvg):
+        def round(self, clients: Sequence[str]) -> Rounds:
+            local = yield [Train(client, self.start_of(client)) for client in clients]
+            own = {reply.client: local.local(reply) for reply in local}
+            shares = uniform(local.clients)
+            return self.finish(local, shares, contributions=shares, rewards=own)
+
+    federation, notes = judged(tmp_path, Own())
+    for record in federation.run().rounds:
+        found = record["cross_evaluation"]
+        assert found["skipped"].startswith("the sites have models of their own")
+        assert found["sites"] == {} and not notes.of("measure", record["round"])
+
+
+def test_where_nothing_is_averaged_nobody_is_judged(tmp_path: Path) -> None:
+    images = Hospital("Z", SEED)
+    both = ["sites", "server"]
+    federation, _ = judged(tmp_path, Standalone(), cross_evaluators=both, server_score=images.score)
+    start, _ = attacks.initial()
+    for record in federation.run().rounds:
+        found = record["cross_evaluation"]
+        assert found["skipped"].startswith("0 sites have weight")
+        assert {entry["score"] for entry in found["server"]} == {images.score(start)}
 
 
 def test_copies_are_judged_as_one_and_named(tmp_path: Path) -> None:
