@@ -69,7 +69,8 @@ class RunSettings(Settings):
             fewer than 2: it is none.
         gram: compute the inner products of all pairs of updates in every round, for the ledger and
             for guards and methods that compare pairs. ``False``, for large federations: the lengths
-            and the inner products with the round's step only. Who needs pairs is refused by name.
+            and the inner products with the sums that the method uses, such as the round's step.
+            Who needs pairs is refused by name.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bundles of MONAI's model zoo, read from a checkout of it, and generated images for them.
 
-``MONAI_FAIRFL_MODEL_ZOO`` names the folder ``models`` of a checkout of Project-MONAI/model-zoo.
+``MONAI_FAIRFL_MODEL_ZOO`` names a checkout of Project-MONAI/model-zoo.
 Nothing of a bundle is stored in this project: the digest of ``train.json`` pins its version.
 """
 
@@ -33,8 +33,8 @@ def zoo_bundle(name: str, folder: Path) -> Path:
     """A copy of a bundle of the zoo as it is; skips the test where there is no checkout of it."""
     zoo = os.environ.get(VARIABLE)
     if not zoo:
-        pytest.skip(f"{name}: {VARIABLE} does not name the folder models of a model-zoo checkout")
-    source = Path(zoo) / name
+        pytest.skip(f"{name}: {VARIABLE} names no checkout of the model zoo")
+    source = Path(zoo) / "models" / name
     file = source / "configs" / "train.json"
     digest = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
     if not digest.startswith(DIGESTS[name]):
