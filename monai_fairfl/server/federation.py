@@ -507,8 +507,8 @@ def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str
         played.exchanges,
         played.verdicts,
         strategy,
-        played.digests,
-        played.notes,
-        played.facts,
-        played.cross_evaluation,
+        digests=played.digests,
+        server_notes=played.notes,
+        facts=played.facts,
+        cross_evaluation=played.cross_evaluation,
     )

@@ -256,10 +256,10 @@ class RoundPlayer:
                 divided(stop.value, parts),
                 exchanges,
                 verdicts,
-                self._digests,
-                self._notes,
-                self.facts.since(known),
-                evaluation,
+                digests=self._digests,
+                notes=self._notes,
+                facts=self.facts.since(known),
+                cross_evaluation=evaluation,
             )
         finally:
             generator.close()
@@ -341,13 +341,13 @@ class RoundPlayer:
             stamped,
             self.strategy.spec,
             self.strategy.weights,
-            self.progress.answered,
-            storage,
-            self.expected,
-            self.settings.most_samples,
-            self._memory,
-            getattr(self.transport, "gives_updates", False),
-            self.settings.gram,
+            notify=self.progress.answered,
+            storage=storage,
+            expected=self.expected,
+            most_samples=self.settings.most_samples,
+            memory=self._memory,
+            adopts=getattr(self.transport, "gives_updates", False),
+            gram=self.settings.gram,
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
