@@ -66,7 +66,7 @@ test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with m
 
 # Flower 1.41 needs an older rich and protobuf: it is installed for its own tests, after all others.
 test-flower: WORKERS := 3
-test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about 10 minutes
+test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about a quarter of an hour
 	$(BIN)/pip install --quiet --editable '.[dev,report,flower]'
 	$(PYTEST) -m flower
 
