@@ -34,10 +34,8 @@ from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 
-FEDERATE = "configs/federate.json"
 SPLIT_SEED = 0
 """Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""
 
@@ -131,7 +129,7 @@ class ComparisonPlan:
     configuration: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        file = self.bundle / FEDERATE
+        file = self.bundle / configuration.FEDERATE
         if not file.is_file():
             raise ConfigError(
                 f"{file} does not exist: a comparison needs a bundle that trains federations; "
@@ -198,7 +196,7 @@ class ComparisonPlan:
 
     def training(self) -> dict[str, int]:
         """Rounds and local epochs: as given, else of the bundle's full run, else its defaults."""
-        config = object_of_json((self.bundle / FEDERATE).read_bytes())
+        config = configuration.read_keys(self.bundle / configuration.FEDERATE)
         full_run = FullRun.read(config.get("full_run"))
         found = {"rounds": self.rounds, "local_epochs": self.local_epochs}
         chosen = {}
@@ -313,7 +311,7 @@ class ComparisonPlan:
         """A copy of the configuration of every federation."""
         parser = ConfigParser()
         if self.configuration is None:
-            parser.read_config(str(self.bundle / FEDERATE))
+            parser.read_config(str(self.bundle / configuration.FEDERATE))
             return parser
         return ConfigParser(copy.deepcopy(dict(self.configuration)))
 

@@ -19,6 +19,9 @@ from monai.utils import ensure_tuple
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
 from monai_fairfl.utils.plain_values import object_of_json
 
+FEDERATE = Path("configs", "federate.json")
+"""The configuration of a federation, in the folder of its bundle."""
+
 
 def calling_parser() -> ConfigParser | None:
     """The parser of the configuration that is running; ``None`` where none is.
@@ -197,7 +200,7 @@ def _federate_of(bundle_root: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged.
     """
-    file = bundle_root / "configs" / "federate.json"
+    file = bundle_root / FEDERATE
     if not file.is_file():
         return {}
     return read_keys(file)

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import read_keys
+from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import QUICK
-
-FEDERATE = Path("configs", "federate.json")
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,11 @@ class Replies(list[Reply]):
         return self.rebuilt(remaining, missing, matrix)
 
     def rebuilt(
-        self, replies: Iterable[Reply], missing: Mapping[str, str], matrix: UpdateMatrix | None
+        self,
+        replies: Iterable[Reply],
+        missing: Mapping[str, str],
+        matrix: UpdateMatrix | None,
+        requests: Iterable[Request] | None = None,
     ) -> Replies:
         """Some of the replies of the same exchange; what was dropped of any stays on record.
 
@@ -166,10 +170,11 @@ class Replies(list[Reply]):
             replies: some of these.
             missing: client -> why it is absent.
             matrix: the updates of ``replies`` that trained, in their order.
+            requests: in place of these, with the same ids; ``None``: these.
         """
         return Replies(
             replies,
-            self.requests.values(),
+            self.requests.values() if requests is None else requests,
             self.spec,
             missing,
             matrix,

@@ -138,7 +138,12 @@ def _hospital(
     strategy = report["strategies"][name]
     result = strategy["sites"][site]
     score = result["score"] or {"value": None, "n": None}
-    weight = result["aggregation_weight"]
+    weight = None
+    weight_round = None
+    newest = result["aggregation_weight"]
+    if newest is not None:
+        weight = newest["value"]
+        weight_round = earlier_round(strategy, newest)
     difference = None
     if result["gain"] is not None:
         difference = {**result["gain"], "seeds": _over_seeds(report, name, site)}
@@ -150,8 +155,8 @@ def _hospital(
         n=score["n"],
         difference=difference,
         contribution=contribution,
-        weight=None if weight is None else weight["value"],
-        weight_round=None if weight is None else earlier_round(strategy, weight),
+        weight=weight,
+        weight_round=weight_round,
         guards=touched_words(strategy["touched"].get(site), strategy["rounds"]),
         advice=advice,
     )

@@ -157,8 +157,8 @@ def model_without(
 
     .. math:: w + \sum_{i \notin L} \rho_i s_i \Delta_i
 
-    The start w stays the same whoever is left out, also where it is the mean of models of the
-    clients' own: what these brought in earlier rounds is not judged again.
+    The start w does not depend on L, also where it is the mean of models of the clients' own: what
+    these brought in earlier rounds is not judged again.
 
     With the round's own weights :math:`\rho` and scales s, and none made larger in the place of
     those left out, what a group is worth is nearly the sum of what its sites are. And a judge that

@@ -134,7 +134,13 @@ class FedCE(Strategy):
         return tuple(self.requires)
 
     def context_of(self, client: str) -> Mapping[str, float]:
-        """Return the client's weight in the present global model, which its error needs."""
+        """Return the client's weight in the present global model, which its error needs.
+
+        It is 0 where a guard shortened the client's update: a script that measures without being
+        asked then scores the model that it received.
+        """
+        if client in self.shortened:
+            return {"previous_weight": 0.0}
         return {"previous_weight": self.entered.get(client, 0.0)}
 
     def value_from_mean(self, client: str, name: str, mean: float) -> float:

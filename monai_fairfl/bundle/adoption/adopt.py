@@ -15,7 +15,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.adoption import acting, cases, places, schedule, scores
 from monai_fairfl.bundle.adoption.refusals import read_training
 from monai_fairfl.bundle.adoption.training_config import TrainingConfig
-from monai_fairfl.bundle.first_look import FEDERATE
+from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.bundle.shipped import IGNORED, bundle_names, check_new, find_bundle
 from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE
 from monai_fairfl.errors import ConfigError

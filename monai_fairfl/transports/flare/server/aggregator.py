@@ -420,16 +420,7 @@ def _same_exchange(
     before: Replies, replies: Sequence[Reply], requests: Sequence[Request]
 ) -> Replies:
     """An exchange with changed replies and requests, which have the same ids and updates."""
-    return Replies(
-        replies,
-        requests,
-        before.spec,
-        before.missing,
-        before.matrix,
-        before.not_finite,
-        before.expected,
-        before.dropped,
-    )
+    return before.rebuilt(replies, before.missing, before.matrix, requests)
 
 
 def _refuse_own_models(strategy: Strategy) -> NoReturn:

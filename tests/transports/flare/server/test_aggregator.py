@@ -508,3 +508,14 @@ def test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator(tmp_path: Path) ->
         weights = [float(line.partition(" ")[0]) for line in later]
         assert weights == [record["aggregation"][client] for record in state["rounds"][:-1]]
     assert (server / "app_server/FL_global_model.pt").exists()
+
+
+def test_an_update_that_a_guard_shortened_is_not_taken_out_of_the_model() -> None:
+    strategy = FedCE("sum")
+    aggregator = FairFLAggregator(strategy, TRAINABLE)
+    models = results(0)
+    models[1].params = {name: 1000 * change for name, change in models[1].params.items()}
+    one_round(aggregator, models)
+    assert strategy.shortened == [CLIENTS[1]]
+    sent = {client: strategy.context_of(client)["previous_weight"] for client in CLIENTS}
+    assert sent[CLIENTS[1]] == 0 and min(sent[CLIENTS[0]], sent[CLIENTS[2]]) > 0
