@@ -20,6 +20,7 @@ from typing import Any
 import psutil
 from helpers.flare_poc import free_port, wait_for
 from helpers.page_blocks import Block, blocks_of_page
+from helpers.warm_flower import WarmPrograms
 
 BIN = Path(sys.executable).parent
 CHECKOUT = Path(__file__).parents[2]
@@ -64,12 +65,13 @@ class FlowerSystem:
         self.server = folder / "server"
         self.runs = self.server / "runs"
         self.certificates = folder / "certificates"
+        self.warm = WarmPrograms(folder / "warm")
         self.environment = {
             **os.environ,
             "HOME": str(folder),
             "FLWR_HOME": str(folder / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join([str(self.warm.bin), str(BIN), os.environ["PATH"]]),
             "PYTHONPATH": os.pathsep.join([str(CHECKOUT), os.environ.get("PYTHONPATH", "")]),
             "OMP_NUM_THREADS": "1",
         }
@@ -205,14 +207,20 @@ class FlowerSystem:
         wait_for(f"{line!r} of {name}", lambda: line in self.log(name)[self._begun[name] :], 300)
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """The processes of a site or the server: the one that was started, and its children."""
+        """The processes of a site or the server: the one that was started, its children, and what
+        runs warm for them.
+        """
         if name not in self.started:
             return []
         try:
             root = psutil.Process(self.started[name].pid)
-            return [root, *root.children(recursive=True)]
+            family = [root, *root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+        for fork in self.warm.forks_of(process.pid for process in family):
+            with suppress(psutil.NoSuchProcess):
+                family.append(psutil.Process(fork))
+        return family
 
     def stop(self, site: str) -> None:
         """End a site as its admin does; it says good-bye to the server.
@@ -272,3 +280,4 @@ def flower_system(folder: Path, sites: Sequence[str]) -> Iterator[FlowerSystem]:
         yield system
     finally:
         system.kill()
+        system.warm.stop()

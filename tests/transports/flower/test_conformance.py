@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
+from helpers import warm_python  # noqa: E402
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
@@ -34,7 +35,8 @@ from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 
 # On a machine that other programs use, Ray ends workers where memory is short, and lets them wait.
-ENVIRONMENT = {**os.environ, "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
+RAY = {"RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
+ENVIRONMENT = {**os.environ, **RAY}
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.long]
 
@@ -52,8 +54,8 @@ def command(hospitals: Path, workspace: Path, method: str, rounds: int = ROUNDS)
 def simulate(
     hospitals: Path, workspace: Path, method: str, rounds: int = ROUNDS
 ) -> subprocess.CompletedProcess[str]:
-    words = command(hospitals, workspace, method, rounds)
-    return subprocess.run(words, capture_output=True, text=True, timeout=900, env=ENVIRONMENT)
+    _, *arguments = command(hospitals, workspace, method, rounds)
+    return warm_python.run(arguments, workspace, timeout=900, **RAY)
 
 
 @pytest.mark.parametrize("method", METHODS)

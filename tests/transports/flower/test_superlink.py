@@ -51,7 +51,9 @@ OTHER_METHODS = [method for method in METHODS if method != "FedCE"]
 
 
 @pytest.fixture(scope="module")
-def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlowerSystem]:
+def cold_system(
+    hospitals: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[FlowerSystem]:
     """A running system: a server and three sites, each of which names its own images."""
     with flower_system(tmp_path_factory.mktemp("flower"), CLIENTS) as running:
         shown = json.loads(page_block("json").text)
@@ -65,6 +67,13 @@ def system(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         running.start()
         running.wait_until_ready()
         yield running
+
+
+@pytest.fixture(scope="module")
+def system(cold_system: FlowerSystem) -> FlowerSystem:
+    """The same system; its app processes come from a warm interpreter, to save minutes."""
+    cold_system.warm.start()
+    return cold_system
 
 
 def own_settings(system: FlowerSystem, site: str) -> Path:
@@ -88,8 +97,9 @@ def rounds(system: FlowerSystem, name: str) -> list[Any]:
 
 
 def test_the_pages_commands_give_the_ledger_and_the_models_of_one_process(
-    system: FlowerSystem, one_process: Callable[..., Path]
+    cold_system: FlowerSystem, one_process: Callable[..., Path]
 ) -> None:
+    system = cold_system
     expected = one_process("FedCE", name="fedce")
     for name in ("ca.crt", "ca.key", "server.pem", "server.key"):
         assert (system.certificates / name).exists()
