@@ -26,7 +26,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import BatchStatistics
+from monai_fairfl.guards import BatchStatistics, Replayed
 from monai_fairfl.guards.catalogue import Given
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.messages import Reply, Request
@@ -79,7 +79,7 @@ class FairFLAggregator(ModelAggregator):
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
     that is malformed is left out, and the guards judge the others as in any federation; the log
     reports both. Where the server does not know the model that it sent, statistics of batches and
-    repeated steps are not judged. The first number of steps that a client reports counts for the
+    repeated steps are not judged, and the log says so. The first number of steps that a client reports counts for the
     whole job; a later one that differs is noted. What strategy and guards remember is in the file
     ``fairfl_aggregator.json`` of the job's run directory, for a server that is started again, and
     for you; clients do not receive it.
@@ -143,6 +143,7 @@ class FairFLAggregator(ModelAggregator):
         self._refused: dict[str, str] = {}
         self._notes: Mapping[str, str] = {}
         self._facts = Facts()
+        self._warned = False
         # All updates are differences from the sent model, which is therefore 0 for the strategy.
         self._origin: dict[str, torch.Tensor] = {}
 
@@ -313,6 +314,7 @@ class FairFLAggregator(ModelAggregator):
             logger.warning("client %s: %s", client, note)
         guards = self._guards
         if not self._knows_sent():
+            self._warn_that_sent_is_unknown()
             # Of statistics, differences alone say nothing: those of a variance may be negative.
             guards = tuple(one for one in guards if not isinstance(one, BatchStatistics))
         passed, self._verdicts = guarded(self._with_sent(arrived), guards)
@@ -332,6 +334,20 @@ class FairFLAggregator(ModelAggregator):
             if name not in sent or sent[name].shape != tensor.shape:
                 return False
         return True
+
+    def _warn_that_sent_is_unknown(self) -> None:
+        """Name, once a job, the guards that judge nothing without the sent model."""
+        idle = [one for one in self._guards if isinstance(one, BatchStatistics | Replayed)]
+        if not idle or self._warned:
+            return
+        self._warned = True
+        names = " and ".join(type(one).__name__ for one in idle)
+        logger.warning(
+            "the model that the clients were sent is not known here, or lacks a tensor that they "
+            "sent. Without it %s can judge nothing: use this aggregator in NVFlare's FedAvgRecipe, whose "
+            "workflow shows it the model",
+            names,
+        )
 
     def _with_sent(self, replies: Replies) -> Replies:
         """The replies as guards see them: to the sent model, with buffers and not differences.

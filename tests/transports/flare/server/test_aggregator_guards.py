@@ -111,11 +111,21 @@ def test_a_repeated_step_is_found_also_by_a_server_that_was_started_again(
     assert "the last global step" in rounds_of(tmp_path)[1]["missing"]["C"]
 
 
-def test_where_the_sent_model_is_not_known_no_step_is_compared(tmp_path: Path) -> None:
+def test_where_the_sent_model_is_not_known_no_step_is_compared_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     aggregator = aggregator_in(tmp_path, guards=["Replayed"])
     first_round(aggregator, known=False)
     second_round(aggregator, known=False)
     assert [record["verdicts"] for record in rounds_of(tmp_path)] == [{}, {}]
+    assert caplog.text.count("Without it Replayed can judge nothing") == 1
+
+
+def test_where_the_sent_model_is_known_the_log_is_silent(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first_round(aggregator_in(tmp_path), known=True)
+    assert "can judge nothing" not in caplog.text
 
 
 def test_the_default_guards_of_others_remember_nothing_of_it(tmp_path: Path) -> None:
