@@ -96,7 +96,8 @@ class CFFL(Strategy):
             if weight == 0:
                 self.note(
                     client,
-                    "its reputation is below the threshold, for good: it does not count any more",
+                    "its reputation is 0 or below the threshold, for good: it does not count any "
+                    "more",
                 )
         result = self.finish(local, weights, weights, details={"reputation": reputation})
         self.reputation = reputation

@@ -63,8 +63,9 @@ class CGSV(Strategy):
     entries, the largest.
 
     Args:
-        gamma: :math:`\Gamma`, length of every update, so the length of the server's step; ``None``:
-            the mean length of this round's updates, so that the clients' learning rate decides.
+        gamma: :math:`\Gamma`, length of every update, so the most that the server's step can have;
+            ``None``: the mean length of this round's updates, so that the clients' learning rate
+            decides.
         alpha: of the moving average, in [0, 1).
         beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
         mask_scope: ``"layer"`` or ``"global"``; ``None``: the variant's.

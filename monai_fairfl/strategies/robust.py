@@ -124,8 +124,8 @@ class Krum(Weighting):
 
     with :math:`N_i` the :math:`n - f - 2` updates nearest to :math:`\Delta_i`. The ``chosen``
     updates of lowest score share the weight equally: one is Krum, several are Multi-Krum.
-    Distances come from the Gram matrix; ties go to the client that is first by name. The hospital
-    that is least like the others never has any weight.
+    Distances come from the Gram matrix; ties go to the client that is first by name. While
+    ``chosen`` is below n, the hospital that is least like the others has no weight.
 
     Args:
         attackers: f, clients that may be hostile. The proof needs n of at least 2 f + 3; with
