@@ -79,10 +79,10 @@ class FairFLAggregator(ModelAggregator):
     Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
     that is malformed is left out, and the guards judge the others as in any federation; the log
     reports both. Where the server does not know the model that it sent, statistics of batches and
-    repeated steps are not judged, and the log says so. The first number of steps that a client reports counts for the
-    whole job; a later one that differs is noted. What strategy and guards remember is in the file
-    ``fairfl_aggregator.json`` of the job's run directory, for a server that is started again, and
-    for you; clients do not receive it.
+    repeated steps are not judged, and the log says so. The first number of steps that a client
+    reports counts for the whole job; a later one that differs is noted. What strategy and guards
+    remember is in the file ``fairfl_aggregator.json`` of the job's run directory, for a server that
+    is started again, and for you; clients do not receive it.
 
     Args:
         strategy: one of ``monai_fairfl.strategies``, or your own.
@@ -344,8 +344,8 @@ class FairFLAggregator(ModelAggregator):
         names = " and ".join(type(one).__name__ for one in idle)
         logger.warning(
             "the model that the clients were sent is not known here, or lacks a tensor that they "
-            "sent. Without it %s can judge nothing: use this aggregator in NVFlare's FedAvgRecipe, whose "
-            "workflow shows it the model",
+            "sent. Without it %s can judge nothing: use this aggregator in NVFlare's FedAvgRecipe, "
+            "whose workflow shows it the model",
             names,
         )
 
