@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedCE, Fig. 2: the hospitals' images differ: histograms of intensity.
 
-Every image is scaled to its own percentiles 0.5 and 99.5, as in training: raw maxima differ by a
-factor of 80 between the prostate cases. Of photographs the red channel is drawn.
+Every image is scaled to its own percentiles 0.5 and 99.5, as volumes are in training: raw maxima
+differ by a factor of 80 between the prostate cases. Of photographs the red channel is drawn.
 """
 
 from __future__ import annotations

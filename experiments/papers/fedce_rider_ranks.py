@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedCE, Figs 4 and 7, by round: in which rounds does a rider's score stand out?
 
-In each round the six clinics are ranked by their score, the highest first. Shown is in how many
+In each round the six sites are ranked by their score, the highest first. Shown is in how many
 runs, of all riders and folds, the rider has the highest score; if scores said nothing of riding,
 it would in one run of six. Beside it: the rider's mean rank (3.5 by chance).
 """

@@ -17,7 +17,7 @@ def table() -> str:
     two_folds = dice_table(read("prostate"))
     return (
         f"All four folds:\n\n{short_table()}\n\n"
-        f"The first two folds, every strategy:\n\n{two_folds}"
+        f"The first two folds, all methods:\n\n{two_folds}"
     )
 
 

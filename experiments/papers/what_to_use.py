@@ -95,7 +95,7 @@ def table() -> str:
         ],
         [
             "some labels may be wrong",
-            "contributions of `CGSV()`, not of `FedCE()`",
+            "contributions of `CGSV(gamma=None)`, not of `FedCE()`",
             _wrong_labels(),
             "[wrong labels](results/cgsv.md#fig-2)",
         ],
@@ -107,7 +107,7 @@ def table() -> str:
         ],
         [
             "who brings more must receive more",
-            "`CGSV(beta=1.0)`, classification without BatchNorm",
+            '`CGSV(gamma=0.15, variant="paper", beta=1.0)`, classification without BatchNorm',
             _rewards(),
             "[rewards](controls.md#tables-1-and-2-accuracy-and-fairness-beside-its-null)",
         ],
