@@ -40,7 +40,7 @@ def tables() -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
-def tests_of_all() -> list[str]:
+def all_named_tests() -> list[str]:
     return sorted({test for case in CATALOGUE for test in case["tests"]})
 
 
@@ -58,9 +58,9 @@ def test_a_fault_has_tests_or_a_reason_for_none(case: dict[str, Any]) -> None:
     assert len(set(case["tests"])) == len(case["tests"])
 
 
-@pytest.mark.parametrize("file", sorted({test.partition("::")[0] for test in tests_of_all()}))
+@pytest.mark.parametrize("file", sorted({test.partition("::")[0] for test in all_named_tests()}))
 def test_every_test_that_is_named_is_in_its_file(file: str) -> None:
-    named = {test.partition("::")[2] for test in tests_of_all() if test.startswith(f"{file}::")}
+    named = {test.partition("::")[2] for test in all_named_tests() if test.startswith(f"{file}::")}
     tree = ast.parse((CHECKOUT / file).read_text(encoding="utf-8"))
     defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     assert named <= defined
@@ -70,7 +70,7 @@ def test_every_test_that_is_named_is_in_its_file(file: str) -> None:
 @pytest.mark.long
 def test_every_test_that_is_named_is_collected() -> None:
     pytest.importorskip("nvflare")
-    named = tests_of_all()
+    named = all_named_tests()
     if find_spec("flwr") is None:
         # make test-flower collects these.
         named = [test for test in named if not test.startswith("tests/transports/flower/")]
@@ -83,7 +83,7 @@ def test_every_test_that_is_named_is_collected() -> None:
 
 
 def test_every_test_of_a_fault_is_in_the_catalogue() -> None:
-    named = {test.partition("::")[0] for test in tests_of_all()}
+    named = {test.partition("::")[0] for test in all_named_tests()}
     for file in Path(__file__).parent.glob("test_*.py"):
         if file.name != Path(__file__).name:
             assert f"tests/faults/{file.name}" in named

@@ -110,7 +110,7 @@ def test_all_damaged_is_an_error_and_none_is_none(tmp_path: Path) -> None:
         store.load()
 
 
-def test_a_newer_format_is_refused_with_the_versions(tmp_path: Path) -> None:
+def test_a_newer_format_is_refused_with_both_formats(tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     store.save(checkpoint(0))
     manifest = tmp_path / "round-0000" / "manifest.json"
