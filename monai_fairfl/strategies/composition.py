@@ -7,8 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.protocol import CONTEXT_KEYS
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 
@@ -47,8 +45,7 @@ def compose(
 
     Raises:
         ValueError: when ``cap`` or ``clip_reports`` is out of range.
-        ConfigError: when the strategy's contributions have no meaning with such a part, or
-            ``training`` has an unknown key.
+        ConfigError: when the strategy's contributions have no meaning with such a part.
 
     ShapFed with FedISM's training, as config::
 
@@ -66,11 +63,6 @@ def compose(
         raise ValueError(
             f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
         )
-    for name in training or {}:
-        if name not in CONTEXT_KEYS:
-            raise ConfigError(
-                f"compose: training has no key {name!r}{did_you_mean(name, CONTEXT_KEYS)}"
-            )
     parts = Parts(
         weighting, reward, dict(training or {}), average, cap=cap, clip_reports=clip_reports
     )

@@ -225,8 +225,3 @@ def test_limits_are_recorded_and_made_again_and_bad_ones_are_refused() -> None:
             compose(FedCE(), **limits)
         with pytest.raises(ConfigError, match="compose cannot take"):
             strategy_from({**recorded, **limits})
-
-
-def test_an_unknown_key_of_the_training_is_refused_at_once() -> None:
-    with pytest.raises(ConfigError, match="no key 'prox_muu'; did you mean 'prox_mu'?"):
-        compose(FedAvg(), training={"prox_muu": 0.01})
