@@ -22,6 +22,8 @@ def compose(
 ) -> Strategy:
     """Put other parts into a strategy: its contributions, weighed or rewarded as elsewhere.
 
+    A strategy that has parts already keeps those for which ``None`` is given here.
+
     Args:
         strategy: measures, and estimates contributions.
         weighting: contributions -> weights of the average; ``None``: the strategy's own.
@@ -63,8 +65,14 @@ def compose(
         raise ValueError(
             f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
         )
+    had = strategy.parts
     parts = Parts(
-        weighting, reward, dict(training or {}), average, cap=cap, clip_reports=clip_reports
+        weighting=weighting or had.weighting,
+        reward=reward or had.reward,
+        training={**had.training, **(training or {})},
+        average=average or had.average,
+        cap=had.cap if cap is None else cap,
+        clip_reports=had.clip_reports if clip_reports is None else clip_reports,
     )
     strategy.check_parts(parts)
     strategy.parts = parts

@@ -35,6 +35,7 @@ from monai_fairfl.strategies import (
     BySamples,
     FedAvg,
     FedCE,
+    Mixed,
     Proportional,
     QFedAvg,
     Reward,
@@ -225,3 +226,14 @@ def test_limits_are_recorded_and_made_again_and_bad_ones_are_refused() -> None:
             compose(FedCE(), **limits)
         with pytest.raises(ConfigError, match="compose cannot take"):
             strategy_from({**recorded, **limits})
+
+
+def test_a_strategy_with_parts_keeps_those_that_are_not_replaced() -> None:
+    training = {"prox_mu": 0.1, "local_epochs": 2.0}
+    strategy = compose(FedCE("cos"), Uniform(), training=training, cap=1.5)
+    compose(strategy, reward=Mixed(), training={"prox_mu": 0.2}, clip_reports=3.0)
+    parts = strategy.parts
+    assert isinstance(parts.weighting, Uniform) and isinstance(parts.reward, Mixed)
+    assert parts.training == {"prox_mu": 0.2, "local_epochs": 2.0}
+    assert (parts.cap, parts.clip_reports) == (1.5, 3.0)
+    assert compose(strategy, cap=2.0).parts.cap == 2.0

@@ -246,6 +246,8 @@ class FairFLRecipe(Recipe):
             reward=parts.reward,
             training=dict(parts.training) or None,
             average=parts.average,
+            cap=parts.cap,
+            clip_reports=parts.clip_reports,
             federation={**self._sites.federation, **run_settings},
             stop_cond=stop_cond,
             patience=patience,

@@ -95,6 +95,9 @@ class FairFLAggregator(ModelAggregator):
         guards: checks of the results, in order: guards of this package, their names or
             configurations; ``None``: the default ones.
         average: in place of the weighted mean.
+        cap: most weight of any client, and ``clip_reports`` the band of what clients measured; see
+            :func:`~monai_fairfl.strategies.compose`.
+        clip_reports: see ``cap``.
         ranges: measurement -> (least, most), in place of its range in
             :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
 
@@ -112,6 +115,8 @@ class FairFLAggregator(ModelAggregator):
         ranges: Mapping[str, Sequence[float]] | None = None,
         guards: Given = None,
         average: Average | None = None,
+        cap: float | None = None,
+        clip_reports: float | None = None,
     ):
         super().__init__()
         if not isinstance(strategy, Strategy):
@@ -120,13 +125,15 @@ class FairFLAggregator(ModelAggregator):
         self.strategy = strategy
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
-        self.weighting = weighting or strategy.parts.weighting
-        self.average = average or strategy.parts.average
+        compose(strategy, weighting, None, None, average, cap, clip_reports)
+        parts = strategy.parts
+        self.weighting = parts.weighting
+        self.average = parts.average
+        self.cap = parts.cap
+        self.clip_reports = parts.clip_reports
         self.guards = config_of_shipped(guards)
         # Copies of its own, as some remember earlier rounds.
         self._guards = copy.deepcopy(shipped_guards(guards))
-        parts = strategy.parts
-        compose(strategy, self.weighting, parts.reward, parts.training, self.average)
         self.ranges = ranges
 
         trial = try_round(strategy)

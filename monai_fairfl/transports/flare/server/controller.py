@@ -80,6 +80,9 @@ class FairFLController(ModelController):
             package.
         needs: what a server must allow; NVFlare shows it when its policy refuses this class.
         average: in place of the weighted mean of the updates.
+        cap: most weight of any client, and ``clip_reports`` the band of what clients measured; see
+            :func:`~monai_fairfl.strategies.compose`.
+        clip_reports: see ``cap``.
     """
 
     _always_serialize_args = ("needs",)
@@ -104,6 +107,8 @@ class FairFLController(ModelController):
         scripts: Mapping[str, str] | None = None,
         needs: str = NEEDS,
         average: Average | None = None,
+        cap: float | None = None,
+        clip_reports: float | None = None,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
         # NVFlare writes a job's configuration from attributes that are named as the arguments.
@@ -125,6 +130,8 @@ class FairFLController(ModelController):
         self.scripts = scripts
         self.needs = needs
         self.average = average
+        self.cap = cap
+        self.clip_reports = clip_reports
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job and names the way to go on."""
@@ -155,9 +162,15 @@ class FairFLController(ModelController):
         super().broadcast(task, *arguments, **options)
 
     def _federation(self, folder: Path) -> Federation:
-        strategy = self.strategy
-        if self.weighting or self.reward or self.training or self.average:
-            strategy = compose(strategy, self.weighting, self.reward, self.training, self.average)
+        strategy = compose(
+            self.strategy,
+            self.weighting,
+            self.reward,
+            self.training,
+            self.average,
+            self.cap,
+            self.clip_reports,
+        )
         messages = None
         if self.scripts is not None:
             messages = ScriptMessages(strategy, **self.scripts)

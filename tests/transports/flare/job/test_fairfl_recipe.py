@@ -8,6 +8,7 @@ import json
 import sys
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from monai_fairfl.guards import Guard, TooLong, Verdict  # noqa: E402
 from monai_fairfl.protocol.replies import Replies  # noqa: E402
 from monai_fairfl.strategies import (  # noqa: E402
     FedAvg,
+    FedCE,
     Proportional,
     ShapFed,
     TrimmedMean,
@@ -144,6 +146,19 @@ def test_a_robust_average_reaches_the_servers_strategy(tmp_path: Path) -> None:
     assert server["workflows"][0]["args"]["average"]["args"] == {"trim": 2}
     built = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller
     assert isinstance(built.average, TrimmedMean) and built.average.trim == 2
+
+
+def test_limits_reach_the_servers_strategy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, job = exported(tmp_path, strategy=compose(FedCE(), cap=1.5, clip_reports=3.0))
+    built = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller
+    assert built.strategy.parts.cap is None
+    monkeypatch.setattr(built, "get_app_dir", lambda: str(job / "app"))
+    monkeypatch.setattr(built, "engine", SimpleNamespace(get_clients=lambda: []))
+    found = built._federation(tmp_path / "run").strategy
+    assert (found.parts.cap, found.parts.clip_reports) == (1.5, 3.0)
+    assert found.name == "FedCE-cap_1.5-clip_reports_3"
 
 
 def test_settings_of_sites_and_run_are_arguments_of_the_recipe(tmp_path: Path) -> None:

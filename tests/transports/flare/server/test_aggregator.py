@@ -175,6 +175,14 @@ def test_which_model_counts_where_two_clients_disagree_does_not_depend_on_who_is
     assert equal(*found) and "more" not in found[0].params
 
 
+def test_limits_of_the_strategy_are_arguments_of_its_job() -> None:
+    """NVFlare writes the job from these attributes; a strategy's parts are none of them."""
+    aggregator = FairFLAggregator(compose(FedCE(variant="revised"), cap=1.5, clip_reports=3.0))
+    assert (aggregator.cap, aggregator.clip_reports) == (1.5, 3.0)
+    at_the_server = FairFLAggregator(FedCE(variant="revised"), cap=1.5, clip_reports=3.0)
+    assert at_the_server.strategy.parts == aggregator.strategy.parts
+
+
 def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
     sent = {name: torch.full(shape, 0.5) for name, shape in SHAPES.items()}
     sent["norm.running_var"] = torch.full((3,), 8.0)  # no variance becomes negative
