@@ -24,12 +24,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from monai_fairfl.protocol.averages import (
-    Aggregation,
-    in_each_layer,
-    is_by_layer,
-    uniform,
-)
+from monai_fairfl.protocol.averages import Aggregation, is_by_layer
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, value_of
@@ -172,28 +167,15 @@ def model_without(
         start: w, see :func:`start_of_step`.
         without: L.
     """
-    weights = _weights_without(result.aggregation, local, without)
-    scales = result.details.get("scale")
-    moved = local.average(weights, strategy.buffers, start, scales)
+    # Left out by their scales: of a class that some sites do not label, the weights of those who do
+    # follow from the weights of all.
+    scales = dict(result.details.get("scale") or dict.fromkeys(local.clients, 1.0))
+    scales.update(dict.fromkeys(without, 0.0))
+    moved = local.average(result.aggregation, strategy.buffers, start, scales)
     model = dict(result.weights)
     for name in local.matrix.columns:
         model[name] = moved[name]
     return model
-
-
-def _weights_without(
-    aggregation: Aggregation, local: Replies, without: Sequence[str]
-) -> Aggregation:
-    """The weights of a round, 0 for those left out."""
-
-    def zeroed(weights: Mapping[str, float]) -> dict[str, float]:
-        return {client: 0.0 if client in without else weights[client] for client in weights}
-
-    if not is_by_layer(aggregation):
-        return in_each_layer(aggregation, zeroed)
-    # In a layer that has no weights of its own, all clients count alike.
-    alike = dict.fromkeys(local.spec.layers.values(), uniform(local.clients))
-    return in_each_layer({**alike, **aggregation}, zeroed)
 
 
 class CrossEvaluator:

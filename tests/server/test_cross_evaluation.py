@@ -24,9 +24,16 @@ from helpers.faulty_transports import Fault
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import uniform
 from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.ledger import digest_of, read_ledger
-from monai_fairfl.server.cross_evaluation import LEAST_SITES, groups_of, questions_of
+from monai_fairfl.server.cross_evaluation import (
+    LEAST_SITES,
+    groups_of,
+    model_without,
+    questions_of,
+)
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import (
@@ -35,6 +42,7 @@ from monai_fairfl.strategies import (
     FedCE,
     Median,
     Mixed,
+    RoundResult,
     Rounds,
     ShapFed,
     Sparsified,
@@ -429,3 +437,27 @@ def test_a_robust_average_is_judged_by_the_weighted_step(tmp_path: Path) -> None
     federation, _ = judged(tmp_path, compose(FedAvg(), average=Median()), rounds=1)
     (record,) = federation.run().rounds
     assert len(record["cross_evaluation"]["sites"]) == 8
+
+
+def test_a_site_that_does_not_label_a_class_has_no_part_in_its_row() -> None:
+    spec = ModelSpec(("body", "head.weight"), layers={"head.weight": "head"}, output=("head", 0))
+    start = {"body": torch.zeros(1), "head.weight": torch.zeros(2, 1)}
+    requests, replies = [], []
+    for number, client in enumerate("ABC"):
+        labelled = (True, client != "C")
+        update = {"body": torch.ones(1), "head.weight": torch.tensor(labelled).float()[:, None]}
+        requests.append(Request(client, "train", start, id=number))
+        replies.append(Reply(client, update, 1, labelled=labelled, id=number))
+    local = Replies(replies, requests, spec)
+    strategy = FedAvg()
+    strategy.start(start, "ABC", spec)
+    weights = uniform("ABC")
+    result = RoundResult(local.average(weights), weights, {})
+    assert result.weights["head.weight"].flatten().tolist() == pytest.approx([1, 1])
+
+    without_c = model_without(strategy, local, result, start, ("C",))
+    assert without_c["body"].tolist() == pytest.approx([2 / 3])
+    assert without_c["head.weight"].flatten().tolist() == pytest.approx([2 / 3, 1])
+    # Of two sites that label the class, each has half of the row.
+    without_a = model_without(strategy, local, result, start, ("A",))
+    assert without_a["head.weight"].flatten().tolist() == pytest.approx([2 / 3, 1 / 2])

@@ -148,9 +148,7 @@ def test_a_robust_average_reaches_the_servers_strategy(tmp_path: Path) -> None:
     assert isinstance(built.average, TrimmedMean) and built.average.trim == 2
 
 
-def test_limits_reach_the_servers_strategy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_reach_the_servers_strategy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, job = exported(tmp_path, strategy=compose(FedCE(), cap=1.5, clip_reports=3.0))
     built = as_the_server_reads_it(job, tmp_path / "server").workflows[0].controller
     assert built.strategy.parts.cap is None
