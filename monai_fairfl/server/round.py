@@ -236,7 +236,7 @@ class RoundPlayer:
             requests = next(generator)
             while True:
                 first = not exchanges
-                replies, found = self._exchange(requests, number, ledger_head, first)
+                replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
                 exchanges.append(replies)
                 for client, of_client in found.items():
                     verdicts.setdefault(client, []).extend(of_client)
@@ -308,7 +308,12 @@ class RoundPlayer:
             ) from None
 
     def _exchange(
-        self, requests: Sequence[Request], number: int, ledger_head: str, first: bool
+        self,
+        requests: Sequence[Request],
+        number: int,
+        ledger_head: str,
+        first: bool,
+        earlier: Verdicts | None = None,
     ) -> tuple[Replies, Verdicts]:
         """Deliver requests, and guard what comes back.
 
@@ -319,10 +324,16 @@ class RoundPlayer:
             first: whether it is the first exchange of a round, in which clients measure the model
                 that they receive, and whose memory may be used again in the next round. Replies of
                 an earlier exchange of the same round may still be in use.
+            earlier: verdicts of the round's earlier exchanges: who shares the weight of another
+                client is not asked again, and counts as long as that one answers. ``None``: there
+                was none.
         """
         arrived = self._delivered(requests, number, ledger_head, first)
         replies, verdicts = guarded(arrived, self.guards)
-        require_min_clients(replies, self.settings.min_clients, verdicts)
+        of_round = {client: list(found) for client, found in (earlier or {}).items()}
+        for client, found in verdicts.items():
+            of_round.setdefault(client, []).extend(found)
+        require_min_clients(replies, self.settings.min_clients, of_round)
         return replies, verdicts
 
     def _delivered(

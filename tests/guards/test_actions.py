@@ -22,7 +22,7 @@ from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, ShapFed, Strategy
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, LeaveOneOut, ShapFed, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 ROUNDS = 4
@@ -110,6 +110,15 @@ def test_copies_share_one_weight_and_one_credit(tmp_path: Path, strategy: type[S
         assert sum(record["aggregation"].values()) == pytest.approx(1)
         assert record["aggregation"][ATTACKER] < 0.75 * honest["aggregation"][VICTIM]
         assert sum(record["samples"].values()) == 700
+
+
+def test_a_copy_counts_as_a_client_that_answered_in_every_exchange_of_the_round(
+    tmp_path: Path,
+) -> None:
+    run = federation(tmp_path / "run", ATTACKS["copy"], LeaveOneOut(), min_clients=len(SITES))
+    for record in run.run().rounds:
+        assert record["missing"] == {ATTACKER: f"shares one weight with {VICTIM}"}
+        assert len(record["exchanges"]) > 1
 
 
 @pytest.mark.parametrize("strategy", [CGSV, lambda: ShapFed(personalised=True)])
