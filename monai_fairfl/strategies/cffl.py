@@ -72,6 +72,7 @@ class CFFL(Strategy):
             fade = 0.5 if variant == "paper" else 0.8
         if grow is None:
             grow = variant == "released"
+        check_choice(self, "grow", grow, (True, False))
         if not 0 <= fade < 1 or not alpha > 0 or not 0 <= threshold < 1:
             raise ValueError(
                 "CFFL: fade and threshold must be in [0, 1) and alpha above 0, "

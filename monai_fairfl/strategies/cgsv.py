@@ -121,6 +121,7 @@ class CGSV(Strategy):
     ):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
+        check_choice(self, "exact", exact, (True, False))
         if not 0 <= alpha < 1 or (gamma is not None and not gamma > 0):
             raise ValueError(
                 "CGSV: alpha must be in [0, 1) and gamma above 0, "

@@ -63,6 +63,7 @@ class FedGA(Strategy):
             step = 0.2 if variant == "paper" else 0.05
         if centred is None:
             centred = variant == "released"
+        check_choice(self, "centred", centred, (True, False))
         if not step > 0:
             raise ValueError(f"FedGA: step must be above 0, got {step!r}")
         self.step = step

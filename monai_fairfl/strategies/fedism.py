@@ -29,7 +29,7 @@ class FedISM(Strategy):
         q: power, at least 0; 0 is uniform, large values leave all to the sharpest client.
         beta: of the moving average, on the new value, in (0, 1]; 1: no averaging.
         rho: radius of the perturbation, in training and in measuring.
-        alpha: GSAM's share of the orthogonal gradient; 0 is SAM.
+        alpha: GSAM's share of the orthogonal gradient, at least 0; 0 is SAM.
         salt: clients train with GSAM (SALT); ``False``: they train as the bundle does, and only the
             average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
             composed with ``sam_rho``.
@@ -77,10 +77,13 @@ class FedISM(Strategy):
         variant: str = "recommended",
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
-        if q < 0 or not 0 < beta <= 1 or rho < 0:
+        check_choice(self, "salt", salt, (True, False))
+        check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
+        check_choice(self, "plus", plus, (True, False))
+        if not q >= 0 or not 0 < beta <= 1 or not rho >= 0 or not alpha >= 0:
             raise ValueError(
-                "FedISM: q and rho must be at least 0 and beta in (0, 1], "
-                f"got q={q}, beta={beta}, rho={rho}"
+                "FedISM: q, rho and alpha must be at least 0 and beta in (0, 1], "
+                f"got q={q!r}, beta={beta!r}, rho={rho!r}, alpha={alpha!r}"
             )
         self.q = q
         self.beta = beta

@@ -111,7 +111,8 @@ class FedLWR(Strategy):
     ):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
         check_choice(self, "variant", variant, VARIANTS)
-        if clip is not None and not 0 <= clip[0] <= clip[1] <= 1:
+        check_choice(self, "layerwise", layerwise, (True, False))
+        if clip is not None and not (len(clip) == 2 and 0 <= clip[0] <= clip[1] <= 1):
             raise ValueError(
                 f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
             )

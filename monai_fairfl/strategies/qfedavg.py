@@ -55,7 +55,7 @@ class QFedAvg(Strategy):
         if form is None:
             form = "lipschitz" if variant == "paper" else "loss_weighted"
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
-        if q < 0 or not learning_rate > 0:
+        if not q >= 0 or not learning_rate > 0:
             raise ValueError(
                 "QFedAvg: q must be at least 0 and learning_rate above 0, "
                 f"got {q!r}, {learning_rate!r}"

@@ -25,6 +25,9 @@ from monai_fairfl.strategies.configuration import TARGET
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.named_classes import concrete_classes, find_class, is_subclass
 
+CONSTANTS = {"True": True, "False": False, "None": None}
+"""Python's constants, which JSON writes otherwise."""
+
 _EXPECTED = (
     'give a name, such as FedCE, or {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}'
 )
@@ -115,7 +118,8 @@ def strategy_of_words(words: Sequence[str]) -> Strategy:
     """The strategy of a command line's words: one text, or a name and ``ARGUMENT=VALUE`` pairs.
 
     Args:
-        words: such as ``["FedCE", "mode=sum"]``. A value is JSON, or else a text.
+        words: such as ``["FedCE", "mode=sum"]``. A value is JSON, ``True``, ``False``, ``None``, or
+            else a text.
 
     Raises:
         ConfigError: as :func:`strategy_of`; or a word is no such pair.
@@ -177,11 +181,13 @@ def _made(
 
 
 def _json_or_text(text: str) -> Any:
-    """A word as JSON, or as a text.
+    """A word as JSON, as one of Python's constants, or as a text.
 
-    >>> _json_or_text("0.5"), _json_or_text("sum"), _json_or_text("null")
-    (0.5, 'sum', None)
+    >>> _json_or_text("0.5"), _json_or_text("sum"), _json_or_text("null"), _json_or_text("False")
+    (0.5, 'sum', None, False)
     """
+    if text in CONSTANTS:
+        return CONSTANTS[text]
     try:
         return json.loads(text)
     except ValueError:

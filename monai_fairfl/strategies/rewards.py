@@ -72,6 +72,7 @@ class Sparsified(Reward):
         check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
         check_choice(self, "rounding", rounding, ("ceil", "floor"))
         check_choice(self, "rest", rest, ("before", "own"))
+        check_choice(self, "leave_one", leave_one, (True, False))
         self.beta = beta
         self.ratio = ratio
         self.mask_scope = mask_scope

@@ -88,6 +88,7 @@ class ShapFed(Strategy):
         variant: str = "recommended",
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
+        check_choice(self, "personalised", personalised, (True, False))
         if not 0 <= mu < 1:
             raise ValueError(f"ShapFed: mu must be in [0, 1), got {mu!r}")
         self.mu = mu

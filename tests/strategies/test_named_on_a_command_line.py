@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Proportional, compose
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedISM, Proportional, compose
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.strategies.resolver import shipped, strategy_of, strategy_of_words
 
@@ -125,3 +127,55 @@ def test_words_of_a_command_line_are_a_text_or_a_name_with_arguments() -> None:
         assert configuration_of(strategy_of_words(words)) == configuration_of(FedCE("sum"))
     with pytest.raises(ConfigError, match="'sum' is no argument of a strategy"):
         strategy_of_words(["FedCE", "sum"])
+
+
+def test_a_switch_is_written_as_json_or_as_python_writes_it() -> None:
+    for word in ("salt=false", "salt=False"):
+        made = strategy_of_words(["FedISM", word])
+        assert isinstance(made, FedISM) and made.salt is False
+    assert configuration_of(strategy_of_words(["CGSV", "gamma=None"])) == configuration_of(
+        CGSV(gamma=None)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"),
+    [
+        ("CGSV", "exact"),
+        ("CFFL", "grow"),
+        ("FedGA", "centred"),
+        ("FedISM", "salt"),
+        ("FedISM", "plus"),
+        ("FedISM", "reset_optimizer"),
+        ("FedLWR", "layerwise"),
+        ("ShapFed", "personalised"),
+        ("Sparsified", "leave_one"),
+    ],
+)
+def test_a_text_is_no_switch(name: str, switch: str) -> None:
+    """Every text but the empty one would count as true."""
+    given: dict[str, Any] = {"_target_": name, switch: "no"}
+    if name == "Sparsified":
+        given = {"_target_": "compose", "strategy": {"_target_": "FedAvg"}, "reward": given}
+    with pytest.raises(ConfigError, match=f"{name}: {switch} must be one of True, False.*'no'"):
+        strategy_of(given)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "QFedAvg(q=nan)",
+        "FedISM(q=nan)",
+        "FedISM(rho=nan)",
+        "FedISM(alpha=nan)",
+        "FedISM(alpha=-1)",
+        "FedLWR(clip=[0.1])",
+        "FedLWR(clip=[0, 0.5, 1])",
+    ],
+)
+def test_a_number_out_of_range_is_refused_before_anything_is_trained(text: str) -> None:
+    name, _, arguments = text.rstrip(")").partition("(")
+    argument, _, value = arguments.partition("=")
+    given = math.nan if value == "nan" else json.loads(value)
+    with pytest.raises(ConfigError, match=f"{name}: .*{argument}.* must be"):
+        strategy_of({"_target_": name, argument: given})
