@@ -102,11 +102,19 @@ class TrainLoss(Detachable):
 
 
 def _has_channels_of(label: Any, predicted: Any) -> bool:
-    """Whether ``label`` (B, C, ...) has one channel for each channel of the prediction."""
+    """Whether ``label`` (B, C, ...) has one channel for each channel of the prediction.
+
+    A network with deep supervision gives several predictions: a list of them, the finest first, or
+    one tensor (B, S, C, ...).
+    """
     if not isinstance(label, torch.Tensor) or label.ndim <= 2:
         return False
-    predicted_shape = getattr(predicted, "shape", ())
-    return label.shape[1:2] == predicted_shape[1:2]
+    if isinstance(predicted, (list, tuple)) and predicted:
+        predicted = predicted[0]
+    predicted_shape = tuple(getattr(predicted, "shape", ()))
+    if len(predicted_shape) == label.ndim + 1:
+        predicted_shape = (predicted_shape[0], *predicted_shape[2:])
+    return tuple(label.shape[1:2]) == predicted_shape[1:2]
 
 
 def _is_optimizer_step(engine: Engine) -> bool:

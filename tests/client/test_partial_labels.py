@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers.driving import drive
+from helpers.small_trainers import trainer_of
 from hypothesis import given
 from hypothesis import strategies as st
 from monai.losses import DiceCELoss, DiceLoss
@@ -234,3 +236,33 @@ def test_the_handler_reports_which_classes_were_trained() -> None:
     assert counter.labelled == (True, False)
     engine.run(labels)
     assert counter.labelled == (True, True)
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["a list", "one tensor"])
+def test_a_network_with_deep_supervision_tells_which_classes_were_trained(stacked: bool) -> None:
+    """Else the site would count as one that labels everything, with rows that never move."""
+    label = torch.stack([torch.ones(1, 8, 8), -torch.ones(1, 8, 8)], 1)
+
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Conv2d(1, 2, 1)
+
+        def forward(self, images: torch.Tensor) -> Any:
+            fine = self.head(images)
+            if stacked:
+                return torch.stack([fine, fine, fine], 1)
+            return [fine, self.head(images[..., ::2, ::2])]
+
+    def loss(predicted: Any, label: torch.Tensor) -> torch.Tensor:
+        fine = predicted[:, 0] if stacked else predicted[0]
+        return LabelledLoss(nn.BCEWithLogitsLoss())(fine, label)
+
+    network = Network()
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    batches = [{"image": torch.ones(1, 1, 8, 8), "label": label}]
+    trainer = trainer_of(network, batches, loss, optimizer)
+    counter = TrainLoss()
+    counter.attach(trainer)
+    trainer.run()
+    assert counter.labelled == (True, False)
