@@ -209,15 +209,26 @@ Verdicts = Mapping[str, Sequence[Verdict]]
 """client -> the guards' verdicts on it, in the order of the guards."""
 
 
-def guarded(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
+def guarded(
+    replies: Replies, guards: Sequence[Guard], each_alone: bool = False
+) -> tuple[Replies, Verdicts]:
     """``replies`` as the guards let them pass, and client -> verdicts.
 
     Only updates are guarded: replies that measured pass.
+
+    Args:
+        replies: of one exchange.
+        guards: in order.
+        each_alone: judge each update as if there were no others, for a strategy that shares
+            nothing.
     """
     trained = only_trained(replies)
     if not trained:
         return replies, {}
-    passed, verdicts = _judged(trained, guards)
+    if each_alone:
+        passed, verdicts = _judged_alone(trained, guards)
+    else:
+        passed, verdicts = _judged(trained, guards)
     measured = [reply for reply in replies if reply.update is None]
     if not measured:
         return passed, verdicts
@@ -255,6 +266,19 @@ def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdict
             verdicts.setdefault(client, []).append(verdict)
         replies = _passed(replies, found)
     return replies, verdicts
+
+
+def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
+    """As :func:`_judged`, where the guards see one update at a time."""
+    passed = replies
+    verdicts: dict[str, Sequence[Verdict]] = {}
+    for reply in replies:
+        others = {other.id: "judged by itself" for other in replies if other is not reply}
+        _, found = _judged(replies.without(others), guards)
+        verdicts.update(found)
+        for verdict in found.get(reply.client, ()):
+            passed = _passed(passed, {reply.id: verdict})
+    return passed, verdicts
 
 
 def _passed(replies: Replies, verdicts: Mapping[int, Verdict]) -> Replies:

@@ -329,7 +329,7 @@ class RoundPlayer:
                 was none.
         """
         arrived = self._delivered(requests, number, ledger_head, first)
-        replies, verdicts = guarded(arrived, self.guards)
+        replies, verdicts = guarded(arrived, self.guards, self.strategy.shares_nothing)
         of_round = {client: list(found) for client, found in (earlier or {}).items()}
         for client, found in verdicts.items():
             of_round.setdefault(client, []).extend(found)

@@ -123,6 +123,9 @@ class Strategy(ABC):
     personal: ClassVar[bool] = False
     """Whether clients train a personal model, which nobody else sees and which they would use."""
 
+    shares_nothing: ClassVar[bool] = False
+    """Whether no client's update reaches another's model. Guards then judge each by itself."""
+
     client_does: ClassVar[str] = "trains"
     """What a client computes in a round."""
 

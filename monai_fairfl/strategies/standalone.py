@@ -18,13 +18,14 @@ class Standalone(Strategy):
 
     The global model stays the initial one; nothing is averaged and nobody contributes to anybody.
     Seeds, splits and epochs equal those of a federated run, so a client's difference to it is what
-    collaboration gained.
+    collaboration gained. Guards judge each update by itself: what the others sent changes nothing.
     """
 
     paper = "the baseline of all five papers"
     client_does = "trains"
     client_sends = "update, which only makes its own next model"
     trusts = "nobody: nothing is averaged"
+    shares_nothing = True
 
     def check_parts(self, parts: Parts) -> None:
         if replace(parts, training={}) != Parts():

@@ -22,7 +22,7 @@ from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, LeaveOneOut, ShapFed, Strategy
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, LeaveOneOut, ShapFed, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
 
 ROUNDS = 4
@@ -110,6 +110,25 @@ def test_copies_share_one_weight_and_one_credit(tmp_path: Path, strategy: type[S
         assert sum(record["aggregation"].values()) == pytest.approx(1)
         assert record["aggregation"][ATTACKER] < 0.75 * honest["aggregation"][VICTIM]
         assert sum(record["samples"].values()) == 700
+
+
+@pytest.mark.parametrize("name", ["copy", "x100"])
+def test_where_nothing_is_averaged_nobody_is_compared_with_others(
+    tmp_path: Path, name: str
+) -> None:
+    """Else the yardstick of training alone would have others' updates in it, or shorter ones."""
+    guarded = federation(tmp_path / "run", ATTACKS[name], Standalone()).run()
+    plain = federation(tmp_path / "plain", ATTACKS[name], Standalone(), guards=()).run()
+    for record, other in zip(guarded.rounds, plain.rounds, strict=True):
+        assert record["verdicts"] == {} and record["missing"] == {}
+        assert record["rewards"] == other["rewards"]
+
+
+def test_where_nothing_is_averaged_an_update_is_judged_by_itself(tmp_path: Path) -> None:
+    history = federation(tmp_path / "run", ATTACKS["NaN"], Standalone()).run()
+    for record in history.rounds:
+        assert list(record["missing"]) == list(record["verdicts"]) == [ATTACKER]
+        assert "is not finite" in record["missing"][ATTACKER]
 
 
 def test_a_copy_counts_as_a_client_that_answered_in_every_exchange_of_the_round(

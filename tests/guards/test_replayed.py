@@ -203,6 +203,12 @@ def test_an_honest_update_that_resembles_its_own_part_of_the_step_passes() -> No
 
 def test_a_site_that_goes_on_with_its_own_model_repeats_nobody(tmp_path: Path) -> None:
     """Where each site trains its own model, the last step that it knows is its own update."""
+
+    class OwnModels(Standalone):
+        """Its guards compare the sites."""
+
+        shares_nothing = False
+
     generator = torch.Generator().manual_seed(5)
     drift = torch.randn(2000, generator=generator)
     fresh = {site: torch.randn(2000, generator=generator) for site in "BCD"}
@@ -223,7 +229,7 @@ def test_a_site_that_goes_on_with_its_own_model_repeats_nobody(tmp_path: Path) -
             return answer(request)
 
     federation = Federation(
-        Standalone(),
+        OwnModels(),
         InProcess({site: Site for site in "ABCD"}),
         4,
         lambda: ({"w": torch.zeros(2000)}, ModelSpec(("w",), layers={"w": "w"})),
