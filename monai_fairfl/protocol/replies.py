@@ -410,9 +410,7 @@ class Replies(list[Reply]):
     def _common_start(self, name: str) -> torch.Tensor | None:
         """The tensor that all clients started from; ``None`` where they differ."""
         starts = [self.start(reply)[name] for reply in self]
-        if all(start is starts[0] for start in starts):
-            return starts[0]
-        return None
+        return starts[0] if _are_the_same(starts) else None
 
     def _reduced_by_class(
         self,
@@ -474,7 +472,7 @@ class Replies(list[Reply]):
     def _mean_start(self, name: str, rho: torch.Tensor) -> torch.Tensor:
         """What the clients started from; averaged where they were sent different tensors."""
         starts = [self.start(reply)[name] for reply in self]
-        if all(start is starts[0] for start in starts):
+        if _are_the_same(starts):
             return starts[0]
         return weighted_mean(starts, rho)
 
@@ -570,3 +568,9 @@ class Replies(list[Reply]):
             # Of its own memory: the parts of a vector would hold all of it.
             found[name] = part.clone().view(first[name].shape)
         return found
+
+
+def _are_the_same(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether tensors are equal; one tensor of several models is several after a resume."""
+    first = tensors[0]
+    return all(tensor is first or torch.equal(tensor, first) for tensor in tensors)

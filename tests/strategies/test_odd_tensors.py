@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from helpers.odd_federation import CLIENTS, SHAPES, SPEC, federation, start
+from helpers.odd_federation import CLIENTS, SHAPES, SPEC, Fault, federation, start
 
 from monai_fairfl.protocol.checks import refusal
-from monai_fairfl.protocol.messages import Reply, Train
+from monai_fairfl.protocol.messages import Reply, Request, Train
 from monai_fairfl.strategies import (
     CFFL,
     CGSV,
@@ -92,6 +93,29 @@ def test_half_precision_is_the_average_in_full_precision_rounded_once_a_round(
         torch.testing.assert_close(
             half.weights[tensor].float(), full.weights[tensor], atol=4 * resolution, rtol=resolution
         )
+
+
+def test_absent_clients_that_have_one_model_resume_to_the_same_bits(tmp_path: Path) -> None:
+    """Before the resume they have the same tensors, after it equal ones."""
+
+    def absent_in(number: int) -> Fault:
+        def fault(request: Request, reply: Reply) -> Reply:
+            if request.round == number:
+                raise TimeoutError
+            return reply
+
+        return fault
+
+    def run(folder: Path, rounds: int) -> list[Any]:
+        faults = {client: absent_in(0) for client in CLIENTS[1:]}
+        faults[CLIENTS[0]] = absent_in(1)
+        settings = {"rounds": rounds, "min_clients": 1, "final": ()}
+        strategy = ShapFed(personalised=True)
+        resumable = federation(strategy, folder, dtype=torch.float64, faults=faults, **settings)
+        return [record["model"] for record in resumable.run(resume=True).rounds]
+
+    run(tmp_path / "parts" / "run", 1)
+    assert run(tmp_path / "parts" / "run", 3) == run(tmp_path / "whole" / "run", 3)
 
 
 def test_an_update_of_whole_numbers_is_refused_by_its_name() -> None:
