@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from monai_fairfl.errors import did_you_mean
+from monai_fairfl.protocol.messages import CONTEXT_KEYS
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 
@@ -46,7 +48,8 @@ def compose(
         The same strategy, with the parts in it.
 
     Raises:
-        ValueError: when ``cap`` or ``clip_reports`` is out of range.
+        ValueError: when ``cap`` or ``clip_reports`` is out of range, or ``training`` has a key that
+            no client knows or a value that is no number.
         ConfigError: when the strategy's contributions have no meaning with such a part.
 
     ShapFed with FedISM's training, as config::
@@ -65,6 +68,7 @@ def compose(
         raise ValueError(
             f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
         )
+    _check_training(training or {})
     had = strategy.parts
     parts = Parts(
         weighting=weighting or had.weighting,
@@ -77,3 +81,17 @@ def compose(
     strategy.check_parts(parts)
     strategy.parts = parts
     return strategy
+
+
+def _check_training(training: Mapping[str, float]) -> None:
+    """Refuse what the first request to a client would fail by, or what it would round."""
+    for key, value in training.items():
+        if key not in CONTEXT_KEYS:
+            hint = did_you_mean(key, CONTEXT_KEYS)
+            raise ValueError(f"compose: training has no key {key!r}{hint}")
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise ValueError(f"compose: {key} in training must be a finite number, got {value!r}")
+        if key == "local_epochs" and (value < 1 or value != int(value)):
+            raise ValueError(
+                f"compose: local_epochs in training must be a whole number from 1, got {value!r}"
+            )

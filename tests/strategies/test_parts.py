@@ -237,3 +237,18 @@ def test_a_strategy_with_parts_keeps_those_that_are_not_replaced() -> None:
     assert parts.training == {"prox_mu": 0.2, "local_epochs": 2.0}
     assert (parts.cap, parts.clip_reports) == (1.5, 3.0)
     assert compose(strategy, cap=2.0).parts.cap == 2.0
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"prox_mo": 0.1}, "no key 'prox_mo'; did you mean 'prox_mu'"),
+        ({"prox_mu": "0.1"}, "prox_mu in training must be a finite number, got '0.1'"),
+        ({"prox_mu": math.nan}, "prox_mu in training must be a finite number, got nan"),
+        ({"local_epochs": 2.7}, "must be a whole number from 1, got 2.7"),
+        ({"local_epochs": 0}, "must be a whole number from 1, got 0"),
+    ],
+)
+def test_a_training_that_no_client_could_do_is_refused(training: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"compose: .*{words}"):
+        compose(FedAvg(), training=training)
