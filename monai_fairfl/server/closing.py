@@ -64,14 +64,21 @@ def closing_scores(replies: Replies, personal: bool, final: Sequence[str]) -> Sc
         final: names of the measurements.
     """
     scores: Scores = {client: {} for client in replies.clients}
+    # Clients that were sent the global model by a request of its own.
+    sent_global = set()
+    for request in replies.requests.values():
+        if not request.context.get("closing"):
+            sent_global.add(request.client)
     for reply in replies:
         found = scores[reply.client]
         closing = replies.requests[reply.id].context.get("closing")
         own = _renamed(reply.measurements, _personal_names(personal, final))
         measured = reply.measurements
         if own:
-            # The client sent both: its personal scores, and those of the model that it received.
-            found["global"] = _chosen(measured, final)
+            # The client sent both: its personal scores, and those of the model that it received,
+            # which is the global one unless it has a reward.
+            if reply.client not in sent_global:
+                found["global"] = _chosen(measured, final)
             measured = {**own, **_chosen(measured, (IN_VALIDATION, IN_TRAINING))}
         for candidate in CANDIDATES:
             names = _candidate_names(candidate, final)

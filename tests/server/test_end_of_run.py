@@ -23,7 +23,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.strategies import Ditto, FedAvg, Mixed, Standalone, compose
 
 
 def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
@@ -48,6 +48,20 @@ def test_a_client_that_scores_only_its_own_model_is_named_and_no_model_is_the_be
     assert end["best"] == {}
     assert end["missing"] == {"C": "timeout"}
     assert "own" in end["scores"]["C"]
+
+
+def test_a_reward_is_not_recorded_as_the_global_model_of_who_has_a_personal_one(
+    tmp_path: Path,
+) -> None:
+    def score_of_the_global_model_by_c(request: Request) -> bool:
+        is_at_end = request.round == 4 and not request.context.get("ended")
+        return request.client == "C" and is_at_end and "closing" not in request.context
+
+    strategy = compose(Ditto(), reward=Mixed("max"))
+    end = federation(tmp_path, strategy, losing(score_of_the_global_model_by_c)).run().records[-1]
+    assert end["missing"] == {"C": "timeout"}
+    assert set(end["scores"]["C"]) == {"own"}
+    assert set(end["scores"]["A"]) == {"own", "global"}
 
 
 # --- too few replies
