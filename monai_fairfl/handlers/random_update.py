@@ -52,7 +52,9 @@ class RandomUpdate(Detachable):
     def _remember_start(self, engine: SupervisedTrainer) -> None:
         self._start = {}
         for name, parameter in engine.network.named_parameters():
-            self._start[name] = parameter.detach().clone()
+            # A frozen one is no part of the update.
+            if parameter.requires_grad:
+                self._start[name] = parameter.detach().clone()
 
     def _replace(self, engine: SupervisedTrainer) -> None:
         with torch.no_grad():

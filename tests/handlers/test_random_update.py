@@ -37,6 +37,25 @@ def test_the_update_has_the_honest_length_and_a_random_direction(factor: float) 
     torch.testing.assert_close(sent / torch.linalg.norm(sent), noise / torch.linalg.norm(noise))
 
 
+def test_a_frozen_layer_stays_as_it_is_and_takes_nothing_of_the_length() -> None:
+    def trained(handler: RandomUpdate | None) -> nn.Sequential:
+        torch.manual_seed(1)
+        frozen = nn.Linear(3, 3, dtype=torch.float64).requires_grad_(False)
+        network = nn.Sequential(frozen, nn.Linear(3, 1, bias=False, dtype=torch.float64))
+        nn.init.zeros_(network[1].weight)
+        optimizer = torch.optim.SGD(network[1].parameters(), 0.2)
+        trainer = trainer_of(network, [{"image": X, "label": Y}], half_mean_square, optimizer)
+        if handler is not None:
+            handler.attach(trainer)
+        trainer.run()
+        return network
+
+    honest, sent = trained(None), trained(RandomUpdate())
+    assert torch.equal(sent[0].weight, honest[0].weight)
+    length = float(torch.linalg.norm(honest[1].weight.detach()))
+    assert torch.linalg.norm(sent[1].weight.detach()) == pytest.approx(length)
+
+
 def test_the_same_seed_sends_the_same() -> None:
     assert torch.equal(update_of(RandomUpdate(), 3), update_of(RandomUpdate(), 3))
     assert not torch.equal(update_of(RandomUpdate(), 3), update_of(RandomUpdate(), 4))
