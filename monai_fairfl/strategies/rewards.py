@@ -189,7 +189,7 @@ class Sparsified(Reward):
         exact = round(ratio * size, 9)
         count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
         most = size - 1 if self.leave_one else size
-        return min(max(count, 0), most)
+        return max(min(count, most), 0)
 
 
 class Mixed(Reward):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,12 @@ def test_an_update_of_whole_numbers_is_refused_by_its_name() -> None:
     reply = Reply("ash", update, 1, id=0)
     reason = refusal(Train("ash", model), reply, SPEC)
     assert reason == "update 'head.bias' has type torch.int64, expected torch.float32"
+
+
+def test_a_tensor_without_entries_takes_nothing_from_the_share_of_the_step(tmp_path: Path) -> None:
+    strategy = CGSV(variant="released")
+    (record,) = federation(strategy, tmp_path / "run", rounds=1).run().rounds
+    sizes = [math.prod(shape) for shape in SHAPES.values()]
+    # The best client receives all but one entry of every tensor that has any.
+    received = sum(size - 1 for size in sizes if size)
+    assert max(record["details"]["kept"].values()) == pytest.approx(received / sum(sizes))
