@@ -19,6 +19,7 @@ from monai_fairfl.protocol.averages import (
 )
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.messages import Train
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
@@ -147,6 +148,10 @@ class CGSV(Strategy):
         )
         self.reputation: dict[str, float] = {}  # r, of all clients
         self.rounds = 0
+        self._has_warned = False
+
+    def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
+        super().start(weights, clients, spec)
         self._has_warned = False
 
     @property
