@@ -48,6 +48,8 @@ class Replies(list[Reply]):
         dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
         gram: whether the inner products of all pairs of updates may be computed.
         factors: client -> factor by which a guard has multiplied its update, see :meth:`scaled`.
+        blended: clients that count as one with others and hold another model than the mean that
+            entered for them, see :meth:`merged`.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -70,10 +72,12 @@ class Replies(list[Reply]):
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         gram: bool = True,
         factors: Mapping[str, float] | None = None,
+        blended: Iterable[str] = (),
     ):
         super().__init__()
         self.gram = gram
         self.factors = dict(factors or {})
+        self.blended = frozenset(blended)
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -184,6 +188,7 @@ class Replies(list[Reply]):
             self.dropped,
             self.gram,
             self.factors,
+            self.blended,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -211,7 +216,8 @@ class Replies(list[Reply]):
 
         A class of the output layer that some of the group do not label is averaged over those who
         do, as in :meth:`average`. The images are the group's mean, too; buffers and measurements
-        are the first client's. The others become missing, with the reason.
+        are the first client's. The others become missing, with the reason. All are then
+        :attr:`blended`, but a first client whose update is the mean.
 
         Args:
             groups: the clients that count as one, of at least two each.
@@ -222,6 +228,7 @@ class Replies(list[Reply]):
         changed = list(self)
         excluded: dict[int, str] = {}
         means: dict[int, Weights] = {}
+        blended = set(self.blended)
         for group in groups:
             rows = sorted(row_of[client] for client in group)
             first = rows[0]
@@ -233,9 +240,14 @@ class Replies(list[Reply]):
                 num_samples=max(1, images // len(rows)),
                 labelled=together._labelled_by_any(),
             )
+            blended.update(group)
+            if _are_close(means[first], self.matrix.views(first)):
+                blended.discard(self[first].client)
             for row in rows[1:]:
                 excluded[self[row].id] = f"shares one weight with {self[first].client}"
-        return self._with(changed, means).without(excluded)
+        merged = self._with(changed, means).without(excluded)
+        merged.blended = frozenset(blended)
+        return merged
 
     def _chosen(self, rows: Sequence[int]) -> Replies:
         """Some of these replies, with their own rows of the matrix."""
@@ -574,3 +586,8 @@ def _are_the_same(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether tensors are equal; one tensor of several models is several after a resume."""
     first = tensors[0]
     return all(tensor is first or torch.equal(tensor, first) for tensor in tensors)
+
+
+def _are_close(first: Weights, second: Weights) -> bool:
+    """Whether two updates differ by rounding only."""
+    return all(torch.allclose(first[name], second[name], rtol=1e-5, atol=0.0) for name in first)

@@ -45,9 +45,9 @@ class FedCE(Strategy):
     releases). An unseen client's prior is 1 / (known clients + 1).
 
     The model without client i is exact where w is the average of the models that clients hold.
-    So a client whose update a guard shortened is not asked for its error in the next round, and
-    gets the mean of the others'. Another average or a reward, put in by
-    :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+    So a client whose update a guard shortened, or averaged with another's that is nearly the same,
+    is not asked for its error in the next round, and gets the mean of the others'. Another average
+    or a reward, put in by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
 
     >>> FedCE("sum").mode
     'sum'
@@ -71,7 +71,8 @@ class FedCE(Strategy):
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
         self.entered: dict[str, float] = {}  # weights in the present global model
-        self.shortened: list[str] = []  # clients whose updates a guard shortened for that model
+        # Clients whose updates a guard shortened for that model, or averaged with others'.
+        self.shortened: list[str] = []
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
 
@@ -103,7 +104,8 @@ class FedCE(Strategy):
         distances = {client: _distance(cosine) for client, cosine in cosines.items()}
 
         # Data space (Eq. 3): the error of the model without a client, on that client's data.
-        asked = any(request.measure for request in requests)
+        answered = [request for request in requests if request.client in local.clients]
+        asked = any(request.measure for request in answered)
         errors = self.measured(local, "leave_one_out_error") if asked else None
 
         # Both combined and accumulated over rounds are the aggregation weights (Eq. 4-5).
@@ -119,15 +121,15 @@ class FedCE(Strategy):
 
         # Another weighting, put in by compose(), may have weighed the average.
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
-        self.shortened = sorted(set(local.factors) & set(self.entered))
+        self.shortened = sorted((set(local.factors) & set(self.entered)) | local.blended)
         return result
 
     def _measured_by(self, client: str) -> tuple[str, ...]:
         """What ``client`` measures in this round.
 
         In round 0 no model without a client exists. Nor can a client take itself out of the model
-        where a guard shortened its update: it holds the model that it trained, and not the one that
-        was averaged.
+        where a guard shortened its update or averaged it with others: it holds the model that it
+        trained, and not the one that entered.
         """
         if self.rounds == 0 or client in self.shortened:
             return ()
@@ -136,8 +138,8 @@ class FedCE(Strategy):
     def context_of(self, client: str) -> Mapping[str, float]:
         """Return the client's weight in the present global model, which its error needs.
 
-        It is 0 where a guard shortened the client's update: a script that measures without being
-        asked then scores the model that it received.
+        It is 0 where a guard shortened the client's update or averaged it with others: a script
+        that measures without being asked then scores the model that it received.
         """
         if client in self.shortened:
             return {"previous_weight": 0.0}
