@@ -236,7 +236,9 @@ class Mixed(Reward):
                 if name not in local:
                     continue
                 if tensor.is_floating_point():
-                    model[name] = torch.lerp(local[name], tensor, mixing[reply.client])
+                    mixed = torch.lerp(local[name], tensor, mixing[reply.client])
+                    # A constant of -inf, such as an attention mask, stays what it is.
+                    model[name] = torch.where(tensor.isfinite(), mixed, tensor)
                 else:
                     model[name] = local[name]
             models[reply.client] = model

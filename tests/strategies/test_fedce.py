@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,12 @@ def test_the_model_without_a_client_is_the_reweighted_mean_of_the_others() -> No
         np.testing.assert_allclose(without, example["minus_models"][i], atol=5e-6)
         others = np.delete(rho, i) @ np.delete(models, i, axis=0) / (1 - rho[i])
         np.testing.assert_allclose(without, others, atol=5e-6)
+
+
+def test_a_mask_of_minus_infinity_is_the_same_without_a_client() -> None:
+    mask = torch.tensor([0.0, -math.inf])
+    without = leave_one_out_model({"mask": mask}, {"mask": mask.clone()}, 0.3)
+    assert torch.equal(without["mask"], mask)
 
 
 def test_no_error_is_asked_for_before_there_is_a_model_to_leave_anyone_out_of() -> None:

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from monai_fairfl.protocol.memory import ReusedMemory
+from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies.rewards import Mixed, Sparsified, _where, keep_largest
 
 finite = st.floats(-1e3, 1e3, allow_nan=False, width=32)
@@ -81,6 +84,22 @@ def test_mixed_at_one_is_the_global_model_and_at_zero_the_clients_own() -> None:
     assert models["A"]["w"].tolist() == [9.0, 9.0] and models["B"]["w"].tolist() == [3.0, 4.0]
     scaled, details = Mixed("max")(replies, {}, {"w": vector([9.0, 9.0])}, {"A": 0.4, "B": 0.1})
     assert scaled["A"]["w"].tolist() == [9.0, 9.0] and details["mixing"]["B"] == pytest.approx(0.25)
+
+
+def test_a_mask_of_minus_infinity_stays_one_in_every_mixture() -> None:
+    mask = torch.tensor([0.0, -math.inf])
+    spec = ModelSpec(("w",), buffers=("mask",), layers={"w": "fc", "mask": "fc"})
+    requests, replies = [], []
+    for number, client in enumerate("AB"):
+        start = {"w": torch.zeros(2), "mask": mask.clone()}
+        requests.append(Request(client, "train", start, id=number))
+        sent = {"mask": mask.clone()}
+        replies.append(Reply(client, {"w": torch.ones(2)}, 1, buffers=sent, id=number))
+    new = {"w": torch.full((2,), 3.0), "mask": mask}
+    models, _ = Mixed()(Replies(replies, requests, spec), {}, new, {"A": 0.5, "B": 0.0})
+    assert models["A"]["w"].tolist() == [2.0, 2.0]
+    for model in models.values():
+        assert torch.equal(model["mask"], mask)
 
 
 def test_the_worked_personal_models() -> None:
