@@ -271,6 +271,11 @@ def check_strategies(
                 f"{list(sites)}: add sites, or use FedAvg or Standalone"
             )
         in_round = min(len(sites), per_round or len(sites))
+        if in_round < strategy.min_clients:
+            raise ConfigError(
+                f"{strategy.name} compares the sites of a round, at least {strategy.min_clients}, "
+                f"and clients_per_round is {in_round}: raise it, or use FedAvg or Standalone"
+            )
         if strategy.max_clients is not None and in_round > strategy.max_clients:
             raise ConfigError(
                 f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found "

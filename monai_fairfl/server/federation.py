@@ -297,6 +297,12 @@ class Federation:
                 f"{clients}: add sites, lower min_clients, or use a strategy for one client "
                 "(FedAvg, Standalone)"
             )
+        if per_round < self.strategy.min_clients:
+            raise ConfigError(
+                f"{self.strategy.name} compares the clients of a round, at least "
+                f"{self.strategy.min_clients}, and clients_per_round is {per_round}: raise it, or "
+                "use a strategy for one client (FedAvg, Standalone)"
+            )
         return clients
 
     def _start_strategy(self, clients: Sequence[str]) -> dict[str, Any]:

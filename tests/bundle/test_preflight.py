@@ -117,6 +117,8 @@ def test_more_sites_than_a_method_can_take_are_refused() -> None:
         check_strategies([CGSV(reward="contribution_index")], many, train)
     check_strategies([FedCI(), CGSV()], many, train, per_round=10)
     check_strategies([FedGA(), CGSV()], many, train)
+    with pytest.raises(ConfigError, match="FedGA compares the sites of a round.*clients_per_round"):
+        check_strategies([FedAvg(), FedGA()], many, train, per_round=1)
 
 
 def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained(

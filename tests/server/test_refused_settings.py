@@ -12,7 +12,7 @@ from helpers.driving import LeastSquares
 from helpers.least_squares_federation import federation
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies import FedAvg, FedCE
 from monai_fairfl.transports.in_process import InProcess
 
 
@@ -62,3 +62,12 @@ def test_clients_names_stay_short_and_plain(tmp_path: Path, name: str) -> None:
 def test_a_client_has_no_name_of_the_federations_models(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"cannot be called '{name}'.*rename"):
         federation(tmp_path, transport=two_clients(name)).run()
+
+
+def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"clients_per_round": 1, "min_clients": 1}
+    message = "FedCE compares the clients of a round, at least 2, and clients_per_round is 1: raise"
+    with pytest.raises(ConfigError, match=message):
+        federation(tmp_path, FedCE(), **settings).run()
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
+    assert federation(tmp_path, FedAvg(), **settings).run().finished
