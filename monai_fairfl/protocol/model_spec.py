@@ -112,7 +112,7 @@ class ModelSpec:
 
 
 BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
-NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm)
+NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 

@@ -108,6 +108,7 @@ def test_norms_of_layer_norms_frozen_ones_and_none() -> None:
     spec = read_spec(network)
     assert {"1.bias", "1.weight", "2.weight", "2.running_mean"} < set(spec.norms)
     assert read_spec(UNet(2, 1, 2, (4, 8), (2,), norm="instance")).norms == ()
+    assert read_spec(nn.Sequential(nn.Linear(2, 2), nn.RMSNorm(2))).norms == ("1.weight",)
     local = spec.with_local_norms()
     assert local.parameters == ("0.bias", "0.weight")
     assert local.buffers == () and local.local == spec.norms
