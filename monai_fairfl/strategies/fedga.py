@@ -6,9 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -72,6 +74,13 @@ class FedGA(Strategy):
         self.weight: dict[str, float] = {}  # a_k, of all clients
         self.loss: dict[str, float] = {}  # of each client's own model of the previous round
         self.rounds = 0
+
+    def check_parts(self, parts: Parts) -> None:
+        if parts.reward is not None:
+            raise ConfigError(
+                "FedGA compares the average with the models that went into it, and with a reward "
+                "no client receives the average: compose FedGA without reward"
+            )
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from helpers.driving import CLIENTS, COMMON, GOLDEN, UPDATES, play, values
 
-from monai_fairfl.strategies import FedGA
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedGA, Mixed, Sparsified, compose
 
 WORKED = GOLDEN["fedga"]
 LOCAL = dict(zip(CLIENTS, WORKED["loss_local"], strict=True))
@@ -63,3 +64,10 @@ def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> N
     first, second = play(lost, [UPDATES] * 2, silent, COMMON["w0"])
     assert set(second.details["gap"]) == {"1", "2"} and "mean of the others" in first.notes["3"]
     assert values(second.aggregation) == pytest.approx(expected) == [1 / 3] * 3
+
+
+@pytest.mark.parametrize("reward", [Mixed(), Sparsified()])
+def test_a_gap_needs_clients_that_receive_the_average(reward: Mixed | Sparsified) -> None:
+    with pytest.raises(ConfigError, match="with a reward no client receives the average"):
+        compose(FedGA(), reward=reward)
+    assert compose(FedGA(), cap=1.5).parts.cap == 1.5
