@@ -312,7 +312,9 @@ def _replies(
     trained = [reply.client for reply in replies if reply.update is not None]
     if trained and recorded.training is not None and recorded.grams is not None:
         grams = recorded.grams.of(sorted(trained))
-    return RecordedReplies(replies, requests, spec, missing, grams)
+    found = RecordedReplies(replies, requests, spec, missing, grams)
+    found.parts = parts_of_groups(_shared(recorded.record))
+    return found
 
 
 def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:

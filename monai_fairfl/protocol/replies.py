@@ -78,6 +78,10 @@ class Replies(list[Reply]):
         self.gram = gram
         self.factors = dict(factors or {})
         self.blended = frozenset(blended)
+        self.parts: Mapping[str, Mapping[str, float]] = {}
+        """First client of a group that counts as one -> each of its clients -> its part of what the
+        group earns. The engine sets it on the replies that a strategy receives.
+        """
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})

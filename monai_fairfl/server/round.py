@@ -237,6 +237,7 @@ class RoundPlayer:
             while True:
                 first = not exchanges
                 replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
+                replies.parts = parts_of_groups(found)
                 exchanges.append(replies)
                 for client, of_client in found.items():
                     verdicts.setdefault(client, []).extend(of_client)

@@ -51,7 +51,9 @@ def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
 def divided(result: RoundResult, parts: Parts) -> RoundResult:
     """``result`` with the weight and credit of each group divided among its clients.
 
-    A strategy saw the group's first client only. The others get the same reward as it.
+    A strategy saw the group's first client only. The others get the same reward as it. Where a
+    strategy adds up what a client earned, it divides each round by itself: then contributions have
+    the others already.
 
     Args:
         result: of the strategy.
@@ -75,7 +77,7 @@ def _divided(values: Mapping[str, float | Estimate], parts: Parts) -> dict[str, 
     """``values`` of clients, with each group's value divided among its clients."""
     found: dict[str, Any] = dict(values)
     for first, of_group in parts.items():
-        if first not in values:
+        if first not in values or any(client in values for client in of_group if client != first):
             continue
         for client, part in of_group.items():
             found[client] = _times(values[first], part)

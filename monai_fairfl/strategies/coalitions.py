@@ -170,6 +170,20 @@ def _scores_of(
     return scores
 
 
+def by_member(local: Replies, values: Mapping[str, float]) -> dict[str, float]:
+    """The values of a round, with that of a group that counts as one divided among its clients.
+
+    Args:
+        local: the replies that trained.
+        values: client -> what it earned in this round, of the present clients.
+    """
+    found: dict[str, float] = {}
+    for client, value in values.items():
+        for member, part in local.parts.get(client, {client: 1.0}).items():
+            found[member] = value * part
+    return found
+
+
 def contribution_index(
     strategy: Strategy, local: Replies
 ) -> Generator[list[Request], Replies, dict[str, float]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import coalition_values
+from monai_fairfl.strategies.coalitions import by_member, coalition_values
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -66,9 +66,10 @@ class LeaveOneOut(Strategy):
         weights = normalise(drops)
 
         # Contribution: the mean drop over the rounds that a client took part in.
-        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in drops.items()}
-        counts = {client: self.counts.get(client, 0) + 1 for client in drops}
-        means = {client: summed[client] / counts[client] for client in drops}
+        earned = by_member(local, drops)
+        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in earned.items()}
+        counts = {client: self.counts.get(client, 0) + 1 for client in earned}
+        means = {client: summed[client] / counts[client] for client in earned}
 
         result = self.finish(local, weights, means, details={"drop": drops})
         self.drops = {**self.drops, **summed}

@@ -17,12 +17,22 @@ import pytest
 from attackers import ATTACKS, Attack
 from attacks import ATTACKER, SITES, VICTIM
 
+from monai_fairfl.audit import replay
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, LeaveOneOut, ShapFed, Standalone, Strategy
+from monai_fairfl.strategies import (
+    CGSV,
+    FedAvg,
+    FedCE,
+    FedCI,
+    LeaveOneOut,
+    ShapFed,
+    Standalone,
+    Strategy,
+)
 from monai_fairfl.transports.in_process import InProcess
 
 ROUNDS = 4
@@ -110,6 +120,34 @@ def test_copies_share_one_weight_and_one_credit(tmp_path: Path, strategy: type[S
         assert sum(record["aggregation"].values()) == pytest.approx(1)
         assert record["aggregation"][ATTACKER] < 0.75 * honest["aggregation"][VICTIM]
         assert sum(record["samples"].values()) == 700
+
+
+def copied_at_last(reply: Reply, update: Any, scene: Any, chance: np.random.Generator) -> Reply:
+    """Honest until the last round, and then the victim's update."""
+    if reply.round < ROUNDS - 1:
+        return reply
+    return attackers.copied(reply, update, scene, chance)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "of_round"),
+    [pytest.param(FedCI, "round_value", marks=pytest.mark.slow), (LeaveOneOut, "drop")],
+)
+def test_what_sites_earned_before_they_counted_as_one_stays_their_own(
+    tmp_path: Path, strategy: type[Strategy], of_round: str
+) -> None:
+    history = federation(tmp_path / "run", Attack(copied_at_last), strategy()).run()
+    *earlier, last = history.rounds
+    assert [ATTACKER in record["missing"] for record in history.rounds] == [False] * 3 + [True]
+    group = last["details"][of_round][VICTIM]
+    for site in (VICTIM, ATTACKER):
+        [verdict] = last["verdicts"][site]
+        earned = [record["details"][of_round][site] for record in earlier]
+        total = sum(earned) + verdict["factor"] * group
+        if strategy is LeaveOneOut:
+            total /= ROUNDS
+        assert last["contributions"][site] == pytest.approx(total)
+    assert not replay(tmp_path / "run").differences
 
 
 @pytest.mark.parametrize("name", ["copy", "x100"])
