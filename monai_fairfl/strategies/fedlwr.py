@@ -164,10 +164,14 @@ class FedLWR(Strategy):
     def _distances(self, compared: Replies) -> ByLayer:
         """The distance 1 - delta of each layer and client, sorted by both; delta is clipped.
 
-        What a client did not measure is the mean of the others, and noted.
+        Layers that never leave the clients, such as FedBN's, have no weights and do not count. What
+        a client did not measure is the mean of the others, and noted.
         """
         low, high = self._limits()
         layers_of_model = set(self.spec.layers.values())
+        averaged = set()
+        for name in (*self.spec.parameters, *self.spec.buffers):
+            averaged.add(self.spec.layers.get(name, name))
         found: ByLayer = {}
         for reply in compared:
             layers = reply.measurements.get(self.measurement)
@@ -181,7 +185,7 @@ class FedLWR(Strategy):
                     "layer",
                 )
             for layer, value in layers.items():
-                if layer in layers_of_model and layer != "mean":
+                if layer in averaged and layer != "mean":
                     similarity = min(max(float(value), low), high)
                     found.setdefault(layer, {})[reply.client] = 1 - similarity
         if not found:

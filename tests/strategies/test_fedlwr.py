@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -152,3 +154,19 @@ def test_how_many_layers_are_too_alike_to_tell_is_recorded() -> None:
         c: sum(row[i] >= 0.9 for row in SIMILARITY.values()) / 3 for i, c in enumerate(CLIENTS)
     }
     assert result.details["at_clip"] == pytest.approx(expected) and len(set(expected.values())) > 1
+
+
+def test_a_layer_that_never_leaves_the_clients_has_no_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    everything = one_round(FedLWR())[0]
+    local_norm = replace(SPEC, norms=("second.weight",)).with_local_norms()
+    monkeypatch.setattr(sys.modules[__name__], "SPEC", local_norm)
+    found = one_round(FedLWR())[0]
+    assert found.aggregation == {
+        layer: weights for layer, weights in everything.aggregation.items() if layer != "second"
+    }
+    for client, weight in found.contributions.items():
+        of_layers = [weights[client] for weights in found.aggregation.values()]
+        assert weight == pytest.approx(sum(of_layers) / 2)
+    assert found.notes == {}
