@@ -38,8 +38,11 @@ def touched_of(run: Run) -> dict[str, Touched]:
     for record in run.rounds:
         number = record["round"]
         for site, verdicts in (record.get("verdicts") or {}).items():
-            touched = found.setdefault(site, Touched())
             for verdict in verdicts:
+                # A flag changes nothing.
+                if verdict["action"] == "flag":
+                    continue
+                touched = found.setdefault(site, Touched())
                 rounds_of = touched.changed
                 if verdict["action"] == "quarantine":
                     rounds_of = touched.refused

@@ -77,6 +77,16 @@ def test_each_hospital_shows_what_guards_and_limits_did(
     assert "own report limited in 2 of 2 rounds" in site and "hemlock" not in site
 
 
+def test_a_flag_of_a_guard_is_not_called_a_change(write_run: WriteRun) -> None:
+    flag = {"guard": "Mine", "action": "flag", "reason": "it is unusual"}
+    clip = {"guard": "TooLong", "action": "clip", "reason": "it is long", "factor": 0.5}
+    rounds = [{"verdicts": {"ash": [flag], "yew": [flag, clip]}}] * 2
+    report = write_report([write_run("FedAvg", dict.fromkeys(SITES, 0.8), rounds=rounds)])
+    hospitals = report["decision"]["hospitals"]
+    assert hospitals["ash"]["guards"] == []
+    assert hospitals["yew"]["guards"] == ["update changed in 2 of 2 rounds (TooLong)"]
+
+
 def test_a_weight_is_not_called_a_contribution(report: dict[str, Any]) -> None:
     contributions = report["decision"]["contributions"]
     assert contributions["source"] == "Weight by guarded"
