@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.report.comparison import half_width
-from monai_fairfl.report.credit import own_rule, when_words
+from monai_fairfl.report.credit import own_rule, shares_of, when_words
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
 """How the texts of contributions begin whose shares can be compared with shares of the images."""
@@ -439,7 +438,7 @@ def _among(
     unit = strategy["estimates"] or ""
     share = None
     if unit.startswith(ADDITIVE) or abs(sum(together.values()) - 1) < 0.02:
-        share = normalise(together)[site]
+        share = shares_of(together)[site]
     of_images = None
     if site in images:
         of_images = images[site] / sum(images.get(other, 0.0) for other in together)

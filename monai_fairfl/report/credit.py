@@ -26,8 +26,9 @@ class Rule:
     Args:
         name: of the rule, as a column's title.
         meaning: where its numbers come from, as a sentence.
-        shares: site -> share, in sum 1; negative values count as 0. A site without a value is not
-            in it, nor is one whose last value is of an earlier round than those that count.
+        shares: site -> share, in sum 1; negative values count as 0, and all shares are 0 where no
+            value is above 0. A site without a value is not in it, nor is one whose last value is of
+            an earlier round than those that count.
         judged: site -> value and range, where others judged it.
         by_round: site -> the least and the largest value of single judged rounds, where others
             judged several.
@@ -60,12 +61,12 @@ def rules_of(
         Rule(
             "Images",
             "The number of images in an epoch, as each site reports it.",
-            _shares(run.last_reported("samples")),
+            shares_of(run.last_reported("samples")),
         ),
         Rule(
             "Weight",
             "The mean aggregation weight over all rounds; 0 in a round without the site's update.",
-            _shares({site: _sum(points) for site, points in weights.items() if points}),
+            shares_of({site: _sum(points) for site, points in weights.items() if points}),
         ),
     ]
     if estimates != "":
@@ -74,7 +75,7 @@ def rules_of(
         when = when_words({point.round for point in last.values()}, len(run.rounds))
         meaning = f"The contributions of {when}: {words}."
         values = {site: point.value for site, point in last.items()}
-        rules.append(Rule(own_rule(run.method), meaning, _shares(values)))
+        rules.append(Rule(own_rule(run.method), meaning, shares_of(values)))
 
     by_sites = credit_from_sites(run.rounds)
     if by_sites:
@@ -156,11 +157,18 @@ def _by_round(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, fl
     return {site: (min(found), max(found)) for site, found in values.items() if len(found) > 1}
 
 
-def _shares(values: Mapping[str, float]) -> dict[str, float]:
-    """Shares of values; none where there are none."""
-    if not values:
-        return {}
-    return normalise(dict(sorted(values.items())))
+def shares_of(values: Mapping[str, float]) -> dict[str, float]:
+    """Each value over their sum, negative ones counted as 0; all 0 where none is above 0.
+
+    >>> shares_of({"B": 0.03, "A": 0.01, "C": -0.01})
+    {'A': 0.25, 'B': 0.75, 'C': 0.0}
+    >>> shares_of({"A": -0.01, "B": -0.02})
+    {'A': 0.0, 'B': 0.0}
+    """
+    ordered = dict(sorted(values.items()))
+    if any(value > 0 for value in ordered.values()):
+        return normalise(ordered)
+    return dict.fromkeys(ordered, 0.0)
 
 
 def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
@@ -169,7 +177,7 @@ def _of_credits(credits: Mapping[str, Credit]) -> dict[str, float]:
     for site, credit in credits.items():
         if credit.total is not None:
             values[site] = credit.total
-    return _shares(values)
+    return shares_of(values)
 
 
 def _sum(points: Sequence[Point]) -> float:

@@ -403,6 +403,23 @@ def test_fedavg_says_why_nobody_knows_who_contributed_and_what_would_tell(
         assert words in found.contributions.meaning
 
 
+def test_nobody_has_a_share_of_values_that_are_all_negative(write_run: WriteRun) -> None:
+    """Equal shares would give the smallest hospital seven times its share of the images."""
+    record = {
+        "contributions": {"elm": -0.1, "oak": -0.2, "yew": -0.01},
+        "samples": {"elm": 60, "oak": 35, "yew": 5},
+    }
+    run = write_run("CGSV", dict.fromkeys(record["samples"], 0.8), rounds=[record])
+    report = report_of(run)
+    credit = {rule["name"]: rule["shares"] for rule in report["strategies"]["CGSV"]["credit"]}
+    assert credit["CGSV's own"] == {"elm": 0.0, "oak": 0.0, "yew": 0.0}
+    yew = decision_of(report, "CGSV").hospitals["yew"]
+    assert yew.contribution is not None
+    assert (yew.contribution.share, yew.contribution.ratio) == (0.0, 0.0)
+    assert yew.contribution.words == "its value is negative"
+    assert not [line for line in yew.advice if "images and labels" in line]
+
+
 def valued(
     write_run: WriteRun, elm: dict[str, float], method: str = "exact", folder: str = "run"
 ) -> Decision:

@@ -129,6 +129,17 @@ def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
     assert by_round["yew"] == pytest.approx([0.02, 0.02])
 
 
+def test_judges_that_find_every_update_harmful_give_nobody_a_share(write_run: WriteRun) -> None:
+    names = ("ash", "box", "elm", "oak", "yew")
+    run = write_run(
+        "FedCE", dict.fromkeys(names, 0.8), rounds=[judged(dict.fromkeys(names, -0.02))]
+    )
+    report = write_report([run])
+    rules = {rule["name"]: rule for rule in report["strategies"]["FedCE"]["credit"]}
+    assert rules["Judged by the other sites"]["shares"] == dict.fromkeys(names, 0.0)
+    assert "0.0&nbsp;%<small>-0.0200 Dice" in (run / "report.html").read_text()
+
+
 def judged(worth: dict[str, float]) -> dict[str, Any]:
     """A round in which five sites judge what two pairs of the others are worth."""
     names = list(worth)
