@@ -9,7 +9,7 @@ afterwards, and this before what the method itself estimates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
@@ -271,6 +271,7 @@ def _by_judges(
     range_of = "judges, each left out once"
     if rule["name"] == "Judged by the server":
         range_of = "judged rounds, each left out once"
+    images = _images_among(images, rule["shares"])
     sites = {}
     for site in strategy["sites"]:
         credit = rule["judged"].get(site)
@@ -312,7 +313,7 @@ def _by_valuation(
 ) -> Contributions:
     """What a valuation computed afterwards."""
     rule = rules[valuation["name"]]
-    images = rules["Images"]["shares"]
+    images = _images_among(rules["Images"]["shares"], valuation["values"])
     sites = {}
     for site in strategy["sites"]:
         value = valuation["values"].get(site)
@@ -439,10 +440,23 @@ def _among(
     share = None
     if unit.startswith(ADDITIVE) or abs(sum(together.values()) - 1) < 0.02:
         share = shares_of(together)[site]
-    of_images = None
-    if site in images:
-        of_images = images[site] / sum(images.get(other, 0.0) for other in together)
+    of_images = _images_among(images, together).get(site)
     return _contribution(together[site], share, of_images, len(together), **about)
+
+
+def _images_among(images: Mapping[str, float], hospitals: Collection[str]) -> dict[str, float]:
+    """Shares of the images among some hospitals; those whose images are not known are left out.
+
+    Args:
+        images: hospital -> its share of all images.
+        hospitals: among whom the contributions are shared out.
+
+    >>> _images_among({"ash": 0.25, "elm": 0.25, "oak": 0.5}, ["ash", "elm"])
+    {'ash': 0.5, 'elm': 0.5}
+    """
+    known = {site: images[site] for site in hospitals if images.get(site)}
+    total = sum(known.values())
+    return {site: share / total for site, share in known.items()}
 
 
 def _over_words(sites: Mapping[str, Contribution]) -> str:

@@ -426,21 +426,28 @@ def valued(
     """A run in which oak was valued with 0.3, and elm as given."""
     run = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES], folder=folder)
     values = {"elm": elm, "oak": {"value": 0.3}}
-    valuation = {
+    found = valuation(values, {"elm": 0.0, "oak": 1.0}, method)
+    (run / "valuations").mkdir()
+    (run / "valuations" / "exact.json").write_text(json.dumps(found))
+    return decision(run)
+
+
+def valuation(
+    values: Mapping[str, Any], shares: Mapping[str, float], method: str = "exact"
+) -> dict[str, Any]:
+    """A valuation as its file holds it."""
+    return {
         "name": "exact",
         "strategy": "FedAvg",
         "method": method,
         "utility": "mean",
         "data": "test",
         "values": values,
-        "shares": {"elm": 0.0, "oak": 1.0},
+        "shares": shares,
         "evaluations": 4,
         "rank_stability": None,
         "total": 0.2,
     }
-    (run / "valuations").mkdir()
-    (run / "valuations" / "exact.json").write_text(json.dumps(valuation))
-    return decision(run)
 
 
 @pytest.mark.parametrize(
@@ -467,6 +474,23 @@ def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
     elm, oak = (found.hospitals[site].contribution for site in ("elm", "oak"))
     assert elm is not None and "negative" in elm.words
     assert oak is not None and oak.ratio == pytest.approx(2.5)
+
+
+def test_a_value_is_compared_with_the_images_of_the_hospitals_that_were_valued(
+    write_run: WriteRun,
+) -> None:
+    """Ash left before the run was valued."""
+    run = write_run(
+        "FedAvg",
+        {"elm": 0.8, "oak": 0.8},
+        rounds=[{"clients": ["ash", "elm", "oak"], "samples": {"ash": 60, "elm": 20, "oak": 20}}],
+    )
+    (run / "valuations").mkdir()
+    value = valuation({"elm": {"value": 0.1}, "oak": {"value": 0.1}}, {"elm": 0.5, "oak": 0.5})
+    (run / "valuations" / "exact.json").write_text(json.dumps(value))
+    oak = decision(run).hospitals["oak"].contribution
+    assert oak is not None and (oak.share, oak.images) == pytest.approx((0.5, 0.5))
+    assert oak.words == "carries its share of the images"
 
 
 # ---- which strategy, and what to do

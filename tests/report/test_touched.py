@@ -140,6 +140,23 @@ def test_judges_that_find_every_update_harmful_give_nobody_a_share(write_run: Wr
     assert "0.0&nbsp;%<small>-0.0200 Dice" in (run / "report.html").read_text()
 
 
+def test_a_share_by_judges_is_compared_with_the_images_of_those_who_were_judged(
+    write_run: WriteRun,
+) -> None:
+    """The update of yew had next to no weight; the others are worth the same, of as many images."""
+    names = ("ash", "box", "elm", "oak", "fir", "yew")
+    worth = {**dict.fromkeys(names, 0.02), "yew": 0.0}
+    rounds = []
+    for _ in range(2):
+        record = judged(worth)
+        rounds.append({**record, "aggregation": {**dict.fromkeys(names, 0.2), "yew": 0.0}})
+    report = write_report([write_run("FedAvg", dict.fromkeys(names, 0.8), rounds=rounds)])
+    sites = report["decision"]["contributions"]["sites"]
+    assert sites["yew"]["words"].startswith("not judged")
+    assert (sites["ash"]["share"], sites["ash"]["images"]) == pytest.approx((1 / 5, 1 / 5))
+    assert sites["ash"]["words"] == "carries its share of the images"
+
+
 def judged(worth: dict[str, float]) -> dict[str, Any]:
     """A round in which five sites judge what two pairs of the others are worth."""
     names = list(worth)
