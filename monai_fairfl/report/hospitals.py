@@ -23,6 +23,9 @@ from monai_fairfl.report.contributions import (
 from monai_fairfl.report.touched import touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 
+BEST_MEAN = "which has the best mean Dice on validation cases"
+"""Why a report is about a run, unless guards decide."""
+
 
 @dataclass(frozen=True)
 class Hospital:
@@ -105,7 +108,7 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
     if len(federated) < 2:
         return f"This is about {name}, the only federation{several}."
 
-    reason = "which has the best mean Dice on validation cases"
+    reason = BEST_MEAN
     doubted = report["doubted"]
     guarded = [other for other in federated if report["strategies"][other]["guards"]]
     if doubted and name in guarded and len(guarded) < len(federated):
@@ -114,14 +117,32 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
             "updates unseen, or were not attacked"
         )
     means = []
+    some_aside = False
     for other in federated:
         value = report["strategies"][other]["validation_mean"]
+        why_aside = _why_aside(report, name, other)
+        some_aside = some_aside or bool(why_aside)
         if value is not None:
-            means.append(f"{other} {value:.3f}")
+            means.append(f"{other} {value:.3f}{why_aside}")
+    if some_aside and reason == BEST_MEAN:
+        reason += " of the runs that are compared"
     shown = f" Mean Dice on validation cases: {', '.join(means)}." if means else ""
     if means and doubted:
         shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."
     return f"This is about {name}{several}, {reason}.{shown}"
+
+
+def _why_aside(report: Mapping[str, Any], name: str, other: str) -> str:
+    """Why a run of a better mean was not chosen in place of ``name``; empty for any other run."""
+    chosen = report["strategies"][name]
+    found = report["strategies"][other]
+    if (found["validation_mean"] or 0.0) <= (chosen["validation_mean"] or 0.0):
+        return ""
+    if chosen["comparable"] and not found["comparable"]:
+        return " (not compared)" if found["finished"] else " (unfinished)"
+    if chosen["finished"] and not found["finished"]:
+        return " (unfinished)"
+    return ""
 
 
 def _hospital(

@@ -504,6 +504,26 @@ def test_it_says_which_strategy_it_is_about_and_why(write_run: WriteRun) -> None
     assert "the best mean Dice on validation cases" in decision(ditto, fedavg).why
 
 
+def test_a_run_that_could_not_be_chosen_is_not_called_worse(write_run: WriteRun) -> None:
+    """An unfinished run validates better, and one of fewer hospitals too."""
+
+    def validated(dice: float) -> list[dict[str, Any]]:
+        return [{"measurements": {site: {"global_score": dice} for site in ("elm", "oak")}}] * 2
+
+    both = {"elm": 0.8, "oak": 0.8}
+    runs = [
+        write_run("FedAvg", both, rounds=validated(0.6)),
+        write_run("FedCE", both, rounds=validated(0.9), finished=False),
+        write_run("CGSV", {"elm": 0.8}, rounds=validated(0.7), clients=["elm", "oak"]),
+    ]
+    why = decision(*runs).why
+    assert why == (
+        "This is about FedAvg, which has the best mean Dice on validation cases of the runs that "
+        "are compared. Mean Dice on validation cases: FedAvg 0.600, FedCE 0.900 (unfinished), "
+        "CGSV 0.700 (not compared)."
+    )
+
+
 @pytest.mark.parametrize(("value", "stderr", "n"), [(0.03, 0.02, 8), (0.1, 0.06, 5)])
 def test_the_cases_asked_for_are_the_fewest_that_would_tell(
     value: float, stderr: float, n: int
