@@ -438,6 +438,22 @@ def factors_of_step(
     return {client: weight * scale.get(client, 1.0) for client, weight in weights.items()}
 
 
+def counts_with_others(record: Mapping[str, Any], client: str) -> bool:
+    """Whether a guard counted a client as one with others in a round.
+
+    Args:
+        record: of the round; one of an earlier version has no verdicts.
+        client: its name.
+
+    >>> copies = {"action": "share", "group": ["A", "B"]}
+    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
+    >>> counts_with_others(record, "B"), counts_with_others(record, "C")
+    (True, False)
+    """
+    verdicts = (record.get("verdicts") or {}).get(client, ())
+    return any(verdict["action"] == "share" for verdict in verdicts)
+
+
 def stated_digests(replies: Replies) -> dict[str, str]:
     """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
     found = {}
