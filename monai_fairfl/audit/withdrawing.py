@@ -39,6 +39,7 @@ from monai_fairfl.run_folder.checkpoint import (
 from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
+from monai_fairfl.run_folder.records import counts_with_others
 from monai_fairfl.run_folder.resuming import compared, recorded_config
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS, withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomically
@@ -199,7 +200,7 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
     others_are_recorded = not all_updates and any((run / "updates").glob("round-*/clients/*"))
     computable = []
     if others_are_recorded:
-        computable = _computable_rounds(run, records, rounds)
+        computable = _computable_rounds(run, records, rounds, site)
     return Statement(
         site=site,
         run=run.resolve().name,
@@ -211,7 +212,10 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
         rounds=rounds,
         deleted=deleted,
         rewritten=_rewritten(root, run, site, all_updates),
-        remains=_remains(root, run, others_are_recorded, computable),
+        remains=[
+            *_remains(root, run, others_are_recorded, computable),
+            *(_averaged_with_others(records, site) if others_are_recorded else ()),
+        ],
         computable_rounds=computable,
         what_if={},
         retrain=_retrain(root, run, site),
@@ -365,7 +369,10 @@ def _rounds_with(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[s
     """The rounds in which the site's update came in, with weight and contribution."""
     rounds = []
     for record in records:
-        if record["kind"] == "round" and site in record.get("samples", {}):
+        if record["kind"] != "round":
+            continue
+        # Of sites that count as one, the first alone has images in the record.
+        if site in record.get("samples", {}) or counts_with_others(record, site):
             rounds.append(
                 {
                     "round": record["round"],
@@ -376,21 +383,55 @@ def _rounds_with(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[s
     return rounds
 
 
+def _averaged_with_others(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[str, str]]:
+    """What holds the site's update averaged with nearly the same ones, if anything does.
+
+    The other site is not named: the statement is for one hospital.
+    """
+    rounds = []
+    for record in records:
+        if record["kind"] != "round" or not counts_with_others(record, site):
+            continue
+        for verdict in record["verdicts"][site]:
+            # The mean of a group is recorded as its first site's.
+            if verdict["action"] == "share" and verdict["group"][0] != site:
+                rounds.append(record["round"])
+    if not rounds:
+        return []
+    numbers = ", ".join(map(str, rounds))
+    return [
+        {
+            "what": f"another site's recorded update of round {numbers}",
+            "why": "a guard counted both sites as one, since their updates were nearly the same, "
+            "and this is the mean of both. --all-updates deletes it",
+        }
+    ]
+
+
 def _computable_rounds(
-    run: Path, records: Sequence[Mapping[str, Any]], rounds: Sequence[Mapping[str, Any]]
+    run: Path,
+    records: Sequence[Mapping[str, Any]],
+    rounds: Sequence[Mapping[str, Any]],
+    site: str,
 ) -> list[int]:
     """The rounds whose update follows from the models that stay and from the others' updates.
 
     Between two models lies the weighted sum of the updates of the rounds between them. Where the
     site took part in a single one of these, that is its update.
     """
+    of_number = {record["round"]: record for record in records if record["kind"] == "round"}
+
     # Numbers of rounds after which a model is there.
-    known = {0, sum(record["kind"] == "round" for record in records)}
+    known = {0, len(of_number)}
     best = records[-1].get("best") or {}
     if "round" in best and (run / "models" / "best.pt").exists():
         known.add(int(best["round"]) + 1)
 
-    counted = [entry["round"] for entry in rounds if entry["weight"]]
+    counted = []
+    for entry in rounds:
+        # In the place of one that counts with others, there is their mean.
+        if entry["weight"] and not counts_with_others(of_number[entry["round"]], site):
+            counted.append(entry["round"])
     computable = []
     borders = sorted(known)
     for first, end in zip(borders, borders[1:]):

@@ -226,6 +226,28 @@ def test_the_statement_lists_files_rounds_effect_and_what_remains(folder: Path) 
         assert part in text
 
 
+def test_a_site_that_counted_as_one_with_another_took_part(tmp_path: Path) -> None:
+    """In every round oak sends what elm sent, and the record has images of elm alone."""
+    sent: dict[str, Weights] = {}
+
+    def copy(request: Request, reply: Reply) -> Reply:
+        if reply.update is None:
+            return reply
+        sent[request.client] = reply.update
+        return replace(reply, update=sent["elm"]) if request.client == "oak" else reply
+
+    federation(FedAvg(), tmp_path, copy, rounds=2, record_updates=True).run()
+    records = read_ledger(tmp_path / "run" / "ledger.jsonl")
+    assert all("oak" not in record["samples"] for record in records[1:3])
+    [statement] = plan_withdrawal(tmp_path / "run", "oak")
+    weights = [entry["weight"] for entry in statement.rounds]
+    assert weights == [record["aggregation"]["oak"] for record in records[1:3]]
+    assert all(weight > 0 for weight in weights)
+    text = statement.as_text()
+    assert "In none: no update of it came in." not in text
+    assert "another site's recorded update of round 0, 1: a guard counted both sites as one" in text
+
+
 def test_the_statement_for_the_hospital_has_no_other_sites_numbers(folder: Path) -> None:
     run = folder / "run"
     [statement] = withdraw(run, "elm")
