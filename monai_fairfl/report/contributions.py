@@ -495,11 +495,10 @@ def _of_seeds(report: Mapping[str, Any], name: str) -> dict[str, list[float]]:
             several folds, a seed's contribution is the mean over them.
         name: of the strategy.
     """
-    method = report["strategies"][name]["method"]
+    runs = report.get("runs", report["strategies"])
     values: dict[str, dict[str, list[float]]] = {}
-    for other in report.get("runs", report["strategies"]).values():
-        if other["method"] != method:
-            continue
+    for repeat in report["strategies"][name]["repeats"]:
+        other = runs[repeat]
         of_seed = values.setdefault(str(other["seed"]), {})
         for site in own_shares(other):
             value = other["sites"][site]["contribution"]["value"]

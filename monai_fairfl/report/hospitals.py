@@ -199,11 +199,12 @@ def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] 
 
     ``None`` for one seed.
     """
-    method = report["strategies"][name]["method"]
+    runs = report.get("runs", report["strategies"])
     values: dict[str, list[float]] = {}
-    for other in report.get("runs", report["strategies"]).values():
+    for repeat in report["strategies"][name]["repeats"]:
+        other = runs[repeat]
         gain = other["sites"].get(site, {}).get("gain")
-        if other["method"] == method and gain is not None:
+        if gain is not None:
             values.setdefault(str(other["seed"]), []).append(gain["value"])
     if len(values) < 2:
         return None

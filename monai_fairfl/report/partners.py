@@ -97,6 +97,18 @@ def yardstick_of(
     return Yardstick(usable[0])
 
 
+def repeats_of(run: Run, runs: Sequence[Run]) -> list[str]:
+    """Names of the trainings that differ from ``run`` in seed, fold and split at most.
+
+    The run itself is one of them. A mean over seeds is over these.
+
+    Args:
+        run: in question.
+        runs: all runs of the report.
+    """
+    return [other.name for other in runs if other is run or _is_repeat(run, other)]
+
+
 def names_of(runs: Sequence[Run]) -> str:
     """The runs' names, separated by commas."""
     return ", ".join(run.name for run in runs)
@@ -179,6 +191,27 @@ def _case_counts(run: Run) -> dict[str, int]:
             if score is not None and score.n is not None:
                 counts[f"{site}, {measurement}"] = score.n
     return counts
+
+
+def _is_repeat(one: Run, other: Run) -> bool:
+    """Whether two runs train the same method in the same way, as far as they record it."""
+    for fact in ("method", "finished", "last_round", "sites"):
+        if getattr(one, fact) != getattr(other, fact):
+            return False
+    if "data" in differences(one, other):
+        return False
+    if not (one.config and other.config):
+        return True
+    return _training(one) == _training(other)
+
+
+def _training(run: Run) -> dict[str, Any]:
+    """What decides how the sites of a run train, without their data and the fold."""
+    settings = training_settings(run.config)
+    del settings["data"]
+    for name in ("split_fold", "split_seed"):
+        settings["overrides"].pop(name, None)
+    return settings
 
 
 def _share_sites(one: Any, other: Any) -> bool:

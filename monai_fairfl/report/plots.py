@@ -105,7 +105,7 @@ def series_of(report: Mapping[str, Any], key: str, only: str | None = None) -> d
     for name, found in report["strategies"].items():
         if only is not None and not found[only]:
             continue
-        same = (found["method"], found["rounds"], tuple(found["sites"]))
+        same = (found["method"], *found["repeats"])
         alike.setdefault(same, []).append(name)
 
     series: dict[str, Any] = {}

@@ -72,6 +72,8 @@ class StrategyResult:
         run: name of its folder.
         seed: of the run.
         fold: of a cross-validation.
+        repeats: names of the runs that differ from it in seed, fold and split at most, its own
+            included.
         judged: whether verdicts are given on it.
         not_judged: why not.
         rounds: finished ones.
@@ -112,6 +114,7 @@ class StrategyResult:
     run: str
     seed: Any
     fold: Any
+    repeats: Sequence[str]
     judged: bool
     not_judged: str | None
     rounds: int

@@ -37,7 +37,7 @@ from monai_fairfl.report.events import Event, events_of, free_riding_of
 from monai_fairfl.report.judging import Judgement, first_look, judge
 from monai_fairfl.report.last_mile import last_mile_of
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.report.partners import Yardstick, partners_of, yardstick_of
+from monai_fairfl.report.partners import Yardstick, partners_of, repeats_of, yardstick_of
 from monai_fairfl.report.results import (
     Report,
     SiteData,
@@ -126,6 +126,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
         judgements[run.name] = judgement
         strategies[run.name] = _strategy_result(
             run,
+            repeats=repeats_of(run, runs),
             measurement=measurement,
             scores=scores,
             yardstick=yardstick,
@@ -183,6 +184,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 def _strategy_result(
     run: Run,
     *,
+    repeats: Sequence[str],
     measurement: str,
     scores: Mapping[str, Scores],
     yardstick: Yardstick,
@@ -195,6 +197,7 @@ def _strategy_result(
 
     Args:
         run: in question.
+        repeats: the runs that differ from it in seed, fold and split at most.
         measurement: the one that the tables show.
         scores: name of a run -> the scores that are shown of it.
         yardstick: against which the run is measured.
@@ -235,6 +238,7 @@ def _strategy_result(
         run=run.path.resolve().name,
         seed=run.seed,
         fold=run.fold,
+        repeats=repeats,
         judged=judgement.judged,
         not_judged=judgement.why_not,
         rounds=len(run.rounds),

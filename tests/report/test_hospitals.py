@@ -23,6 +23,7 @@ from monai_fairfl.report.advice import cases_to_tell
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.comparison import MARGIN
 from monai_fairfl.report.hospitals import Decision, decision_of
+from monai_fairfl.report.plots import series_of
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.terminal import as_text
 from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
@@ -401,6 +402,35 @@ def test_fedavg_says_why_nobody_knows_who_contributed_and_what_would_tell(
     assert found.contributions.source is None and found.hospitals["elm"].contribution is None
     for words in ("does not estimate contributions", "FedCE", "--cross_evaluate_every", "value"):
         assert words in found.contributions.meaning
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": [SHARES]},
+        {"finished": False},
+        {"config": {"data": {"elm": "/data/elm 2", "oak": "/data/oak"}}},
+        {"config": {"local_epochs": 4}},
+        {"config": {"overrides": {"size": [64, 64]}}},
+    ],
+)
+def test_a_training_of_other_data_length_or_settings_is_no_repeat(
+    other: dict[str, Any], write_run: WriteRun
+) -> None:
+    """It has another seed too, and says nothing of what another seed would change."""
+    both = {"elm": 0.8, "oak": 0.8}
+    runs = [write_run("Standalone", {"elm": 0.7, "oak": 0.7}, rounds=[SHARES] * 2)]
+    runs.append(write_run("FedCE", both, rounds=[SHARES] * 2, folder="a"))
+    changed = {**SHARES, "contributions": {"elm": 0.9, "oak": 0.1}}
+    arguments = {"rounds": [changed, changed], **other}
+    for strategy in ("Standalone", "FedCE"):
+        runs.append(write_run(strategy, both, seed=1, folder=f"{strategy} b", **arguments))
+    found = decision(*runs).hospitals["oak"]
+    assert found.contribution is not None and not found.contribution.interval
+    assert found.contribution.value == 0.8
+    assert found.difference is not None and found.difference["seeds"] is None
+    # Nor is it in one line with the other.
+    assert not [name for name in series_of(report_of(*runs), "dice") if "trainings" in name]
 
 
 def test_nobody_has_a_share_of_values_that_are_all_negative(write_run: WriteRun) -> None:
