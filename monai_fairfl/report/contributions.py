@@ -117,6 +117,19 @@ class Contributions:
     sites: dict[str, Contribution]
 
 
+@dataclass(frozen=True)
+class _Repeats:
+    """Contributions of several trainings of a strategy.
+
+    Args:
+        values: hospital -> its contribution of each seed in which it counts, or of each fold.
+        are_seeds: whether they are of seeds.
+    """
+
+    values: Mapping[str, Sequence[float]]
+    are_seeds: bool
+
+
 def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributions:
     """Who contributed what to the run ``name``.
 
@@ -344,16 +357,16 @@ def _by_method(report: Mapping[str, Any], name: str, images: Mapping[str, float]
     """What the method itself estimates; an interval over seeds where it ran with several."""
     strategy = report["strategies"][name]
     counted = own_shares(strategy)
-    of_seeds = _of_seeds(report, name)
+    repeats = _repeats_of(report, name)
     only_weights = is_weight(strategy)
     verb, what = ("weighs", "weight") if only_weights else ("carries", "contribution")
     sites = {}
     for site, result in strategy["sites"].items():
         newest = result["contribution"]
-        if newest is None:
+        if len(repeats.values.get(site, ())) > 1:
+            sites[site] = _over_repeats(strategy, site, repeats, images, verb)
             continue
-        if len(of_seeds.get(site, ())) > 1:
-            sites[site] = _over_seeds(strategy, site, of_seeds, images, verb)
+        if newest is None:
             continue
         found = _in_its_round(strategy, site, images, verb)
         if site not in counted:
@@ -396,26 +409,32 @@ def _in_its_round(
     return replace(found, round=earlier_round(strategy, newest))
 
 
-def _over_seeds(
+def _over_repeats(
     strategy: Mapping[str, Any],
     site: str,
-    of_seeds: Mapping[str, Sequence[float]],
+    repeats: _Repeats,
     images: Mapping[str, float],
     verb: str,
 ) -> Contribution:
-    """The mean over seeds with its 95 % interval."""
-    values = of_seeds[site]
-    means = {other: mean(of_other) for other, of_other in of_seeds.items()}
-    width = half_width(stdev(values) / math.sqrt(len(values)), len(values)) or 0.0
+    """The mean over seeds with its 95 % interval, or the mean over folds with their range.
+
+    Folds share training cases, so that they give no interval.
+    """
+    values = repeats.values[site]
+    means = {other: mean(of_other) for other, of_other in repeats.values.items()}
+    least, most = min(values), max(values)
+    if repeats.are_seeds:
+        width = half_width(stdev(values) / math.sqrt(len(values)), len(values)) or 0.0
+        least, most = means[site] - width, means[site] + width
     return _among(
         strategy,
         site,
         means,
         images,
-        least=means[site] - width,
-        most=means[site] + width,
-        range_of=f"{len(values)} seeds",
-        interval=True,
+        least=least,
+        most=most,
+        range_of=f"{len(values)} {'seeds' if repeats.are_seeds else 'folds'}",
+        interval=repeats.are_seeds,
         verb=verb,
     )
 
@@ -462,8 +481,11 @@ def _images_among(images: Mapping[str, float], hospitals: Collection[str]) -> di
 def _over_words(sites: Mapping[str, Contribution]) -> str:
     """What the ranges are over; empty where there are none."""
     ranges = {found.range_of for found in sites.values() if found.range_of}
+    of_repeats = " or ".join(sorted(ranges - {"rounds"}))
     if any(found.interval for found in sites.values()):
-        return f" The mean and the 95 % interval are over {' or '.join(sorted(ranges))}."
+        return f" The mean and the 95 % interval are over {of_repeats}."
+    if of_repeats:
+        return f" The mean and the range are over {of_repeats}; it is not a confidence interval."
     if ranges:
         return " The range is over the rounds; it is not a confidence interval."
     return ""
@@ -487,12 +509,12 @@ def is_weight(strategy: Mapping[str, Any]) -> bool:
     return known
 
 
-def _of_seeds(report: Mapping[str, Any], name: str) -> dict[str, list[float]]:
-    """Hospital -> its contribution of each seed in which it counts; empty for one seed.
+def _repeats_of(report: Mapping[str, Any], name: str) -> _Repeats:
+    """The contributions of each seed; in a comparison of one seed, those of each fold.
 
     Args:
         report: whose ``"runs"``, where it has any, are the trainings behind its strategies. With
-            several folds, a seed's contribution is the mean over them.
+            several seeds and folds, a seed's contribution is the mean over its folds.
         name: of the strategy.
     """
     runs = report.get("runs", report["strategies"])
@@ -503,13 +525,16 @@ def _of_seeds(report: Mapping[str, Any], name: str) -> dict[str, list[float]]:
         for site in own_shares(other):
             value = other["sites"][site]["contribution"]["value"]
             of_seed.setdefault(site, []).append(value)
+    if len(values) == 1 and "runs" in report:
+        [of_each_fold] = values.values()
+        return _Repeats(of_each_fold, are_seeds=False)
     if len(values) < 2:
-        return {}
+        return _Repeats({}, are_seeds=True)
     found: dict[str, list[float]] = {}
     for of_seed in values.values():
         for site, of_folds in of_seed.items():
             found.setdefault(site, []).append(mean(of_folds))
-    return found
+    return _Repeats(found, are_seeds=True)
 
 
 def _contribution(

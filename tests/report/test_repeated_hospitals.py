@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -28,11 +29,15 @@ GAINS["FedCE"] = {"elm": 0.06, "oak": 0.0, "yew": -0.01}
 """Strategy -> site -> Dice more than alone, in the mean."""
 
 SHARES = {0: 0.5, 1: 0.56, 2: 0.53}
-"""Seed -> FedCE's contribution of yew."""
+"""Seed, or fold -> FedCE's contribution of yew."""
 
 
 VALIDATION = {"Standalone": 0.4, "FedAvg": 0.45, "FedCE": 0.5}
 """Strategy -> Dice on validation cases of the first seed."""
+
+
+EXTRA: dict[tuple[str, int], dict[str, Any]] = {}
+"""Strategy and seed -> what else the records of its rounds hold."""
 
 
 def case_scores(strategy: str, seed: int, site: str) -> dict[str, float]:
@@ -43,30 +48,38 @@ def case_scores(strategy: str, seed: int, site: str) -> dict[str, float]:
     return {f"case{number}.nii": round(float(score), 6) for number, score in enumerate(scores)}
 
 
-def train(write_run: WriteRun, strategy: str, seed: int, **config: Any) -> Path:
-    """A finished run of one seed, with the tables of its cases."""
+def train(
+    write_run: WriteRun, strategy: str, seed: int, fold: int | None = None, **config: Any
+) -> Path:
+    """A finished run of one seed and fold, with the tables of its cases."""
     tables = {site: case_scores(strategy, seed, site) for site in ("elm", "oak", "yew")}
+    if fold is not None:
+        config["overrides"] = {"split_fold": fold}
+        for site, table in tables.items():
+            tables[site] = {f"fold{fold}-{case}": score for case, score in table.items()}
     scores = {}
     for site, table in tables.items():
         values = list(table.values())
         scores[site] = (float(np.mean(values)), float(stats.sem(values)), len(values))
     contributions = {}
     if strategy == "FedCE":
-        rest = (1 - SHARES[seed]) / 2
-        contributions = {"elm": rest, "oak": rest, "yew": SHARES[seed]}
+        of_yew = SHARES[seed if fold is None else fold]
+        rest = (1 - of_yew) / 2
+        contributions = {"elm": rest, "oak": rest, "yew": of_yew}
     record = {
         "contributions": contributions,
         "samples": {"elm": 40, "oak": 40, "yew": 20},
         "measurements": {
             site: {"global_score": VALIDATION[strategy] + 0.1 * seed} for site in tables
         },
+        **EXTRA.get((strategy, seed), {}),
     }
     run = write_run(
         strategy,
         scores,
         rounds=[record, record],
         seed=seed,
-        folder=f"{strategy}-{seed}",
+        folder=f"{strategy}-{seed}-{fold}",
         config={"share_cases": True, **config},
     )
     for site, table in tables.items():
@@ -76,12 +89,15 @@ def train(write_run: WriteRun, strategy: str, seed: int, **config: Any) -> Path:
 
 
 def compared(
-    write_run: WriteRun, folder: Path, seeds: tuple[int, ...] = SEEDS, **config: Any
+    write_run: WriteRun,
+    folder: Path,
+    seeds: tuple[int, ...] = SEEDS,
+    folds: tuple[int | None, ...] = (None,),
+    **config: Any,
 ) -> dict[str, Any]:
     runs = []
-    for strategy in GAINS:
-        for seed in seeds:
-            runs.append(train(write_run, strategy, seed, **config))
+    for strategy, seed, fold in itertools.product(GAINS, seeds, folds):
+        runs.append(train(write_run, strategy, seed, fold, **config))
     plan = {"strategies": {name: name for name in GAINS}, "seeds": list(seeds), "folds": None}
     plan |= {"rounds": 2, "local_epochs": 1, "bundle": "b"}
     return write_comparison(folder, plan, runs)
@@ -118,6 +134,19 @@ def test_contributions_have_an_interval_over_the_seeds(write_run: WriteRun, tmp_
     assert (yew["least"], yew["most"]) == pytest.approx(expected)
     assert yew["interval"] and yew["range_of"] == "3 seeds"
     assert yew["words"] == "carries two and a half times its share of the images"
+
+
+def test_of_one_seed_contributions_are_the_mean_over_its_folds(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    found = compared(write_run, tmp_path, seeds=(0,), folds=(0, 1, 2))
+    yew = found["decision"]["hospitals"]["yew"]["contribution"]
+    assert yew["value"] == pytest.approx(np.mean(list(SHARES.values())))
+    assert (yew["least"], yew["most"], yew["range_of"]) == (0.5, 0.56, "3 folds")
+    assert yew["interval"] is False
+    meaning = found["decision"]["contributions"]["meaning"]
+    assert "The mean and the range are over 3 folds; it is not a confidence interval." in meaning
+    assert "By FedCE, with the range over 3 folds" in (tmp_path / "comparison.html").read_text()
 
 
 def test_what_changed_against_fedavg_and_the_band_over_seeds_are_on_the_page(
