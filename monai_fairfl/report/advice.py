@@ -13,7 +13,7 @@ from monai_fairfl.report.contributions import Contribution
 from monai_fairfl.report.judging import FEW_CASES
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
-from monai_fairfl.report.touched import OFTEN
+from monai_fairfl.report.touched import OFTEN, rounds_looked_at
 from monai_fairfl.run_folder.full_run import count_words
 
 MOST_CASES = 100
@@ -115,7 +115,8 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
 
     touched = report["strategies"][name]["touched"].get(site)
     rounds_in_all = report["strategies"][name]["rounds"]
-    if touched is not None and len(touched["limited"]) > OFTEN * rounds_in_all:
+    looked_at = rounds_looked_at(report["strategies"][name])
+    if touched is not None and len(touched["limited"]) > OFTEN * looked_at:
         yield (
             f"Ask {site} how it validates: its own scores are often far from the others' scores, "
             "because they are false or because its images are unusual"

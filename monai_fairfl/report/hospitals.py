@@ -20,7 +20,7 @@ from monai_fairfl.report.contributions import (
     contributor_of,
     earlier_round,
 )
-from monai_fairfl.report.touched import touched_words
+from monai_fairfl.report.touched import rounds_looked_at, touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 
 BEST_MEAN = "which has the best mean Dice on validation cases"
@@ -178,7 +178,7 @@ def _hospital(
         contribution=contribution,
         weight=weight,
         weight_round=weight_round,
-        guards=touched_words(strategy["touched"].get(site), strategy["rounds"]),
+        guards=touched_words(strategy["touched"].get(site), rounds_looked_at(strategy)),
         advice=advice,
     )
 

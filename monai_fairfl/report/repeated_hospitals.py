@@ -207,9 +207,24 @@ def _entry(
         "standalone": compared_with,
         "fedavg": fedavg,
         "valuations": [],
+        "touched": _touched(mine),
+        "rounds_of_trainings": sum(run["rounds"] for run in mine),
         "comparable": len(numbers) == len(sites),
         "validation_mean": validation_mean,
     }
+
+
+def _touched(trainings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What guards and limits did with each site, in the rounds of all trainings."""
+    found: dict[str, Any] = {}
+    for run in trainings:
+        for site, touched in run["touched"].items():
+            of_site = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
+            of_site["limited"] += touched["limited"]
+            for what in ("refused", "changed"):
+                for guard, rounds in touched[what].items():
+                    of_site[what].setdefault(guard, []).extend(rounds)
+    return found
 
 
 def _plain(found: Any) -> Any:

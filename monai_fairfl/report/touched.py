@@ -69,6 +69,16 @@ def often_touched(runs: Sequence[Run]) -> set[str]:
     return sites
 
 
+def rounds_looked_at(strategy: Mapping[str, Any]) -> int:
+    """The rounds that :class:`Touched` counts in: of the run, or of all trainings of a comparison.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+    """
+    rounds: int = strategy.get("rounds_of_trainings", strategy["rounds"])
+    return rounds
+
+
 def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
     """What guards and limits did with one site, in words.
 

@@ -149,6 +149,22 @@ def test_of_one_seed_contributions_are_the_mean_over_its_folds(
     assert "By FedCE, with the range over 3 folds" in (tmp_path / "comparison.html").read_text()
 
 
+def test_guards_and_limits_are_counted_in_the_rounds_of_all_trainings(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elm is refused with the first seed only, and yew with the last two."""
+    noise = [{"guard": "Noise", "action": "quarantine", "reason": "it is random numbers"}]
+    limited = {"notes": {"oak": "leave_one_out_error 1 clipped to 0.6"}}
+    monkeypatch.setitem(EXTRA, ("FedCE", 0), {"verdicts": {"elm": noise}})
+    monkeypatch.setitem(EXTRA, ("FedCE", 1), {"verdicts": {"yew": noise}})
+    monkeypatch.setitem(EXTRA, ("FedCE", 2), {"verdicts": {"yew": noise}, **limited})
+    hospitals = compared(write_run, tmp_path)["decision"]["hospitals"]
+    assert hospitals["elm"]["guards"] == ["update refused in 2 of 6 rounds (Noise)"]
+    assert hospitals["yew"]["guards"] == ["update refused in 4 of 6 rounds (Noise)"]
+    assert hospitals["oak"]["guards"] == ["own report limited in 2 of 6 rounds"]
+    assert any("Ask oak how it validates" in line for line in hospitals["oak"]["advice"])
+
+
 def test_what_changed_against_fedavg_and_the_band_over_seeds_are_on_the_page(
     write_run: WriteRun, tmp_path: Path
 ) -> None:
