@@ -238,8 +238,8 @@ def what_if(args: argparse.Namespace) -> Answer:
     The answer has the weights and contributions that follow from the recorded updates and
     measurements. For the first round, this is what would have happened. From the second round on,
     other weights would have led to other models, and so to other updates, which nobody recorded.
-    The command refuses a question that needs more than the ledger contains. Weights in the table
-    are means over the rounds; contributions are those of the last round.
+    The command refuses a question that needs more than the ledger contains. A weight in the table
+    is the mean over the rounds in which the site has one; a contribution is the site's last one.
     """
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
@@ -280,12 +280,27 @@ def _table(data: Mapping[str, Any]) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells))
+    lines += _of_earlier_rounds(data["rounds"])
     lines.append(f"These are {data['meaning']}.")
     if data["first_round_is_exact"]:
         lines.append("The first round would have been just so.")
     else:
         lines.append(f"The first round, too, might have been another one: {data['why_not']}.")
     return "\n".join(lines)
+
+
+def _of_earlier_rounds(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each site whose last contribution is not of the last round that has any."""
+    last: dict[str, int] = {}
+    for entry in rounds:
+        for which in ("recorded", "what_if"):
+            last.update(dict.fromkeys(entry[which]["contributions"], entry["round"]))
+    newest = max(last.values(), default=0)
+    lines = []
+    for site, number in sorted(last.items()):
+        if number < newest:
+            lines.append(f"The last contribution of {site} is that of round {number}.")
+    return lines
 
 
 def _number(value: float | None) -> str:

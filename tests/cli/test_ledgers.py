@@ -14,6 +14,7 @@ from helpers.made_once import MadeOnce
 from helpers.tiny_networks import SITES, federation, receipts_of
 
 from monai_fairfl.cli import main
+from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import Ledger, heads_of, read_ledger
 from monai_fairfl.strategies import FedCE
 
@@ -131,6 +132,18 @@ def test_what_if_prints_both_numbers_of_every_site_and_what_they_mean(
     assert "follow from the updates and measurements in this ledger" in rows[4]
     recorded = found["sites"]["ash"]["weight"]["recorded"]
     assert rows[0].split()[1] == f"{recorded:.4f}"
+
+
+def test_what_if_says_of_which_round_the_contribution_of_an_absent_site_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lose_elm_in_the_end(request: Request, reply: Reply) -> Reply | None:
+        return None if (request.client, request.round) == ("elm", 2) else reply
+
+    federation(FedCE(), tmp_path, lose_elm_in_the_end).run()
+    lines = printed(capsys, 0, "what-if", tmp_path / "run", "--without", "oak").splitlines()
+    said = [line for line in lines if line.startswith("The last contribution")]
+    assert said == ["The last contribution of elm is that of round 1."]
 
 
 @pytest.mark.parametrize(
