@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -92,15 +93,24 @@ def title_of(valuation: Mapping[str, Any]) -> str:
 def trust_of(valuation: Mapping[str, Any]) -> str:
     """How far a valuation can be trusted, and how well the method's own shares agree with it.
 
-    >>> valuation = {"total": 0.2, "evaluations": 8, "rank_stability": None, "fidelity": None}
+    >>> values = {"A": {"value": 0.15}, "B": {"value": 0.05}}
+    >>> valuation = {"values": values, "total": 0.2, "evaluations": 8, "rank_stability": None}
     >>> trust_of(valuation)
     'The values sum to 0.2000 and are of 8 models; the stability of the ranking is unknown.'
+    >>> trust_of({**valuation, "total": 0.21}).partition(" and ")[0]
+    'The values sum to 0.2000, of 0.2100 to share out,'
     """
     stability = "unknown"
     if valuation["rank_stability"] is not None:
         stability = f"{valuation['rank_stability']:.2f} of 1"
+    # What is sampled by size or truncated need not sum to what there is to share out.
+    total = valuation["total"]
+    summed = math.fsum(found["value"] for found in valuation["values"].values())
+    shared_out = f"{round(summed, 4) + 0.0:.4f}"
+    if abs(summed - total) >= 0.0001:
+        shared_out += f", of {total:.4f} to share out,"
     words = (
-        f"The values sum to {valuation['total']:.4f} and are of {valuation['evaluations']} models; "
+        f"The values sum to {shared_out} and are of {valuation['evaluations']} models; "
         f"the stability of the ranking is {stability}."
     )
     if not valuation.get("fidelity"):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from monai_fairfl.client.state import ClientState
+from monai_fairfl.games import Game, gtg_shapley
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.report.advice import cases_to_tell
 from monai_fairfl.report.collect import load_runs
@@ -26,6 +27,7 @@ from monai_fairfl.report.hospitals import Decision, decision_of
 from monai_fairfl.report.plots import series_of
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.terminal import as_text
+from monai_fairfl.report.valuations import trust_of
 from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
 from monai_fairfl.report.write import write_report
 from monai_fairfl.strategies import FedCE
@@ -521,6 +523,16 @@ def test_a_value_is_compared_with_the_images_of_the_hospitals_that_were_valued(
     oak = decision(run).hospitals["oak"].contribution
     assert oak is not None and (oak.share, oak.images) == pytest.approx((0.5, 0.5))
     assert oak.words == "carries its share of the images"
+
+
+def test_the_sum_of_values_is_theirs_where_a_method_shares_out_less_than_there_is() -> None:
+    """GTG leaves out rounds of little gain, and their gain is part of the total."""
+    gains = [0.3, *[0.0009] * 60]
+    games = [Game("ABC", lambda members, gain=gain: gain * len(members) / 3) for gain in gains]
+    found = gtg_shapley(games)
+    assert found.total == pytest.approx(0.354)
+    words = trust_of(found.to_json())
+    assert words.startswith("The values sum to 0.3000, of 0.3540 to share out, and are of")
 
 
 # ---- which strategy, and what to do
