@@ -105,13 +105,19 @@ def number_words(number: int) -> str:
 
 def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
     """What guards found, and whether the hospital was often missing."""
-    found = set()
+    untrained: set[Any] = set()
+    copied: set[Any] = set()
     for event in report["free_riding"]:
         if event["strategy"] == name and event["site"] == site:
-            found.add(event["round"])
-    if found:
-        rounds = "1 round" if len(found) == 1 else f"{len(found)} rounds"
+            of_kind = copied if event["kind"] == "Copies" else untrained
+            of_kind.add(event["round"])
+    if untrained:
+        rounds = count_words(len(untrained), "round")
         yield f"Ask {site} what it sent: in {rounds}, its update came from no training"
+    if copied:
+        # Either of them may be the one that trained.
+        rounds = count_words(len(copied), "round")
+        yield f"Ask {site} what it sent: in {rounds}, another hospital sent the same update"
 
     touched = report["strategies"][name]["touched"].get(site)
     rounds_in_all = report["strategies"][name]["rounds"]
@@ -127,7 +133,7 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
         of_site = event["strategy"] == name and event["site"] == site
         if of_site and event["kind"] == "missing" and event["round"] != "end":
             missed.add(event["round"])
-    missed -= found
+    missed -= untrained | copied
     if rounds_in_all and len(missed) > OFTEN_MISSING * rounds_in_all:
         yield f"Find out why {site} was missing in {len(missed)} of {rounds_in_all} rounds"
 

@@ -98,6 +98,9 @@ def test_sites_that_count_as_one_keep_the_images_that_each_reported(write_run: W
     facts = {"ash": {"samples": 10}, "hemlock": {"samples": 50}, "yew": {"samples": 90}}
     rounds = [{**record, "facts": facts}, record]
     report = write_report([write_run("FedAvg", dict.fromkeys(SITES, 0.8), rounds=rounds)])
+    # Whoever trained it is not told that its update came from no training.
+    advice = report["decision"]["hospitals"]["ash"]["advice"]
+    assert advice[0] == "Ask ash what it sent: in 2 rounds, another hospital sent the same update"
     images = {site: data["images"] for site, data in report["sites"].items()}
     assert images == {"ash": 10, "hemlock": 50, "yew": 90}
     rules = {rule["name"]: rule["shares"] for rule in report["strategies"]["FedAvg"]["credit"]}
