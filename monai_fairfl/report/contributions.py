@@ -16,6 +16,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import half_width
 from monai_fairfl.report.credit import own_rule, shares_of, when_words
+from monai_fairfl.statistics.agreement import together_words
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
 """How the texts of contributions begin whose shares can be compared with shares of the images."""
@@ -338,7 +339,10 @@ def _by_valuation(
             words = _negative_words(valuation, value["value"], value.get("stderr"))
             found = replace(found, words=words)
         sites[site] = found
-    return Contributions(name, "Valued afterwards", f"For {name}: {rule['meaning']}", sites)
+    words = f"For {name}: {rule['meaning']}"
+    for sentence in together_words(valuation.get("together") or {}):
+        words += f" {sentence}."
+    return Contributions(name, "Valued afterwards", words, sites)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:

@@ -15,7 +15,7 @@ from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
-from monai_fairfl.statistics.agreement import MEASURES, agreement_words
+from monai_fairfl.statistics.agreement import MEASURES, agreement_words, together_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.utility import UTILITIES
@@ -114,6 +114,9 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     if own is not None and not reason:
         agrees = fidelity(own, found)
 
+    together = {}
+    if valuation.needs_updates:
+        together = _counted_as_one(records)
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -121,6 +124,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
         **found.to_json(),
+        "together": together,
         "own": to_json(own),
         "fidelity": None if agrees is None else _fidelity_json(agrees),
     }
@@ -128,6 +132,8 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
     print(_table(valuation.name, strategy, found, own, agrees))
+    for words in together_words(together):
+        print(f"  {words}")
     if reason:
         print(f"  {strategy}'s own shares are not compared: {reason}")
     return found
@@ -166,6 +172,17 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         stderr = None if score.stderr is None else score.stderr / total
         estimates[client] = Estimate(shares[client], stderr, score.n)
     return estimates
+
+
+def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Client -> the others whose updates a guard took for its own; of them one is recorded."""
+    others: dict[str, set[str]] = {}
+    for record in records:
+        for client, verdicts in (record.get("verdicts") or {}).items():
+            for verdict in verdicts:
+                if verdict["action"] == "share" and verdict["group"][0] != client:
+                    others.setdefault(verdict["group"][0], set()).add(client)
+    return {first: sorted(clients) for first, clients in sorted(others.items())}
 
 
 def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:

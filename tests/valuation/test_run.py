@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import tiny_networks
 from helpers.bundle_runs import BUNDLE, federation
 from helpers.checkout import CHECKOUT
 from helpers.linear_federation import (
@@ -22,9 +23,12 @@ from helpers.linear_federation import (
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, Standalone
-from monai_fairfl.valuation import Reconstruction, Retraining
+from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining
 from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
+from monai_fairfl.valuation.utility import Panel
 
 # --- the file and the table
 
@@ -70,6 +74,37 @@ def test_a_single_client_is_valued_and_compared_with_nobody(tmp_path: Path) -> N
     assert found is not None
     assert found.shares() == {"A": 1.0}
     assert float(found.values["A"]) == pytest.approx(found.total)
+
+
+def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oak sends what elm sent; the mean of both is recorded as elm's."""
+    sent = {}
+
+    def copy(request: Request, reply: Reply) -> Reply:
+        if reply.update is None:
+            return reply
+        sent[request.client] = reply.update
+        return replace(reply, update=sent["elm"]) if request.client == "oak" else reply
+
+    tiny = tiny_networks.federation(FedAvg(), tmp_path, copy, rounds=2, record_updates=True)
+    tiny.run()
+    run_dir = tmp_path / "run"
+    sites = list(tiny_networks.SITES)
+    panel = Panel(tiny.transport, sites)
+
+    def train(*_: object) -> Weights:
+        raise AssertionError("nothing is trained")
+
+    run = FinishedRun(run_dir, sites, panel, train, run_dir / "retrained")
+    found = value_run(Reconstruction("exact"), run)
+    assert found is not None and "oak" not in found.values
+    assert written_valuation(run_dir)["together"] == {"elm": ["oak"]}
+    words = "elm's value is also that of oak, of the rounds in which a guard counted them as one"
+    assert words in capsys.readouterr().out
+    report = write_report([run_dir])
+    assert f"{words}." in report["decision"]["contributions"]["meaning"]
 
 
 @pytest.mark.slow
