@@ -61,7 +61,7 @@ def statistics_rows(found: Mapping[str, Any]) -> list[list[Lines]]:
     [['elm'], ['withheld: fewer than 5 cases']]
     """
     rows = [_row(name, site) for name, site in found["sites"].items()]
-    return [*rows, _row(ALL, found["all"])]
+    return [*rows, _row(ALL, found["all"], found["sites"])]
 
 
 def statistics_table(found: Mapping[str, Any]) -> str:
@@ -116,7 +116,10 @@ def _shares(counts: Sequence[int | None]) -> list[float | None]:
     return [None if count is None else 100 * count / total for count in counts]
 
 
-def _row(name: str, site: Mapping[str, Any]) -> list[Lines]:
+def _row(
+    name: str, site: Mapping[str, Any], parts: Mapping[str, Mapping[str, Any]] = {}
+) -> list[Lines]:
+    """The cells of a site, or of all sites together, which are its ``parts``."""
     if "withheld" in site:
         empty = [[NO_VALUE] for _ in TITLES[2:]]
         return [[name], [f"withheld: {site['withheld']}"], *empty]
@@ -126,9 +129,19 @@ def _row(name: str, site: Mapping[str, Any]) -> list[Lines]:
         _axes(site["size"]),
         _axes(site["spacing"]),
         _channels(site["intensity"]),
-        _channels(site["labelled"]),
-        _labels(site["labels"], site["cases"]),
+        [*_channels(site["labelled"]), *(_left_out(parts) if site["labelled"] else ())],
+        _labels(site["labels"], site["cases"], parts),
     ]
+
+
+def _left_out(parts: Mapping[str, Mapping[str, Any]]) -> Lines:
+    """A line on the sites whose labelled cases are not counted: no mean over all has them."""
+    names = []
+    for name, site in parts.items():
+        channels = [channel for channel in site.get("labelled") or () if channel]
+        if any(moments["cases"] is None for channel in channels for moments in channel.values()):
+            names.append(name)
+    return [f"without {', '.join(names)}"] if names else []
 
 
 def _axes(axes: Sequence[Moments | None] | None) -> Lines:
@@ -148,8 +161,10 @@ def _channels(channels: Sequence[Mapping[str, Moments | None] | None] | None) ->
     return lines
 
 
-def _labels(labels: Mapping[str, Moments], cases: int) -> Lines:
-    """A line for each label."""
+def _labels(
+    labels: Mapping[str, Moments], cases: int, parts: Mapping[str, Mapping[str, Any]]
+) -> Lines:
+    """A line for each label; of all sites together it names those whose count is not known."""
     lines = []
     for label, moments in labels.items():
         percent = {"mean": 100 * moments["mean"], "stdev": 100 * moments["stdev"]}
@@ -159,6 +174,12 @@ def _labels(labels: Mapping[str, Moments], cases: int) -> Lines:
             words = "in most"
         elif count == cases:
             words = "in all"
+        left_out = []
+        for name, site in parts.items():
+            if site.get("labels", {}).get(label, {"cases": 0})["cases"] is None:
+                left_out.append(name)
+        if left_out:
+            words += f", without {', '.join(left_out)}"
         lines.append(f"{label}: {_text(percent)} %, {words}")
     return lines or [NO_VALUE]
 

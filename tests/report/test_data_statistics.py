@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -54,6 +55,19 @@ def test_each_site_is_a_row_of_every_column() -> None:
     assert by_name["<b>yew"][:2] == [["withheld: fewer than 5 cases"], ["–"]]
     assert by_name["All"][:2] == [["13"], ["–"]]
     assert by_name["All"][5][1] == "disc: 25 %, in 7"
+
+
+def test_the_row_of_all_names_whose_labels_it_leaves_out() -> None:
+    """Two of elm's cases lack the label, too few to tell how many: oak's alone are counted."""
+    label = replace(PICTURE, labelled=[{"mean": 4.0}] * 3, shares={"disc": 0.5})
+    elm = [label] * 18 + [replace(PICTURE, shares={})] * 2
+    oak = [replace(label, shares={"disc": 0.1})] * 10
+    sites = {"elm": site_statistics(elm), "oak": site_statistics(oak)}
+    rows = {row[0][0]: row for row in statistics_rows(document(sites, 5, 4, (0.0, 80.0)))}
+    assert rows["elm"][6] == ["disc: 50 %, in most"]
+    assert rows["All"][6] == ["disc: 10 %, in 10, without elm"]
+    assert rows["All"][5] == ["Red 4", "Green 4", "Blue 4", "without elm"]
+    assert rows["oak"][5] == ["Red 4", "Green 4", "Blue 4"]
 
 
 def test_the_terminals_table_has_the_same_words() -> None:
