@@ -95,7 +95,7 @@ def write_comparison(
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
-        **first_screen(summarise(trainings), cases, compared),
+        **first_screen(summarise(trainings, together=True), cases, compared),
         "warnings": warnings,
         "failed": reasons,
     }

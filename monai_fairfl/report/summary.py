@@ -77,7 +77,7 @@ SETTINGS = ("bundle", "package", "rounds", "local_epochs", "overrides", "device"
 """Keys of ``config.json`` that the page shows."""
 
 
-def summarise(runs: Sequence[Run]) -> dict[str, Any]:
+def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
     """All numbers of the report.
 
     Tables show one measurement for all finished runs: ``test_score`` where each has one, else
@@ -87,6 +87,9 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
+        together: whether all are trainings of one comparison. A site whose reports are doubted in
+            one of them then counts in no mean on validation cases, so that all are over the same
+            sites.
 
     Returns:
         A :class:`~monai_fairfl.report.results.Report` as plain JSON;
@@ -113,7 +116,7 @@ def summarise(runs: Sequence[Run]) -> dict[str, Any]:
     strategies: dict[str, StrategyResult] = {}
     doubted = {}
     for group in groups:
-        doubted_of_group = often_touched(group)
+        doubted_of_group = often_touched(runs if together else group)
         for run in group:
             doubted[run.name] = doubted_of_group
     first_standalone = _first_standalone(runs)

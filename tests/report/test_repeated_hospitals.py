@@ -165,6 +165,22 @@ def test_guards_and_limits_are_counted_in_the_rounds_of_all_trainings(
     assert any("Ask oak how it validates" in line for line in hospitals["oak"]["advice"])
 
 
+def test_a_hospital_that_is_doubted_with_one_seed_counts_with_none(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All means on validation cases are over elm and oak, which report 0.5."""
+    noise = [{"guard": "Noise", "action": "quarantine", "reason": "it is random numbers"}]
+    dice = {"elm": 0.5, "oak": 0.5, "yew": 0.0}
+    reported = {site: {"global_score": value} for site, value in dice.items()}
+    for strategy, seed in itertools.product(GAINS, SEEDS):
+        extra: dict[str, Any] = {"measurements": reported}
+        if (strategy, seed) == ("FedCE", 2):
+            extra["verdicts"] = {"yew": noise}
+        monkeypatch.setitem(EXTRA, (strategy, seed), extra)
+    why = compared(write_run, tmp_path)["decision"]["why"]
+    assert "FedAvg 0.500, FedCE 0.500. It excludes yew" in why
+
+
 def test_what_judges_measured_names_the_training_that_it_is_of(
     write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
