@@ -95,7 +95,11 @@ def rules_of(
         )
     by_server = credit_from_server(run.rounds)
     if by_server:
-        meaning = "The same on the server's own images; only the valued site is left out."
+        meaning = (
+            "How much Dice the global model of a judged round gains by the site's update, on the "
+            "server's own images; only the valued site is left out. Shares are of the sums over "
+            "the judged rounds."
+        )
         rules.append(Rule("Judged by the server", meaning, _of_credits(by_server), by_server))
 
     for valuation in valuations:

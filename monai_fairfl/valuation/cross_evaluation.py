@@ -114,6 +114,7 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
     comparisons: list[Comparison] = []
     stands_for: dict[str, str] = {}
     trained: set[str] = set()
+    weighted: set[str] = set()
     rounds: dict[str, int] = {}
     for record in _judged_rounds(records):
         found = record["cross_evaluation"]
@@ -124,6 +125,9 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
         for name in _judges_of(of_round):
             rounds[name] = rounds.get(name, 0) + 1
         trained.update(record["samples"])
+        for client in record["samples"]:
+            if _relative_weight(record, client) >= LEAST_RELATIVE_WEIGHT:
+                weighted.add(client)
         for first, of_group in found["together"].items():
             trained.update(of_group)
             stands_for.update(dict.fromkeys(of_group, first))
@@ -136,9 +140,10 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
         # A site whose update was another's counts as that one, unless it was judged by itself.
         name = site if site in judges else stands_for.get(site, site)
         of_site = judges.get(name, set())
-        if not of_site:
+        if not of_site and name not in weighted:
             credits[site] = Credit(None, reason=NOT_ASKED)
         elif len(of_site) < LEAST_JUDGES:
+            # Perhaps none, where the others did not answer.
             credits[site] = Credit(None, judges=len(of_site), reason=TOO_FEW)
         elif name not in values:
             credits[site] = Credit(None, judges=len(of_site), reason=NOT_APART)

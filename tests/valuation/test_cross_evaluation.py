@@ -106,6 +106,15 @@ def test_a_site_that_too_few_judged_is_not_judged_rather_than_worth_nothing() ->
     assert credits["D"].judges == 2
 
 
+def test_a_site_that_nobody_judged_is_not_said_to_have_had_no_weight() -> None:
+    """Of the five, A alone answered; E has weight in neither round."""
+    weights = {**dict.fromkeys("ABCD", 0.25), "E": 0.0}
+    record = record_of(answers("A", 0.8, BC=0.1, DE=0.1), aggregation=weights)
+    reasons = {site: credit.reason for site, credit in credit_from_sites([record]).items()}
+    assert reasons["A"] == "fewer than three sites judged it"
+    assert reasons["E"] == "its update had next to no weight in every judged round"
+
+
 def test_a_judge_without_a_score_of_the_whole_model_has_no_part() -> None:
     sites = {}
     for judge in "ABC":
