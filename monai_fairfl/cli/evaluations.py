@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -36,7 +35,6 @@ from monai_fairfl.data.layouts import CaseFiles, site_folders
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.protocol.values import to_json
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -46,8 +44,6 @@ from monai_fairfl.workflow.answer import in_columns
 
 WHOLE_DICE = "val_mean_dice"
 """Name of the mean Dice of all structures in MONAI's tables."""
-
-NO_SCORE = "–"
 
 TITLES = {
     WHOLE_DICE: "Dice",
@@ -118,8 +114,7 @@ class Evaluation:
             verbose: show what libraries print.
 
         Returns:
-            Site -> ``cases`` (image, and each score; ``None`` for one that is no number) and
-            ``split``; and the text.
+            Site -> ``cases`` (image, and each score) and ``split``; and the text.
         """
         found = {}
         line_shown = False
@@ -140,7 +135,7 @@ class Evaluation:
             found[site] = {"cases": _scores(folder), "split": split}
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
-        return {"sites": to_json(found)}, evaluation_text(found, self.out, trained)
+        return {"sites": found}, _evaluation_text(found, self.out, trained)
 
     def _score(
         self,
@@ -277,30 +272,7 @@ def _scores(folder: Path) -> dict[str, dict[str, float]]:
     return scores
 
 
-def _known(cases: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
-    """Image -> a score, of the cases that have it: Dice of an empty label is no number."""
-    known = {}
-    for image, scores in cases.items():
-        if math.isfinite(scores.get(name, math.nan)):
-            known[image] = scores[name]
-    return known
-
-
-def _lines_without_score(
-    found: Mapping[str, Mapping[str, Any]], names: Sequence[str]
-) -> Iterator[str]:
-    """A line for each mean that is of some of a hospital's cases only."""
-    for site, entry in found.items():
-        for name in names:
-            number = len(entry["cases"]) - len(_known(entry["cases"], name))
-            if number:
-                yield (
-                    f"{site}: {TITLES.get(name, name)} is of {len(entry['cases']) - number} cases; "
-                    f"not counted: {number} without it, as with an empty label."
-                )
-
-
-def evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
+def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
     """The scores in columns: a line for each hospital, and the worst case of each.
 
     Args:
@@ -318,13 +290,10 @@ def evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: 
         cases: Mapping[str, Mapping[str, float]] = entry["cases"]
         row = [site, str(len(cases))]
         for name in names:
-            known = _known(cases, name)
-            row.append(f"{mean(known.values()):.3f}" if known else NO_SCORE)
-        dice = _known(cases, WHOLE_DICE)
-        worst = min(dice, key=lambda image: dice[image], default=None)
-        rows.append([*row, NO_SCORE if worst is None else f"{Path(worst).name} {dice[worst]:.3f}"])
+            row.append(f"{mean(scores[name] for scores in cases.values()):.3f}")
+        worst = min(cases, key=lambda image: cases[image].get(WHOLE_DICE, 0.0))
+        rows.append([*row, f"{Path(worst).name} {cases[worst][WHOLE_DICE]:.3f}"])
     lines = in_columns(rows)
-    lines += _lines_without_score(found, names)
     sites_of: dict[str, list[str]] = {}
     for site, entry in found.items():
         sites_of.setdefault(entry["split"], []).append(site)

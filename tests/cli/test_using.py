@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from helpers.command_line import run_json
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.evaluations import evaluation_text
 from monai_fairfl.cli.model_runs import bundle_of_model, model_file
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
@@ -54,18 +52,6 @@ def scans(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(hospitals / "alder" / name, folder / name)
     (folder / "broken.nii.gz").write_text("no volume")
     return folder
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_case_without_a_dice_is_in_no_mean_and_is_not_the_worst(place: int) -> None:
-    """Dice of an empty label is no number, wherever the case stands in the list."""
-    cases = [("good.nii", 0.9), ("bad.nii", 0.1)]
-    cases.insert(place, ("empty.nii", math.nan))
-    scores = {name: {"val_mean_dice": dice, "hd95": 2.0} for name, dice in cases}
-    found = {"elm": {"cases": scores, "split": "all cases"}}
-    _, row, remark, *_ = evaluation_text(found, Path("out"), "").splitlines()
-    assert row.split() == ["elm", "3", "0.500", "2.000", "bad.nii", "0.100"]
-    assert remark == "elm: Dice is of 2 cases; not counted: 1 without it, as with an empty label."
 
 
 @pytest.mark.slow
