@@ -267,8 +267,11 @@ def _scores(folder: Path) -> dict[str, dict[str, float]]:
     for file in sorted(folder.glob("*_raw.csv")):
         name = file.name.removesuffix("_raw.csv")
         with file.open(newline="", encoding="utf-8") as table:
-            for row in csv.DictReader(table):
-                scores.setdefault(row["filename"], {})[name] = float(row["mean"])
+            titles, *rows = csv.reader(table)
+        for row in rows:
+            # MONAI quotes nothing: a path with a comma is several cells. The mean is the last one.
+            image = ",".join(row[: len(row) - len(titles) + 1])
+            scores.setdefault(image, {})[name] = float(row[-1])
     return scores
 
 

@@ -14,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 from helpers.command_line import run_json
+from monai.handlers.utils import write_metrics_reports
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
+from monai_fairfl.cli.evaluations import _scores
 from monai_fairfl.cli.model_runs import bundle_of_model, model_file
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
@@ -192,3 +194,14 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     assert "elm: all cases: where the model was trained on some of them" in printed
     with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
+
+
+def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
+    """MONAI writes paths without quotes, and two structures have other scores than their mean."""
+    images = ["/data, 2024/elm/Case00.png", "/data, 2024/elm/Case01, left.png"]
+    dice = torch.tensor([[0.9, 0.5], [0.8, 0.4]])
+    write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice}, None)
+    scores = _scores(tmp_path)
+    assert list(scores) == images
+    found = [scores[image]["val_mean_dice"] for image in images]
+    assert found == pytest.approx([0.7, 0.6])
