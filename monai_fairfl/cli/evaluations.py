@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,12 +36,13 @@ from monai_fairfl.data.layouts import CaseFiles, site_folders
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.protocol.values import to_json
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
-from monai_fairfl.workflow.answer import in_columns
+from monai_fairfl.workflow.answer import NOTHING, in_columns
 
 WHOLE_DICE = "val_mean_dice"
 """Name of the mean Dice of all structures in MONAI's tables."""
@@ -114,7 +116,8 @@ class Evaluation:
             verbose: show what libraries print.
 
         Returns:
-            Site -> ``cases`` (image, and each score) and ``split``; and the text.
+            Site -> ``cases`` (image, and each score; ``None``: it has none) and ``split``; and
+            the text.
         """
         found = {}
         line_shown = False
@@ -135,7 +138,8 @@ class Evaluation:
             found[site] = {"cases": _scores(folder), "split": split}
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
-        return {"sites": found}, _evaluation_text(found, self.out, trained)
+        plain: dict[str, Any] = to_json({"sites": found})
+        return plain, _evaluation_text(found, self.out, trained)
 
     def _score(
         self,
@@ -275,6 +279,15 @@ def _scores(folder: Path) -> dict[str, dict[str, float]]:
     return scores
 
 
+def _known(cases: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
+    """Image -> a score, where it has one: MONAI's Dice of an empty label is not a number."""
+    known = {}
+    for image, scores in cases.items():
+        if not math.isnan(scores.get(name, math.nan)):
+            known[image] = scores[name]
+    return known
+
+
 def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
     """The scores in columns: a line for each hospital, and the worst case of each.
 
@@ -289,14 +302,22 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
             names += [name for name in scores if name not in names]
     names.sort(key=lambda name: list(TITLES).index(name) if name in TITLES else len(TITLES))
     rows = [["hospital", "cases", *[TITLES.get(name, name) for name in names], "worst case"]]
+    notes = []
     for site, entry in found.items():
         cases: Mapping[str, Mapping[str, float]] = entry["cases"]
         row = [site, str(len(cases))]
         for name in names:
-            row.append(f"{mean(scores[name] for scores in cases.values()):.3f}")
-        worst = min(cases, key=lambda image: cases[image].get(WHOLE_DICE, 0.0))
-        rows.append([*row, f"{Path(worst).name} {cases[worst][WHOLE_DICE]:.3f}"])
-    lines = in_columns(rows)
+            known = _known(cases, name)
+            row.append(f"{mean(known.values()):.3f}" if known else NOTHING)
+            if len(known) < len(cases):
+                notes.append(
+                    f"{TITLES.get(name, name)} of {site} is of {len(known)} of {len(cases)} cases: "
+                    "the labels of the others have no such structure."
+                )
+        dice = _known(cases, WHOLE_DICE)
+        worst = min(dice, key=lambda image: dice[image], default=None)
+        rows.append([*row, NOTHING if worst is None else f"{Path(worst).name} {dice[worst]:.3f}"])
+    lines = [*in_columns(rows), *notes]
     sites_of: dict[str, list[str]] = {}
     for site, entry in found.items():
         sites_of.setdefault(entry["split"], []).append(site)

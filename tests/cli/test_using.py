@@ -19,7 +19,7 @@ from monai.handlers.utils import write_metrics_reports
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.evaluations import _scores
+from monai_fairfl.cli.evaluations import _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import bundle_of_model, model_file
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
@@ -205,3 +205,18 @@ def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
     assert list(scores) == images
     found = [scores[image]["val_mean_dice"] for image in images]
     assert found == pytest.approx([0.7, 0.6])
+
+
+def test_a_case_without_a_score_is_neither_in_the_mean_nor_the_worst(tmp_path: Path) -> None:
+    """MONAI's Dice of an empty label is not a number, and a site may lack a structure."""
+    nan = float("nan")
+    cases = {"a.nii": {"val_mean_dice": nan}, "b.nii": {"val_mean_dice": 0.8, "cup": 0.5}}
+    cases["c.nii"] = {"val_mean_dice": 0.6, "cup": nan}
+    found = {
+        "alder": {"cases": cases, "split": "all cases"},
+        "elm": {"cases": {"d.nii": {"val_mean_dice": nan}}, "split": "all cases"},
+    }
+    lines = _evaluation_text(found, tmp_path, "").splitlines()
+    assert lines[1].split() == ["alder", "3", "0.700", "0.500", "c.nii", "0.600"]
+    assert lines[2].split() == ["elm", "1", "–", "–", "–"]
+    assert lines[3].startswith("Dice of alder is of 2 of 3 cases: the labels of the others have no")
