@@ -110,7 +110,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     out = out_folder(args.out, f"adapt-{hospital.name}")
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
-    datalist, split = _cases(args.datalist, model, hospital.name, out)
+    datalist, split = _cases(args.datalist, model, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
     out.mkdir(parents=True, exist_ok=True)
     print(
@@ -135,7 +135,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     return Answer(_plain(found), text)
 
 
-def _cases(named: str | None, model: Path, hospital: str, out: Path) -> tuple[Path, str]:
+def _cases(named: str | None, model: Path, hospital: Path, out: Path) -> tuple[Path, str]:
     """The file of the hospital's split into cases, and where that split comes from.
 
     A file that does not exist yet gets a new split.
@@ -143,7 +143,7 @@ def _cases(named: str | None, model: Path, hospital: str, out: Path) -> tuple[Pa
     Raises:
         ConfigError: there is no such data list as was named.
     """
-    from monai_fairfl.cli.model_runs import datalist_of_run
+    from monai_fairfl.cli.model_runs import datalist_of_run, warning_of_other_data
     from monai_fairfl.errors import ConfigError
 
     if named is not None:
@@ -153,9 +153,9 @@ def _cases(named: str | None, model: Path, hospital: str, out: Path) -> tuple[Pa
                 f"--datalist {named}: there is no such file. monai-fairfl datalist writes one"
             )
         return datalist, "the one you named"
-    of_run = datalist_of_run(model, hospital)
+    of_run = datalist_of_run(model, hospital.name)
     if of_run is not None:
-        return of_run, "the run's own"
+        return of_run, f"that of the run{warning_of_other_data(of_run, hospital)}"
     return out / "datalist.json", "new"
 
 

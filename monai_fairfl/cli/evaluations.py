@@ -28,6 +28,7 @@ from monai_fairfl.cli.model_runs import (
     datalist_of_run,
     digest_of,
     model_file,
+    warning_of_other_data,
 )
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
@@ -207,7 +208,8 @@ class Evaluation:
         """The data list whose test cases are scored, and in words which cases these are."""
         of_run = datalist_of_run(self.model, site)
         if of_run is not None:
-            return of_run, "the test cases of the run"
+            other = warning_of_other_data(of_run, self.sites[site])
+            return of_run, f"the test cases of the run{other}"
         file = self.out / "datalists" / f"{site}.json"
         split = "all cases: where the model was trained on some of them, their scores flatter it"
         if not file.is_file():

@@ -17,6 +17,7 @@ from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.run_folder.full_run import count_words
+from monai_fairfl.run_folder.resuming import recorded_config
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -31,6 +32,9 @@ MODEL = "model.json"
 
 GLOBAL_MODEL = Path("models") / "global.pt"
 """Where a run keeps its global model."""
+
+CONFIG = "config.json"
+"""What every run has, and no folder of data lists alone."""
 
 ASKED = "asked.json"
 """File in which a run records what it was asked for, so that another one never mixes with it."""
@@ -108,9 +112,29 @@ def datalist_of_run(model: Path, site: str) -> Path | None:
     # Of the run that holds the model, at whatever depth, or of the comparison that it is of.
     for folder in model.parents:
         of_run = folder / "datalists" / f"{site}.json"
-        if of_run.is_file():
+        # Without a run beside them, they are of no run: ``monai-fairfl datalist`` wrote them.
+        if of_run.is_file() and (folder / CONFIG).is_file():
             return of_run
     return None
+
+
+def warning_of_other_data(datalist: Path, data: Path) -> str:
+    """Say so where a run's data list is used in another folder, maybe of another hospital.
+
+    Args:
+        datalist: of a site, as :func:`datalist_of_run` found it.
+        data: the folder in which it is used.
+
+    Returns:
+        Half a sentence; empty where the site had this folder, or the run does not say.
+    """
+    recorded = recorded_config(datalist.parents[1]).get("data", {}).get(datalist.stem)
+    if recorded is None or Path(recorded).resolve() == data.resolve():
+        return ""
+    return (
+        f", whose {datalist.stem} was in {recorded}: where this is another hospital of that name, "
+        "copy the model out of the run's folder"
+    )
 
 
 # --- inference

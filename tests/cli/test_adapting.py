@@ -165,6 +165,7 @@ def test_the_answer_is_also_plain(
         (run / folder).mkdir(parents=True)
     (run / "models" / "global.pt").write_bytes(model.read_bytes())
     (run / "datalists" / "alder.json").write_bytes(datalist.read_bytes())
+    (run / "config.json").write_text("{}")
     words = ["adapt", str(run), str(hospitals / "alder"), "--out", str(tmp_path / "out")]
     found = run_json(capsys, *words, "--epochs", "1", "--rate", "0.01")
     assert found["gain"]["n"] == 2 and set(found["before"]) == {"score"}

@@ -20,7 +20,12 @@ from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import _evaluation_text, _scores
-from monai_fairfl.cli.model_runs import bundle_of_model, model_file
+from monai_fairfl.cli.model_runs import (
+    bundle_of_model,
+    datalist_of_run,
+    model_file,
+    warning_of_other_data,
+)
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import save_model_file
@@ -43,6 +48,7 @@ def run_folder(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     save_model_file(folder / "models" / "global.pt", spec.with_aliases(weights), recipe)
     for site in ("alder", "elm"):
         site_datalist(hospitals / site, folder / "datalists" / f"{site}.json")
+    (folder / "config.json").write_text("{}")
     return folder
 
 
@@ -220,3 +226,18 @@ def test_a_case_without_a_score_is_neither_in_the_mean_nor_the_worst(tmp_path: P
     assert lines[1].split() == ["alder", "3", "0.700", "0.500", "c.nii", "0.600"]
     assert lines[2].split() == ["elm", "1", "–", "–", "–"]
     assert lines[3].startswith("Dice of alder is of 2 of 3 cases: the labels of the others have no")
+
+
+def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:
+    model = tmp_path / "downloads" / "model.pt"
+    file = tmp_path / "datalists" / "elm.json"
+    file.parent.mkdir()
+    file.write_text("{}")
+    # As monai-fairfl datalist writes it: no model was trained with it.
+    assert datalist_of_run(model, "elm") is None
+    (tmp_path / "config.json").write_text(json.dumps({"data": {"elm": str(tmp_path / "elm")}}))
+    assert datalist_of_run(model, "elm") == file
+
+    # Another hospital may have the same name.
+    assert warning_of_other_data(file, tmp_path / "elm") == ""
+    assert f"elm was in {tmp_path / 'elm'}" in warning_of_other_data(file, tmp_path / "b" / "elm")
