@@ -16,6 +16,7 @@ from typing import Any, cast
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
+from monai_fairfl.data.datalist_file import settings_of_split
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
@@ -121,7 +122,11 @@ def adapt_model(
         datalist_file=datalist_file,
         device=device,
         config=files,
-        overrides={**values_of(recipe, site, root, files), **(overrides or {})},
+        overrides={
+            **values_of(recipe, site, root, files),
+            **values_of_list(datalist_file, root, files),
+            **(overrides or {}),
+        },
     )
 
     final = closing_measurements(root)
@@ -192,6 +197,20 @@ def values_of(
     keys = configuration.train_config(bundle_root, {}, files)
     values = recipe.of_site(site).values
     return {key: value for key, value in values.items() if key in keys}
+
+
+def values_of_list(
+    datalist: str | Path | None, bundle_root: Path, files: Sequence[str]
+) -> dict[str, Any]:
+    """The values with which a data list was made, where the training's configuration has others."""
+    if datalist is None:
+        return {}
+    config = configuration.train_config(bundle_root, {}, files)
+    found = {}
+    for key, value in settings_of_split(Path(datalist)).items():
+        if key in config and config.get_parsed_content(key) != value:
+            found[key] = value
+    return found
 
 
 def _lists_tests(datalist: Path) -> bool:

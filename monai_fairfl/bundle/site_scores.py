@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client
@@ -29,6 +30,7 @@ def scores_at_site(
     *,
     datalist_file: str | Path,
     config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
     device: str = "cpu",
 ) -> dict[str, dict[str, float]]:
     """Score a model on the test cases of a site's data list.
@@ -40,6 +42,7 @@ def scores_at_site(
         out: gets the files of the site's client.
         datalist_file: which cases are test cases.
         config: training configuration, files relative to the bundle.
+        overrides: of the configuration.
         device: such as ``"cpu"`` or ``"cuda:0"``.
 
     Returns:
@@ -58,6 +61,7 @@ def scores_at_site(
         datalist_file=datalist_file,
         device=device,
         config=list(config),
+        overrides=overrides or {},
     )
     # As at the end of a run, the client writes the score of each case into a table.
     request = Measure(site, state_of_file(model), (TESTED,), {"closing": 1.0})

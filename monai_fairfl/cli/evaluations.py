@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import torch
 
-from monai_fairfl.bundle.adaptation import files_of
+from monai_fairfl.bundle.adaptation import files_of, values_of_list
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
 from monai_fairfl.bundle.configuration import takes_any_folder
 from monai_fairfl.bundle.first_look import recipe as training_of
@@ -179,6 +179,7 @@ class Evaluation:
                     folder / datalist.stem,
                     datalist_file=datalist,
                     config=files,
+                    overrides=values_of_list(datalist, self.bundle, files),
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
             cases.update(scores)
@@ -197,6 +198,7 @@ class Evaluation:
             "dataset_dir": str(self.sites[site]),
             "datalist_file": str(lists),
             "output_dir": str(folder),
+            **values_of_list(lists, self.bundle, TRAIN),
         }
         if self.device is not None:
             arguments["device"] = self.device

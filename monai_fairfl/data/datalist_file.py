@@ -119,6 +119,29 @@ def read_datalist(
     return parts, bool(stored_record)
 
 
+def settings_of_split(file: Path) -> dict[str, Any]:
+    """The keys of a bundle's configuration with which a data list was made, to read it again.
+
+    Args:
+        file: of the list.
+
+    Returns:
+        Key -> value; empty of a list that was made by hand, or is none.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "elm.json")
+    >>> write_datalist(file, file.parent, {}, {"folds": 4, "fold": 1, "validation": 0.2, "seed": 0})
+    >>> settings_of_split(file)
+    {'split_folds': 4, 'split_fold': 1, 'split_validation': 0.2, 'split_seed': 0}
+    """
+    try:
+        record = object_of_json(file.read_bytes()).get("split") or {}
+    except (OSError, ValueError):
+        return {}
+    # What the data's own split kept is no setting.
+    return {f"split_{name}": value for name, value in record.items() if name != "kept"}
+
+
 def _absolute_case(case: Mapping[str, Any], folder: Path, file: Path) -> CaseFiles:
     absolute: CaseFiles = {
         **case,

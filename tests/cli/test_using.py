@@ -241,3 +241,25 @@ def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:
     # Another hospital may have the same name.
     assert warning_of_other_data(file, tmp_path / "elm") == ""
     assert f"elm was in {tmp_path / 'elm'}" in warning_of_other_data(file, tmp_path / "b" / "elm")
+
+
+@pytest.mark.slow
+def test_the_model_of_a_fold_is_scored_and_adapted_with_its_folds_cases(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The list of a fold names its folds, and is refused where other ones are asked for."""
+    fold = tmp_path / "cells" / "FedCE" / "seed-0-fold-1"
+    shutil.copytree(run_folder / "models", fold / "models")
+    (fold / "config.json").write_text("{}")
+    file = fold / "datalists" / "elm.json"
+    parts = site_datalist(hospitals / "elm", file, folds=2, fold=1, seed=3)
+    words = [str(fold), str(hospitals / "elm"), "--out"]
+    assert main(["evaluate", *words, str(tmp_path / "scores")]) == 0
+    printed = capfd.readouterr().out
+    assert "elm: the test cases of the run." in printed and "--split_fold 1" in printed
+    with (tmp_path / "scores" / "elm" / "val_mean_dice_raw.csv").open(newline="") as table:
+        scored = [row["filename"] for row in csv.DictReader(table)]
+    assert scored == [case["image"] for case in parts["testing"]]
+
+    assert main(["adapt", *words, str(tmp_path / "adapted"), "--epochs", "1"]) == 0
+    assert f"Split into cases (that of the run): {file}" in capfd.readouterr().out
