@@ -108,8 +108,8 @@ class ModelRecipe:
         """The inverse of :meth:`state_dict`.
 
         Raises:
-            ConfigError: when a field is missing or not what it must be; it names the file and the
-                field.
+            ConfigError: when a field is missing or not what it must be, or would act where it is
+                used; it names the file and the field.
         """
         fields: dict[str, Any] = {}
         unknown = []
@@ -134,6 +134,12 @@ class ModelRecipe:
                 raise ConfigError(
                     f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
                 )
+        for name in ("values", "sites", "training"):
+            if _acts(fields.get(name)):
+                raise ConfigError(
+                    f"{source} holds a recipe with code or a reference in its {name}, which a "
+                    "configuration would carry out: do not use this model, and ask who sent it"
+                )
         if unknown:
             logger.warning(
                 "the recipe of %s has %s, which this version does not know: it was written by %s",
@@ -142,6 +148,21 @@ class ModelRecipe:
                 fields.get("package", "another version"),
             )
         return cls(**fields)
+
+
+def _acts(value: Any) -> bool:
+    """Whether a value means more than itself in MONAI's configuration, where recipes' values go.
+
+    >>> _acts({"size": [64, 64], "norm": "batch"}), _acts([1, "$open('x', 'w')"])
+    (False, True)
+    """
+    if isinstance(value, str):
+        return value.startswith(("$", "@", "%"))
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(_acts(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_acts(item) for item in value)
+    return False
 
 
 def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:

@@ -194,6 +194,24 @@ def test_a_damaged_recipe_is_refused_by_the_files_name(
         read_recipe(model)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"values": {"field_of_view": "$print('here') or 0.7"}},
+        {"values": {"channels": [4, "@optimizer"]}},
+        {"sites": {"HK": {"norm": {"_target_": "os.getcwd"}}}},
+        {"training": {"seed": "%/etc/hostname"}},
+    ],
+)
+def test_a_recipe_that_would_act_in_a_configuration_is_refused(
+    trained: Path, tmp_path: Path, changed: dict[str, Any]
+) -> None:
+    """A model may come from anybody, and ``adapt`` gives its recipe's values to the bundle."""
+    model = with_recipe(trained, tmp_path / "sent.pt", **changed)
+    with pytest.raises(ConfigError, match="sent.pt holds a recipe with code or a reference in its"):
+        read_recipe(model)
+
+
 def test_a_torchscript_file_whose_recipe_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
     file = tmp_path / "damaged.ts"
     network = torch.jit.script(torch.nn.Linear(1, 1))
