@@ -40,6 +40,12 @@ from monai_fairfl.utils.random_state import seed_of
 ADAPTED = CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""
 
+GLOBAL_MODEL = Path("models") / "global.pt"
+"""Where a run keeps its global model."""
+
+OVERRIDES = ("overrides", "overrides_of_sites")
+"""What a recipe without values has of its training's configuration."""
+
 RUN = "adapt"
 """Name of the files that the hospital's client writes."""
 
@@ -106,7 +112,7 @@ def adapt_model(
     root = Path(bundle_root)
     out = Path(out)
     site = Path(dataset_dir).name
-    recipe = read_recipe(model)
+    recipe = recipe_of_training(model)
     if recipe is None:
         raise ConfigError(
             f"{model} does not record how it was trained (it has no recipe), so nobody could know "
@@ -193,10 +199,33 @@ def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
 def values_of(
     recipe: ModelRecipe, site: str, bundle_root: Path, files: Sequence[str]
 ) -> dict[str, Any]:
-    """The values of a recipe that the training's configuration has, for one hospital."""
-    keys = configuration.train_config(bundle_root, {}, files)
-    values = recipe.of_site(site).values
-    return {key: value for key, value in values.items() if key in keys}
+    """The values of a recipe that the training's configuration has, for one hospital.
+
+    Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.
+    """
+    config = configuration.train_config(bundle_root, {}, files)
+    given = recipe.training
+    values = {
+        **given.get("overrides", {}),
+        **given.get("overrides_of_sites", {}).get(site, {}),
+        **recipe.of_site(site).values,
+    }
+    return {key: value for key, value in values.items() if configuration.can_hold(key, config)}
+
+
+def recipe_of_training(model: str | Path) -> ModelRecipe | None:
+    """The recipe of a model; of a hospital's own one in a run, with the overrides of that run.
+
+    A hospital's client writes its own model, and does not know which of its values were given.
+    """
+    recipe = read_recipe(model)
+    if recipe is None or recipe.values or "overrides" in recipe.training:
+        return recipe
+    for folder in Path(model).absolute().parents:
+        of_run = folder / GLOBAL_MODEL
+        if of_run.is_file() and (other := read_recipe(of_run)) is not None:
+            return recipe.trained(**{name: other.training.get(name, {}) for name in OVERRIDES})
+    return recipe
 
 
 def values_of_list(

@@ -89,7 +89,7 @@ def train_config(
                 "write what has a _target_ or a $ into a file, and name it after train.json in "
                 "--config"
             )
-        if not _names_something(key, parser):
+        if not can_hold(key, parser):
             keys: dict[str, Any] = parser.config  # type: ignore[assignment]
             hint = did_you_mean(key.partition("#")[0], list(keys))
             raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
@@ -227,7 +227,7 @@ def _hint_for_missing_file(bundle_root: Path) -> str:
     return f"config is relative to the bundle, which has {names}"
 
 
-def _names_something(key: str, parser: ConfigParser) -> bool:
+def can_hold(key: str, parser: ConfigParser) -> bool:
     """Whether a key is in the configuration, or may be added to a section that is."""
     section = key.rpartition("#")[0]
     return key in parser or (section != "" and section in parser)

@@ -16,7 +16,7 @@ import torch
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
-from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, read_recipe
+from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe
 from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.full_run import FullRun
@@ -107,6 +107,9 @@ def bundle_recipe(
         if other:
             values_of_sites[site] = other
     recipe = replace(recipe, files=digests_of_files(root, config), sites=values_of_sites)
+    if not recipe.values:
+        # Which values decide what a model gives is not known: whatever was given may.
+        recipe = recipe.trained(**_given_values(overrides or {}, sites or {}))
     if local_epochs is not None:
         recipe = recipe.trained(local_epochs=local_epochs)
     full = FullRun.read(full_run)
@@ -114,6 +117,31 @@ def bundle_recipe(
         length = {"rounds": full.rounds, "local_epochs": full.local_epochs}
         recipe = recipe.trained(full_run=length)
     return recipe
+
+
+def _given_values(
+    overrides: Mapping[str, Any], sites: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The overrides of a training, and those of its sites; without what a split or a place is."""
+    found: dict[str, Any] = {}
+    own = _plain_overrides(overrides)
+    if own:
+        found["overrides"] = own
+    of_sites = {site: _plain_overrides(additions) for site, additions in sites.items()}
+    of_sites = {site: values for site, values in of_sites.items() if values}
+    if of_sites:
+        found["overrides_of_sites"] = of_sites
+    return found
+
+
+def _plain_overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    plain = {}
+    for key, value in given.items():
+        of_the_data = key.startswith("split_") or key in ("config", "dataset_dir", "datalist_file")
+        # What a configuration would carry out has no place in a model's file.
+        if not of_the_data and not acts(value):
+            plain[key] = value
+    return plain
 
 
 def _declared_recipe(

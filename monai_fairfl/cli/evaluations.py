@@ -16,7 +16,12 @@ from typing import Any, TextIO
 
 import torch
 
-from monai_fairfl.bundle.adaptation import files_of, values_of_list
+from monai_fairfl.bundle.adaptation import (
+    files_of,
+    recipe_of_training,
+    values_of,
+    values_of_list,
+)
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
 from monai_fairfl.bundle.configuration import takes_any_folder
 from monai_fairfl.bundle.first_look import recipe as training_of
@@ -170,6 +175,8 @@ class Evaluation:
         The tables are like those that MONAI's ``MetricsSaver`` writes.
         """
         cases: dict[str, dict[str, float]] = {}
+        recipe = recipe_of_training(self.model)
+        values = values_of(recipe, site, self.bundle, files) if recipe else {}
         for datalist in _lists_with_training(lists):
             with output_into(folder / "log.txt", verbose):
                 scores = scores_at_site(
@@ -179,7 +186,7 @@ class Evaluation:
                     folder / datalist.stem,
                     datalist_file=datalist,
                     config=files,
-                    overrides=values_of_list(datalist, self.bundle, files),
+                    overrides={**values, **values_of_list(datalist, self.bundle, files)},
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
             cases.update(scores)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
@@ -29,9 +30,6 @@ TABLES = ("volumes.json", "ratios.json")
 
 MODEL = "model.json"
 """Name of an inference run's record of its model."""
-
-GLOBAL_MODEL = Path("models") / "global.pt"
-"""Where a run keeps its global model."""
 
 CONFIG = "config.json"
 """What every run has, and no folder of data lists alone."""
@@ -217,6 +215,14 @@ class Inference:
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
             return 0
         print(f"\n{self.line.text}\n", file=output, flush=True)
+        recipe = read_recipe(self.model)
+        if recipe is not None and recipe.training.get("overrides"):
+            print(
+                f"The model was trained with {dict(recipe.training['overrides'])}. This line does "
+                "not have that: add what decides the images and the network.\n",
+                file=output,
+                flush=True,
+            )
         self.out.mkdir(parents=True, exist_ok=True)
         write_atomically(self.out / ASKED, json.dumps(asked, indent=4).encode())
         try:

@@ -61,7 +61,9 @@ class ModelRecipe:
         package: that trained the model.
         training: by what the model was trained, and how long: ``strategy``, ``seed`` and ``rounds``
             of its federation, ``local_epochs`` of each round, and the bundle's ``full_run``
-            (``rounds`` and ``local_epochs``). What is not known is left out.
+            (``rounds`` and ``local_epochs``); where the bundle declares no ``values``, also the
+            ``overrides`` that were given, and ``overrides_of_sites``. What is not known is left
+            out.
 
     >>> values = {"size": [64, 64], "channel": 0}
     >>> recipe = ModelRecipe("Prostate", "0.1.0", values, sites={"HK": {"channel": 1}})
@@ -135,7 +137,7 @@ class ModelRecipe:
                     f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
                 )
         for name in ("values", "sites", "training"):
-            if _acts(fields.get(name)):
+            if acts(fields.get(name)):
                 raise ConfigError(
                     f"{source} holds a recipe with code or a reference in its {name}, which a "
                     "configuration would carry out: do not use this model, and ask who sent it"
@@ -150,18 +152,18 @@ class ModelRecipe:
         return cls(**fields)
 
 
-def _acts(value: Any) -> bool:
+def acts(value: Any) -> bool:
     """Whether a value means more than itself in MONAI's configuration, where recipes' values go.
 
-    >>> _acts({"size": [64, 64], "norm": "batch"}), _acts([1, "$open('x', 'w')"])
+    >>> acts({"size": [64, 64], "norm": "batch"}), acts([1, "$open('x', 'w')"])
     (False, True)
     """
     if isinstance(value, str):
         return value.startswith(("$", "@", "%"))
     if isinstance(value, Mapping):
-        return "_target_" in value or any(_acts(item) for item in value.values())
+        return "_target_" in value or any(acts(item) for item in value.values())
     if isinstance(value, (list, tuple)):
-        return any(_acts(item) for item in value)
+        return any(acts(item) for item in value)
     return False
 
 

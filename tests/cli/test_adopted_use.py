@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 
+from monai_fairfl.bundle.adaptation import recipe_of_training
 from monai_fairfl.cli import main
+from monai_fairfl.model_files.recipe import read_recipe, save_model_file, state_of_file
 from monai_fairfl.run_folder.ledger import read_ledger
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -102,6 +105,32 @@ def test_evaluate_gives_the_scores_of_the_runs_end(
         for name, of_table in {"mean": "val_mean_dice", "ball 1": "ball 1"}.items():
             mean = np.mean([scores[of_table] for scores in cases])
             assert mean == pytest.approx(of_run[name]["value"], abs=1e-5)
+
+
+def test_overrides_of_the_training_are_those_of_the_scores(
+    adopted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The adopted bundle declares no values, and images of another scale score otherwise."""
+    of_bundle = ["--bundle", str(adopted / "bundle")]
+    scale = json.dumps({"preprocessing#2#minv": 5.0, "preprocessing#2#maxv": 9.0})
+    words = ["train", str(adopted / "data"), *of_bundle, "--jobs", "1", "--rounds", "3"]
+    words += ["--local-epochs", "2", "--overrides", scale, "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    end = read_ledger(tmp_path / "run" / "ledger.jsonl")[-1]
+    words = ["evaluate", str(tmp_path / "run"), str(adopted / "data"), *of_bundle]
+    found = answer(capsys, *words, "--out", str(tmp_path / "scores"))
+    for site in SITES:
+        of_run = end["scores"][site]["own"]["test_score"]["mean"]["value"]
+        cases = found["sites"][site]["cases"].values()
+        mean = np.mean([scores["val_mean_dice"] for scores in cases])
+        assert mean == pytest.approx(of_run, abs=1e-5)
+
+    # A hospital's own model in the run names no overrides of its own.
+    own = tmp_path / "run" / "sites" / "A" / "state" / "FedAvg-own.pt"
+    bare = dataclasses.replace(read_recipe(tmp_path / "run" / "models" / "global.pt"), training={})
+    save_model_file(own, state_of_file(tmp_path / "run" / "models" / "global.pt"), bare)
+    recipe = recipe_of_training(own)
+    assert recipe is not None and recipe.training["overrides"] == json.loads(scale)
 
 
 def test_a_model_that_left_its_run_is_evaluated_on_all_cases(
