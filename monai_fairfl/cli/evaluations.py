@@ -32,7 +32,9 @@ from monai_fairfl.cli.model_runs import (
     bundle_of_model,
     datalist_of_run,
     digest_of,
+    is_recorded,
     model_file,
+    state_of_files,
     warning_of_other_data,
 )
 from monai_fairfl.cli.running import MonaiLine, output_into
@@ -131,16 +133,18 @@ class Evaluation:
             folder = self.out / site
             asked = {"model": digest_of(self.model), "data": str(self.sites[site])}
             lists, split = self._cases_of(site)
-            if not (folder / f"{WHOLE_DICE}_raw.csv").is_file():
-                # The lines of the others have other folders.
-                self._score(site, folder, lists, output, verbose, shows_line=not line_shown)
-                line_shown = True
-                write_atomically(folder / ASKED, json.dumps(asked, indent=4).encode())
-            elif not _is_of(folder, asked):
+            has_scores = (folder / f"{WHOLE_DICE}_raw.csv").is_file()
+            if has_scores and not is_recorded(asked, folder / ASKED):
                 raise ConfigError(
                     f"{folder} holds the scores of another model or of other data: give these a "
                     "folder of their own with --out"
                 )
+            record = {**asked, "files": state_of_files(_tested_files(lists, self.sites[site]))}
+            if not has_scores or not is_recorded(record, folder / ASKED):
+                # The lines of the others have other folders.
+                self._score(site, folder, lists, output, verbose, shows_line=not line_shown)
+                line_shown = True
+                write_atomically(folder / ASKED, json.dumps(record, indent=4).encode())
             found[site] = {"cases": _scores(folder), "split": split}
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
@@ -189,7 +193,10 @@ class Evaluation:
                     overrides={**values, **values_of_list(datalist, self.bundle, files)},
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
-            cases.update(scores)
+            for case, values_of_case in scores.items():
+                # Each list has names of its own: the same one may be of another case.
+                name = f"{datalist.stem}/{case}" if case in cases else case
+                cases[name] = values_of_case
         # The whole Dice is the first column and the last file: a folder that has it is done.
         for name in reversed(list(next(iter(cases.values())))):
             rows = [{"filename": case, "mean": scores[name]} for case, scores in cases.items()]
@@ -221,9 +228,9 @@ class Evaluation:
             return of_run, f"the test cases of the run{other}"
         file = self.out / "datalists" / f"{site}.json"
         split = "all cases: where the model was trained on some of them, their scores flatter it"
-        if not file.is_file():
-            private_folder(file.parent)
-            write_atomically(file, self._all_tested(self.sites[site]))
+        private_folder(file.parent)
+        # Cases may have come since.
+        write_atomically(file, self._all_tested(self.sites[site]))
         return file, split
 
     def _all_tested(self, folder: Path) -> bytes:
@@ -271,9 +278,13 @@ def _lists_with_training(file: Path) -> list[Path]:
     return lists
 
 
-def _is_of(folder: Path, asked: Mapping[str, Any]) -> bool:
-    record = folder / ASKED
-    return record.is_file() and object_of_json(record.read_bytes()) == asked
+def _tested_files(lists: Path, data: Path) -> list[Path]:
+    """The images and labels of the test cases of a data list."""
+    folder = data.parent if data.is_file() else data
+    files = []
+    for case in object_of_json(lists.read_bytes())["testing"]:
+        files += [folder / case["image"], folder / case["label"]]
+    return [file for file in files if file.exists()]
 
 
 def _scores(folder: Path) -> dict[str, dict[str, float]]:

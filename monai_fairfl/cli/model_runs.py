@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,6 +24,7 @@ from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.workflow.answer import answer_text
 from monai_fairfl.workflow.bundle_files import read_metadata
+from monai_fairfl.workflow.dicom_files import files_under
 
 TABLES = ("volumes.json", "ratios.json")
 """Names of the table of an inference run, of volumes and of photographs."""
@@ -211,7 +212,9 @@ class Inference:
         if not self.images.is_dir():
             raise DataError(f"{self.images} is not a folder: name the folder of the images")
         asked = {"model": digest_of(self.model), "images": str(self.images)}
-        if _was_done(self.out, asked):
+        images = [file for file in files_under(self.images) if self.out not in file.parents]
+        files = state_of_files(images)
+        if _was_done(self.out, asked, files):
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
             return 0
         print(f"\n{self.line.text}\n", file=output, flush=True)
@@ -224,7 +227,8 @@ class Inference:
                 flush=True,
             )
         self.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.out / ASKED, json.dumps(asked, indent=4).encode())
+        record = {**asked, "files": files}
+        write_atomically(self.out / ASKED, json.dumps(record, indent=4).encode())
         try:
             self.line.run(self.out / "log.txt", verbose)
         except SystemExit as ended:
@@ -281,8 +285,26 @@ def digest_of(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _was_done(out: Path, asked: Mapping[str, Any]) -> bool:
-    """Whether a folder holds the whole answer to this question.
+def state_of_files(files: Iterable[Path]) -> str:
+    """A digest of names, sizes and times: another one where a file came, went or changed."""
+    facts = []
+    for file in sorted(files):
+        # Of a broken link it is the link's own.
+        found = file.stat() if file.exists() else file.lstat()
+        facts.append((str(file), found.st_size, found.st_mtime_ns))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def is_recorded(asked: Mapping[str, Any], record: Path) -> bool:
+    """Whether a run of this model on this data left the record."""
+    if not record.is_file():
+        return False
+    found = object_of_json(record.read_bytes())
+    return {name: found.get(name) for name in asked} == asked
+
+
+def _was_done(out: Path, asked: Mapping[str, Any], files: str) -> bool:
+    """Whether a folder holds the whole answer to this question, of these very files.
 
     Raises:
         ConfigError: when it holds the answer to another one, or something else.
@@ -294,7 +316,7 @@ def _was_done(out: Path, asked: Mapping[str, Any]) -> bool:
         raise ConfigError(
             f"{out} holds something else already: give the masks a folder of their own with --out"
         )
-    if object_of_json(record.read_bytes()) != asked:
+    if not is_recorded(asked, record):
         raise ConfigError(
             f"{out} holds the masks of other images or of another model: give these a folder of "
             "their own with --out"
@@ -303,5 +325,5 @@ def _was_done(out: Path, asked: Mapping[str, Any]) -> bool:
         if (out / name).is_file() and (out / MODEL).is_file():
             summary = object_of_json((out / name).read_bytes())["summary"]
             # A command that is given again may find the other files mended.
-            return set(summary) == {"segmented"}
+            return set(summary) == {"segmented"} and is_recorded({**asked, "files": files}, record)
     return False

@@ -42,7 +42,7 @@ class HeaderedFile(NamedTuple):
 
 def find_dicom_files(folder: Path) -> list[Path]:
     """List the DICOM files of a folder at any depth, sorted."""
-    return sorted(path for path in _files_under(folder) if _is_dicom(path))
+    return sorted(path for path in files_under(folder) if _is_dicom(path))
 
 
 def read_headers(
@@ -81,7 +81,7 @@ def description_of(files: Sequence[HeaderedFile]) -> str:
     return str(files[0].header.get("SeriesDescription") or "")
 
 
-def _files_under(folder: Path) -> Iterator[Path]:
+def files_under(folder: Path) -> Iterator[Path]:
     """Yield every file of a folder at any depth, none twice.
 
     Folders come before those that are links to others.

@@ -107,6 +107,12 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
     assert "holds the answer already" in printed.out and "3 of 3 cases" in printed.out
     assert (tmp_path / "all" / "Case00_pred.nii.gz").stat().st_mtime_ns == before
 
+    # What has come since, and what was replaced, is segmented.
+    shutil.copy(scans / "Case01.nii.gz", whole / "Case02.nii.gz")
+    assert main(again) == 0
+    printed = capfd.readouterr()
+    assert "holds the answer already" not in printed.out and "4 of 4 cases" in printed.out
+
     # Masks of other images never come between these.
     assert main(["infer", str(run_folder), str(scans), "--out", str(tmp_path / "all")]) == 2
     assert "masks of other images or of another model" in capfd.readouterr().err
@@ -186,6 +192,16 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     # The same again reads what is there; another model is refused.
     assert main(words) == 0
     assert "python -m monai.bundle" not in capfd.readouterr().out
+    # A label that was corrected since is scored again, and the other hospital is not.
+    tested = Path(
+        site_datalist(root / "elm", run_folder / "datalists" / "elm.json")["testing"][0]["label"]
+    )
+    mask = nib.load(tested)
+    nib.save(nib.Nifti1Image(np.ones(mask.shape, np.uint8), mask.affine), tested)
+    assert main(words) == 0
+    again = capfd.readouterr().out
+    assert "elm ...\n" in again and "alder ...\n" not in again
+    assert again.splitlines()[-6] != printed.splitlines()[-6]
     weights, spec = initial_model(PROSTATE, SMALL)
     lone = tmp_path / "a" / "b" / "lone.pt"
     lone.parent.mkdir(parents=True)
@@ -200,6 +216,13 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     assert "elm: all cases: where the model was trained on some of them" in printed
     with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
+
+    # A fifth case came: all cases are five.
+    for name in ("Case00.nii.gz", "Case00_segmentation.nii.gz"):
+        shutil.copy(root / "alder" / name, root / "elm" / name.replace("00", "09"))
+    assert main(["evaluate", str(lone), str(root / "elm"), "--out", str(tmp_path / "lone")]) == 0
+    with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == 5
 
 
 def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
