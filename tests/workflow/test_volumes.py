@@ -55,6 +55,19 @@ def test_endings_in_capital_letters_are_found_too(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(("unit", "factor"), [("meter", 1e-3), ("micron", 1e3)])
+def test_a_volume_in_another_unit_is_skipped(tmp_path: Path, unit: str, factor: float) -> None:
+    """MONAI reads every size as millimetres: the millilitres would be wrong by 10^9."""
+    image = nib.Nifti1Image(VOLUME, np.diag([0.6 * factor, 0.6 * factor, 3 * factor, 1]))
+    (tmp_path / "in").mkdir()
+    for name, stated in (("a", unit), ("b", "mm"), ("c", "unknown")):
+        image.header.set_xyzt_units(stated)
+        nib.save(image, tmp_path / "in" / f"{name}.nii")
+    first, *others = found(tmp_path / "in", tmp_path)
+    assert first.status == "skipped" and f"sizes in the unit {unit}" in first.problems[0]
+    assert [case.status for case in others] == ["waiting", "waiting"]
+
+
 def test_hidden_files_and_outputs_of_an_earlier_run_are_no_images(tmp_path: Path) -> None:
     for name in ("a.nii.gz", "deeper/b.nii.gz", "out/a_pred.nii.gz", "out/old/b_pred.nii.gz"):
         save(tmp_path / "in" / name, VOLUME)

@@ -8,6 +8,7 @@ import os
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -144,7 +145,8 @@ def header_fault(path: str | Path) -> str:
     """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
 
     Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most
-    viewers the sform.
+    viewers the sform. Sizes in metres or micrometres, which NIfTI allows, MONAI's reader takes for
+    millimetres.
 
     Args:
         path: of a volume.
@@ -164,6 +166,12 @@ def header_fault(path: str | Path) -> str:
         corrected = correct_nifti_header_if_necessary(nib.load(path))
     except Exception as error:
         raise _unreadable_nifti(path, error) from error
+    unit = _unit_of_length(nifti)
+    if unit not in ("mm", "unknown"):
+        return (
+            f"has its sizes in the unit {unit}, and they are read as mm; write them in mm (nibabel:"
+            " an image of the affine in mm, image.header.set_xyzt_units('mm'))"
+        )
     affine = nifti.affine  # type: ignore[attr-defined]
     shape = nifti.shape  # type: ignore[attr-defined]
 
@@ -183,6 +191,15 @@ def header_fault(path: str | Path) -> str:
         f" programs place it up to {largest_shift:.3g} mm apart; write the header again (nibabel:"
         " image.set_qform(affine), image.set_sform(affine), with the right affine)"
     )
+
+
+def _unit_of_length(nifti: Any) -> str:
+    """The unit that a header states; ``unknown`` too for a number that is none of NIfTI's."""
+    try:
+        unit: str = nifti.header.get_xyzt_units()[0]
+    except KeyError:
+        return "unknown"
+    return unit
 
 
 def _in_mm(sizes: np.ndarray) -> str:
