@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
-from monai_fairfl.bundle.preflight import data_folders
+from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.run_folder.full_run import duration_words
 from monai_fairfl.run_folder.schedule import Schedule
@@ -20,10 +21,10 @@ from monai_fairfl.run_folder.schedule import Schedule
 def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     """The time that a training will take, as a sentence.
 
-    It is that of the rounds that were done before. A new training takes ``case_seconds`` of the
-    bundle for each case that it trains or validates with, in each local epoch of each strategy; its
-    processes share that. No time is known where the training's overrides are not those of the
-    bundle's files, or on a GPU.
+    It is that of the rounds that were done before; runs that train at a time share it. A new
+    training takes ``case_seconds`` of the bundle for each case that it trains or validates with, in
+    each local epoch of each strategy; its processes share that. No time is known where the
+    training's overrides or configuration files are not those of the bundle's files, or on a GPU.
 
     Args:
         line: that trains; nothing of it is built.
@@ -32,32 +33,60 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     settings = line.configuration()
     rounds = settings["rounds"]
     done: list[float] = []
+    left = []
     for run in runs:
-        done.extend(Schedule.read(run).seconds.values())
-    left = len(runs) * rounds - len(done)
-    if left <= 0:
+        seconds = list(Schedule.read(run).seconds.values())
+        done.extend(seconds)
+        left.append(max(0, rounds - len(seconds)))
+    if not any(left):
         return "All rounds are done."
-    if done:
-        return f"{len(done)} rounds are done; {duration_words(mean(done) * left)} for the others."
 
-    later = "The first round is timed, to estimate the rest."
     devices = settings.get("devices") or [settings.get_parsed_content("device")]
-    on_a_gpu = any("cuda" in device for device in devices)
-    case_seconds = settings.get("case_seconds")
-    if case_seconds is None or on_a_gpu or not _has_the_bundles_overrides(line, settings):
-        return later
-    folders = data_folders(Path(settings["sites_root"]), bool(settings.get("any_folder")))
-    cases = sum(number_of_cases(str(folder)) for folder in folders.values())
-    seconds = case_seconds * cases * settings["local_epochs"] * left
+    folders = _folders_of_sites(settings)
     most = len(folders) * len(runs)
     processes = Jobs(settings.get("jobs"), devices).workers(most, settings["threads"])
-    words = duration_words(seconds / processes)
+    if done:
+        # Nothing is done before its longest run.
+        in_turn = max(sum(left) / processes, max(left))
+        words = duration_words(mean(done) * in_turn)
+        return f"{len(done)} rounds are done; {words} for the others."
+
+    later = "The first round is timed, to estimate the rest."
+    on_a_gpu = any("cuda" in device for device in devices)
+    case_seconds = settings.get("case_seconds")
+    if case_seconds is None or on_a_gpu or not _is_as_measured(line, settings):
+        return later
+    cases = sum(number_of_cases(folder) for folder in folders)
+    drawn = min(_value(settings, "clients_per_round") or len(folders), len(folders))
+    of_a_round = case_seconds * cases * settings["local_epochs"] * drawn / len(folders)
+    words = duration_words(of_a_round * sum(left) / processes)
     return f"Expected time: {words} on idle cores, as the bundle was measured. {later}"
 
 
-def _has_the_bundles_overrides(line: MonaiLine, settings: ConfigParser) -> bool:
-    """Whether images and network have the size with which the bundle's times were measured."""
+def _folders_of_sites(settings: ConfigParser) -> list[str]:
+    """Where the images of the sites are that take part."""
+    root = Path(settings["sites_root"])
+    any_folder = bool(settings.get("any_folder"))
+    sites: Mapping[str, Mapping[str, Any]] = _value(settings, "sites") or {}
+    folders = data_folders(root, any_folder)
+    found = []
+    for name in site_names(root, _value(settings, "site_names"), sites, any_folder):
+        elsewhere = (sites.get(name) or {}).get("dataset_dir")
+        found.append(str(elsewhere or folders[name]))
+    return found
+
+
+def _value(settings: ConfigParser, key: str) -> Any:
+    """A value, which may be an expression; ``None`` where there is none."""
+    return settings.get_parsed_content(key) if key in settings else None
+
+
+def _is_as_measured(line: MonaiLine, settings: ConfigParser) -> bool:
+    """Whether images and network are those with which the bundle's times were measured."""
     bundle = Path(settings["bundle_root"])
     files = [file for file in line.files if Path(file).is_relative_to(bundle)]
-    measured = MonaiLine(files, {}).configuration().get("overrides") or {}
-    return bool((settings.get("overrides") or {}) == measured)
+    measured = MonaiLine(files, {}).configuration()
+    for key in ("overrides", "config"):
+        if (settings.get(key) or None) != (measured.get(key) or None):
+            return False
+    return True

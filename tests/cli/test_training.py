@@ -271,6 +271,41 @@ def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) 
     assert expected(sites, *given).startswith("Expected time: about 20 minutes")
 
 
+def test_the_expected_time_is_of_the_sites_that_take_part(sites: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    given = ["--devices", "cpu", "--jobs", "1", "--rounds", "2000", "--config", str(own)]
+    own.write_text("{}")
+    assert expected(sites, *given).startswith("Expected time: about 32 minutes")
+    one = min(site_folders(sites))
+    for keys in ({"site_names": [one], "min_clients": 1}, {"clients_per_round": 1}):
+        own.write_text(json.dumps(keys))
+        assert expected(sites, *given).startswith("Expected time: about 16 minutes")
+    # Another configuration has images of another size, and another network.
+    own.write_text('{"config": ["configs/train.json", "configs/paper_setting.json"]}')
+    assert expected(sites, *given).startswith("The first round is timed")
+
+
+def test_runs_that_train_at_a_time_share_what_is_left(sites: Path, tmp_path: Path) -> None:
+    args = _parser().parse_args(["train", str(sites), "--rounds", "60", "--devices", "cpu"])
+    runs = [tmp_path / name for name in ("Standalone", "FedAvg", "FedCE")]
+    for run, done in zip(runs, (60, 30, 0), strict=True):
+        run.mkdir()
+        Schedule([60], dict.fromkeys(range(done), 60.0)).took(run, 0, 60.0)
+    (runs[2] / "schedule.json").unlink()
+    times = []
+    for jobs in (1, 2, 8):
+        args.jobs = jobs
+        times.append(expected_time(line_of(args, sites, [strategy_of("FedAvg")]), runs))
+    assert times[0] == "90 rounds are done; about 1.5 hours for the others."
+    # Nothing is done before the one that has not begun.
+    assert times[1] == times[2] == "90 rounds are done; about 60 minutes for the others."
+    # Of a run that had more rounds, none is another's.
+    args.rounds = 30
+    assert expected_time(line_of(args, sites, [strategy_of("FedAvg")]), runs).endswith(
+        "about 30 minutes for the others."
+    )
+
+
 @pytest.mark.parametrize("given", [["--devices", "cuda:0"], ["--overrides", "{'size': [32, 32]}"]])
 def test_no_time_is_expected_of_what_was_not_measured(given: list[str], sites: Path) -> None:
     later = "The first round is timed, to estimate the rest."
