@@ -99,7 +99,12 @@ def adapt(args: argparse.Namespace) -> Answer:
     two validation cases. Nothing leaves the hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
-    from monai_fairfl.cli.model_runs import bundle_of_model, model_file
+    from monai_fairfl.cli.model_runs import (
+        bundle_of_model,
+        datalist_of_run,
+        model_file,
+        settings_of_run,
+    )
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.utils.devices import require_device
@@ -111,6 +116,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
     datalist, split = _cases(args.datalist, model, hospital, out)
+    of_run = datalist_of_run(model, hospital.name)
     bundle = bundle_of_model(model, args.bundle)
     out.mkdir(parents=True, exist_ok=True)
     print(
@@ -130,6 +136,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             seed=args.seed,
             device=args.device,
             config=args.config,
+            overrides=None if of_run is None else settings_of_run(of_run),
         )
     text = f"{adaptation_text(found, hospital.name)}\nSplit into cases ({split}): {datalist}"
     return Answer(_plain(found), text)

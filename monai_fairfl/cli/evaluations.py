@@ -34,6 +34,7 @@ from monai_fairfl.cli.model_runs import (
     digest_of,
     is_recorded,
     model_file,
+    settings_of_run,
     state_of_files,
     warning_of_other_data,
 )
@@ -213,12 +214,24 @@ class Evaluation:
             "datalist_file": str(lists),
             "output_dir": str(folder),
             **values_of_list(lists, self.bundle, TRAIN),
+            **self._own_values(site),
         }
         if self.device is not None:
             arguments["device"] = self.device
         configs = self.bundle / "configs"
         files = [str(configs / "train.json"), str(configs / "evaluate.json")]
         return MonaiLine(files, arguments)
+
+    def _own_values(self, site: str) -> dict[str, Any]:
+        """What the run of the model had for the images of this hospital, other than for all."""
+        recipe = read_recipe(self.model)
+        values = dict(recipe.sites.get(site, {})) if recipe else {}
+        if values:
+            values["own_values"] = list(values)
+        of_run = datalist_of_run(self.model, site)
+        if of_run is not None:
+            values.update(settings_of_run(of_run))
+        return values
 
     def _cases_of(self, site: str) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""

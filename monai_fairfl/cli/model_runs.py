@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
+from monai_fairfl.bundle.configuration import settings_of_files
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
@@ -134,6 +135,19 @@ def warning_of_other_data(datalist: Path, data: Path) -> str:
         f", whose {datalist.stem} was in {recorded}: where this is another hospital of that name, "
         "copy the model out of the run's folder"
     )
+
+
+def settings_of_run(datalist: Path) -> dict[str, Any]:
+    """The settings with which the run of a data list read the files of its site.
+
+    A model's recipe does not have them: they are of the images, such as ``stereo``.
+
+    Args:
+        datalist: of a site, as :func:`datalist_of_run` found it.
+    """
+    config = recorded_config(datalist.parents[1])
+    of_site = config.get("sites", {}).get(datalist.stem) or {}
+    return settings_of_files({**(config.get("overrides") or {}), **of_site})
 
 
 # --- inference

@@ -19,7 +19,7 @@ from monai.handlers.utils import write_metrics_reports
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.evaluations import _evaluation_text, _scores
+from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
     bundle_of_model,
     datalist_of_run,
@@ -264,6 +264,31 @@ def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:
     # Another hospital may have the same name.
     assert warning_of_other_data(file, tmp_path / "elm") == ""
     assert f"elm was in {tmp_path / 'elm'}" in warning_of_other_data(file, tmp_path / "b" / "elm")
+
+
+@pytest.mark.slow
+def test_a_hospital_is_scored_with_the_values_that_it_trained_with(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One has another channel in its files; of another it is known that its pictures are pairs."""
+    run = tmp_path / "run"
+    shutil.copytree(run_folder, run)
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL, sites={"elm": {"channel": 1}, "alder": {}})
+    save_model_file(run / "models" / "global.pt", spec.with_aliases(weights), recipe)
+    config = {"overrides": {"stereo": False}, "sites": {"elm": {"channel": 1, "stereo": True}}}
+    (run / "config.json").write_text(json.dumps(config))
+
+    sites = {site: hospitals / site for site in ("alder", "elm")}
+    evaluation = Evaluation(run / "models" / "global.pt", PROSTATE, sites, tmp_path)
+    of_elm = evaluation._line_of("elm", tmp_path, run / "datalists" / "elm.json").arguments
+    assert of_elm["channel"] == 1 and of_elm["own_values"] == ["channel"] and of_elm["stereo"]
+    of_alder = evaluation._line_of("alder", tmp_path, run / "datalists" / "alder.json").arguments
+    assert "channel" not in of_alder and of_alder["stereo"] is False
+
+    (run / "config.json").write_text("{}")
+    assert main(["evaluate", str(run), str(hospitals / "elm"), "--out", str(tmp_path / "o")]) == 0
+    assert "--channel 1 --own_values '[\"channel\"]'" in capfd.readouterr().out
 
 
 @pytest.mark.slow
