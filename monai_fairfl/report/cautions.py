@@ -90,7 +90,8 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     The folders of the data are left out: the same data may lie elsewhere.
     """
     sections = training_settings(config)
-    settings = {**sections["plain"], **sections["files"], **sections["overrides"]}
+    settings = {**sections["plain"], **sections["overrides"]}
+    settings.update({**sections["files"], **sections["scoring"]})
     for site, overrides in sections["sites"].items():
         for name, value in overrides.items():
             settings[f"{name} of {site}"] = value

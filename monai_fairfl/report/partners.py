@@ -229,7 +229,7 @@ def _differ(one: Any, other: Any) -> bool:
 
 
 def _same_settings(one: Run, other: Run) -> bool:
-    """Whether everything that decides the training is the same.
+    """Whether everything that decides the training and the scores is the same.
 
     A split that is not recorded follows from it.
     """
@@ -237,7 +237,7 @@ def _same_settings(one: Run, other: Run) -> bool:
         return False
     settings = training_settings(one.config)
     other_settings = training_settings(other.config)
-    for section in ("plain", "files", "overrides"):
+    for section in ("plain", "files", "scoring", "overrides"):
         if settings[section] != other_settings[section]:
             return False
     return not _differ(settings["sites"], other_settings["sites"])

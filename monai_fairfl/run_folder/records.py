@@ -132,8 +132,12 @@ def check_same(
             )
 
 
+SCORING = ("evaluate.json", "federated_evaluate.json")
+"""Files of a bundle that say how its test cases are scored."""
+
+
 def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of a run's ``config.json`` decides how its sites train.
+    """What of a run's ``config.json`` decides how its sites train, and how they are scored.
 
     Args:
         config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not
@@ -141,7 +145,8 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     Returns:
         ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->
-        SHA-256; ``"sites"``, each site's own overrides; ``"data"``, each site's folder.
+        SHA-256, and ``"scoring"``, those that score test cases; ``"sites"``, each site's own
+        overrides; ``"data"``, each site's folder.
 
     >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
     {'size': [64, 64]}
@@ -150,15 +155,21 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     # Of all files of the bundle, those that the training's configuration is made of.
     digests = config.get("files") or {}
+    files = list(config.get("config") or ())
+    for additions in (config.get("sites") or {}).values():
+        own = additions.get("config") or ()
+        files += [own] if isinstance(own, str) else own
     used = {}
-    for file in config.get("config") or ():
+    for file in files:
         name = Path(file).name
         if name in digests:
             used[name] = digests[name]
+    scoring = {name: digests[name] for name in SCORING if name in digests}
 
     return {
         "plain": plain,
         "files": used,
+        "scoring": scoring,
         "overrides": dict(config.get("overrides") or {}),
         "sites": dict(config.get("sites") or {}),
         "data": dict(config.get("data") or {}),

@@ -153,8 +153,10 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     previous = recorded_config(run_dir)
     if not previous:
         return
-    before = _named_settings(previous, sites)
-    now = _named_settings(json.loads(json.dumps(config, default=str)), sites)
+    # A run that goes on alone is scored once, at its end.
+    scores = bool(compared(run_dir))
+    before = _named_settings(previous, sites, scores)
+    now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
     common = {key: value for key, value in now.items() if key in before}
     hint = f". Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
     check_same(run_dir, before, common, ConfigError, hint)
@@ -192,8 +194,16 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
             check_same(folder, records[0], now)
 
 
-def _named_settings(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str, Any]:
-    """What in ``config.json`` decides how these sites train, under the names that errors give."""
+def _named_settings(
+    config: Mapping[str, Any], sites: Sequence[str], scores: bool
+) -> dict[str, Any]:
+    """What in ``config.json`` decides how these sites train, under the names that errors give.
+
+    Args:
+        config: its content.
+        sites: that take part.
+        scores: whether what decides the scores counts, too.
+    """
     found = training_settings(config)
     of_sites = {}
     for key in ("sites", "data"):
@@ -201,4 +211,7 @@ def _named_settings(config: Mapping[str, Any], sites: Sequence[str]) -> dict[str
             if site in found[key]:
                 of_sites[f"{key} of {site}"] = found[key][site]
     files = {f"files of {name}": sha for name, sha in found["files"].items()}
+    if scores:
+        for name, sha in found["scoring"].items():
+            files[f"files of {name}"] = sha
     return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}

@@ -173,6 +173,17 @@ def test_a_comparison_does_not_grow_by_runs_of_other_settings(
     assert content(compared) == used
 
 
+def test_a_comparison_does_not_grow_by_runs_that_are_scored_otherwise(
+    sites: Path, compared: Path
+) -> None:
+    """The HD95 of one run would be in millimetres, and that of another in voxels."""
+    config = json.loads((compared / "config.json").read_text())
+    config["files"]["evaluate.json"] = "of another content"
+    (compared / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="files of evaluate.json = 'of another content', now"):
+        run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True)
+
+
 def test_a_run_that_ended_without_checkpoints_is_not_begun_again_to_be_valued(
     sites: Path, tmp_path: Path
 ) -> None:
