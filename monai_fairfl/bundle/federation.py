@@ -602,7 +602,7 @@ class BundleFederation:
 
     def _config(self) -> dict[str, Any]:
         """What was asked for, and the hashes of the bundle's files."""
-        return {
+        config = {
             "package": __version__,
             "bundle": self.bundle_root.absolute().name,
             "files": digests_of_configs(self.bundle_root),
@@ -617,6 +617,9 @@ class BundleFederation:
             "amp": self.site_settings.amp,
             "federation": self._config_of_federation(),
         }
+        if self.server_data is not None:
+            config["server_data"] = str(Path(self.server_data).absolute())
+        return config
 
     def _config_of_federation(self) -> dict[str, Any]:
         """The settings of the runs, and the guards where other ones were given."""
