@@ -277,13 +277,17 @@ def datalist(args: argparse.Namespace) -> Answer:
             code = 2
         return Answer(data, text, code)
 
+    files = _files_to_write(args, folders)
+    there = [str(file) for file in files.values() if file is not None and file.exists()]
     with warnings_as_notes() as more_notes:
-        sites = _split_sites(folders, _files_to_write(args, folders), args, split)
+        sites = _split_sites(folders, files, args, split)
     notes = notes + more_notes
     lines = [_line_of_site(site) for site in sites.values()]
     for note in notes:
         lines.append(f"note: {note}")
-    if args.out:
+    if there:
+        lines.append(f"kept as they are, and read: {', '.join(there)}")
+    if len(there) < sum(file is not None for file in files.values()):
         lines.append(f"written: {args.out}")
     return Answer({"sites": sites, "warnings": notes}, "\n".join(lines))
 

@@ -38,6 +38,24 @@ def test_datalist_of_a_root_checks_and_splits_every_site(
         assert len(written["training"]) == 2
 
 
+def test_a_list_that_is_there_is_read_and_not_said_to_be_written(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = [
+        {"image": f"Case0{n}.nii.gz", "label": f"Case0{n}_segmentation.nii.gz"} for n in range(4)
+    ]
+    parts = {"training": cases[:1], "validation": cases[1:2], "testing": cases[2:]}
+    (tmp_path / "elm.json").write_text(json.dumps(parts))
+    before = (tmp_path / "elm.json").read_bytes()
+    assert main(["datalist", str(hospitals), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"kept as they are, and read: {tmp_path / 'elm.json'}\nwritten: {tmp_path}" in printed
+    assert "elm: 4 cases, 1 training, 1 validation, 2 testing" in printed
+    assert main(["datalist", str(hospitals), "--out", str(tmp_path)]) == 0
+    assert "written" not in capsys.readouterr().out
+    assert (tmp_path / "elm.json").read_bytes() == before
+
+
 def test_datalist_folds_of_a_site_test_every_case_once(
     hospitals: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
