@@ -15,7 +15,12 @@ from typing import Any
 
 from monai_fairfl.data import layouts
 from monai_fairfl.data.case_values import check_stored_values, with_values
-from monai_fairfl.data.datalist_file import read_datalist, split_record, write_datalist
+from monai_fairfl.data.datalist_file import (
+    read_datalist,
+    require_single,
+    split_record,
+    write_datalist,
+)
 from monai_fairfl.data.layouts import CaseFiles, Found, site_folders
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.splits import complete_split, split_cases, warn_of_shared
@@ -188,7 +193,9 @@ def _new_split(
             f" folds={folds} would undo. Leave folds out, or give a data list of your own for each"
             " fold."
         )
-    return complete_split(found, arguments["validation"], arguments["seed"], str(dataset_dir))
+    parts = complete_split(found, arguments["validation"], arguments["seed"], str(dataset_dir))
+    require_single(parts, str(dataset_dir))
+    return parts
 
 
 def _warn_of_changes(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,8 @@ def read_datalist(
         The parts with absolute paths, and whether :func:`write_datalist` wrote the list.
 
     Raises:
-        DataError: the file is no data list, was made with other arguments, or names files that do
-            not exist.
+        DataError: the file is no data list, was made with other arguments, names files that do not
+            exist, or a case twice among those that are scored.
     """
     parts: dict[str, list[CaseFiles]] = {}
     try:
@@ -115,6 +116,7 @@ def read_datalist(
             " evaluate a model above all. For a new training with another split choose another"
             " file, or delete it."
         )
+    require_single(parts, str(file))
     _require_files(file, parts)
     return parts, bool(stored_record)
 
@@ -151,6 +153,26 @@ def _absolute_case(case: Mapping[str, Any], folder: Path, file: Path) -> CaseFil
     if "values" in case:
         absolute["values"] = check_values(case["values"], (), str(file))
     return absolute
+
+
+def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> None:
+    """Refuse a case that would be scored twice: it would count as two, with no error between.
+
+    Args:
+        parts: the cases of a data list.
+        source: where they come from, for errors.
+
+    Raises:
+        DataError: naming the case and its part.
+    """
+    for part in ("validation", "testing"):
+        images = Counter(case["image"] for case in parts[part])
+        for image, times in images.items():
+            if times > 1:
+                raise DataError(
+                    f"{source} lists {image} {times} times under {part}, and each case counts once."
+                    " Keep one."
+                )
 
 
 def _require_files(file: Path, parts: Mapping[str, Sequence[CaseFiles]]) -> None:

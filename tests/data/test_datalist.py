@@ -380,3 +380,20 @@ def test_unknown_split_arguments_are_refused_also_when_a_list_exists(site, tmp_p
     site_datalist(site, tmp_path / "site.json")
     with pytest.raises(TypeError, match="folder"):
         site_datalist(site, tmp_path / "site.json", folder=3)
+
+
+@pytest.mark.parametrize("part", ["validation", "testing"])
+def test_a_list_by_hand_scores_no_case_twice(hospitals: Path, tmp_path: Path, part: str) -> None:
+    """Twice the same would be two cases without a difference between them."""
+    file = tmp_path / "elm.json"
+    site_datalist(hospitals / "elm", file)
+    lists = json.loads(file.read_text())
+    del lists["split"]
+    # Training may repeat a case.
+    lists["training"] *= 2
+    file.write_text(json.dumps(lists))
+    assert len(site_datalist(hospitals / "elm", file)["training"]) == 4
+    lists[part].append({**lists[part][0], "image": f"./{lists[part][0]['image']}"})
+    file.write_text(json.dumps(lists))
+    with pytest.raises(DataError, match=rf"2 times under {part}, and each case counts once"):
+        site_datalist(hospitals / "elm", file)
