@@ -21,6 +21,7 @@ from monai_fairfl.cli.using import add_model
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.adaptation import Adaptation
+    from monai_fairfl.cli.model_runs import SiteOfRun
 
 EPOCHS = 10
 RATE = 3e-4
@@ -101,9 +102,8 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.cli.model_runs import (
         bundle_of_model,
-        datalist_of_run,
         model_file,
-        settings_of_run,
+        site_of_run,
     )
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.errors import ConfigError
@@ -115,8 +115,8 @@ def adapt(args: argparse.Namespace) -> Answer:
     out = out_folder(args.out, f"adapt-{hospital.name}")
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
-    datalist, split = _cases(args.datalist, model, hospital, out)
-    of_run = datalist_of_run(model, hospital.name)
+    of_run = site_of_run(model, hospital.name)
+    datalist, split = _cases(args.datalist, of_run, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
     out.mkdir(parents=True, exist_ok=True)
     print(
@@ -136,13 +136,15 @@ def adapt(args: argparse.Namespace) -> Answer:
             seed=args.seed,
             device=args.device,
             config=args.config,
-            overrides=None if of_run is None else settings_of_run(of_run),
+            overrides=None if of_run is None else of_run.settings(),
         )
     text = f"{adaptation_text(found, hospital.name)}\nSplit into cases ({split}): {datalist}"
     return Answer(_plain(found), text)
 
 
-def _cases(named: str | None, model: Path, hospital: Path, out: Path) -> tuple[Path, str]:
+def _cases(
+    named: str | None, of_run: SiteOfRun | None, hospital: Path, out: Path
+) -> tuple[Path, str]:
     """The file of the hospital's split into cases, and where that split comes from.
 
     A file that does not exist yet gets a new split.
@@ -150,7 +152,6 @@ def _cases(named: str | None, model: Path, hospital: Path, out: Path) -> tuple[P
     Raises:
         ConfigError: there is no such data list as was named.
     """
-    from monai_fairfl.cli.model_runs import datalist_of_run, warning_of_other_data
     from monai_fairfl.errors import ConfigError
 
     if named is not None:
@@ -160,9 +161,8 @@ def _cases(named: str | None, model: Path, hospital: Path, out: Path) -> tuple[P
                 f"--datalist {named}: there is no such file. monai-fairfl datalist writes one"
             )
         return datalist, "the one you named"
-    of_run = datalist_of_run(model, hospital.name)
     if of_run is not None:
-        return of_run, f"that of the run{warning_of_other_data(of_run, hospital)}"
+        return of_run.datalist, f"that of the run{of_run.warning_of_other_data(hospital)}"
     return out / "datalist.json", "new"
 
 

@@ -30,13 +30,11 @@ from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.model_runs import (
     ASKED,
     bundle_of_model,
-    datalist_of_run,
     digest_of,
     is_recorded,
     model_file,
-    settings_of_run,
+    site_of_run,
     state_of_files,
-    warning_of_other_data,
 )
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
@@ -228,17 +226,17 @@ class Evaluation:
         values = dict(recipe.sites.get(site, {})) if recipe else {}
         if values:
             values["own_values"] = list(values)
-        of_run = datalist_of_run(self.model, site)
+        of_run = site_of_run(self.model, site)
         if of_run is not None:
-            values.update(settings_of_run(of_run))
+            values.update(of_run.settings())
         return values
 
     def _cases_of(self, site: str) -> tuple[Path, str]:
         """The data list whose test cases are scored, and in words which cases these are."""
-        of_run = datalist_of_run(self.model, site)
+        of_run = site_of_run(self.model, site)
         if of_run is not None:
-            other = warning_of_other_data(of_run, self.sites[site])
-            return of_run, f"the test cases of the run{other}"
+            other = of_run.warning_of_other_data(self.sites[site])
+            return of_run.datalist, f"the test cases of the run{other}"
         file = self.out / "datalists" / f"{site}.json"
         split = "all cases: where the model was trained on some of them, their scores flatter it"
         private_folder(file.parent)

@@ -107,47 +107,69 @@ def bundle_of_model(model: Path, given: str | None) -> Path:
     )
 
 
-def datalist_of_run(model: Path, site: str) -> Path | None:
-    """The data list with which a site took part in the run of a model; ``None``: it did not."""
-    # Of the run that holds the model, at whatever depth, or of the comparison that it is of.
+@dataclass(frozen=True)
+class SiteOfRun:
+    """A site that took part in a run.
+
+    Args:
+        name: of the site.
+        datalist: with which it took part.
+        config: of the run, its ``config.json``.
+    """
+
+    name: str
+    datalist: Path
+    config: Mapping[str, Any]
+
+    def warning_of_other_data(self, data: Path) -> str:
+        """Say so where the site's data list is used in another folder, maybe of another hospital.
+
+        Args:
+            data: the folder in which it is used.
+
+        Returns:
+            Half a sentence; empty where the site had this folder, or the run does not say.
+        """
+        recorded = (self.config.get("data") or {}).get(self.name)
+        if recorded is None or Path(recorded).resolve() == data.resolve():
+            return ""
+        return (
+            f", whose {self.name} was in {recorded}: where this is another hospital of that name, "
+            "copy the model out of the run's folder"
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """The settings with which the run read the site's files, such as ``stereo``.
+
+        A model's recipe does not have them: they are of the images.
+        """
+        of_all = self.config.get("overrides") or {}
+        return settings_of_files({**of_all, **_of_site(self.config, self.name)})
+
+
+def site_of_run(model: Path, site: str) -> SiteOfRun | None:
+    """A site of the run that a model is of; ``None``: it did not take part, or there is no run."""
+    # The run that holds the model, at whatever depth, or the comparison that it is of.
     for folder in model.parents:
-        of_run = folder / "datalists" / f"{site}.json"
-        # Without a run beside them, they are of no run: ``monai-fairfl datalist`` wrote them.
-        if of_run.is_file() and (folder / CONFIG).is_file():
-            return of_run
+        # Without a run beside them, data lists are of no run: ``monai-fairfl datalist`` wrote them.
+        if not (folder / CONFIG).is_file():
+            continue
+        try:
+            config = recorded_config(folder)
+        except ConfigError:  # of another program
+            continue
+        named = _of_site(config, site).get("datalist_file")
+        datalist = Path(named or folder / "datalists" / f"{site}.json")
+        if datalist.is_file():
+            return SiteOfRun(site, datalist, config)
     return None
 
 
-def warning_of_other_data(datalist: Path, data: Path) -> str:
-    """Say so where a run's data list is used in another folder, maybe of another hospital.
-
-    Args:
-        datalist: of a site, as :func:`datalist_of_run` found it.
-        data: the folder in which it is used.
-
-    Returns:
-        Half a sentence; empty where the site had this folder, or the run does not say.
-    """
-    recorded = recorded_config(datalist.parents[1]).get("data", {}).get(datalist.stem)
-    if recorded is None or Path(recorded).resolve() == data.resolve():
-        return ""
-    return (
-        f", whose {datalist.stem} was in {recorded}: where this is another hospital of that name, "
-        "copy the model out of the run's folder"
-    )
-
-
-def settings_of_run(datalist: Path) -> dict[str, Any]:
-    """The settings with which the run of a data list read the files of its site.
-
-    A model's recipe does not have them: they are of the images, such as ``stereo``.
-
-    Args:
-        datalist: of a site, as :func:`datalist_of_run` found it.
-    """
-    config = recorded_config(datalist.parents[1])
-    of_site = config.get("sites", {}).get(datalist.stem) or {}
-    return settings_of_files({**(config.get("overrides") or {}), **of_site})
+def _of_site(config: Mapping[str, Any], site: str) -> Mapping[str, Any]:
+    """What a run's site adds to the settings of all."""
+    sites = config.get("sites")
+    found = sites.get(site) if isinstance(sites, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 # --- inference

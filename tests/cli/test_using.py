@@ -22,9 +22,8 @@ from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
     bundle_of_model,
-    datalist_of_run,
     model_file,
-    warning_of_other_data,
+    site_of_run,
 )
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
@@ -257,13 +256,24 @@ def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_text("{}")
     # As monai-fairfl datalist writes it: no model was trained with it.
-    assert datalist_of_run(model, "elm") is None
-    (tmp_path / "config.json").write_text(json.dumps({"data": {"elm": str(tmp_path / "elm")}}))
-    assert datalist_of_run(model, "elm") == file
+    assert site_of_run(model, "elm") is None
+    config = {"data": {"elm": str(tmp_path / "elm")}, "sites": {"elm": {}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = site_of_run(model, "elm")
+    assert found is not None and found.datalist == file
 
     # Another hospital may have the same name.
-    assert warning_of_other_data(file, tmp_path / "elm") == ""
-    assert f"elm was in {tmp_path / 'elm'}" in warning_of_other_data(file, tmp_path / "b" / "elm")
+    assert found.warning_of_other_data(tmp_path / "elm") == ""
+    assert f"elm was in {tmp_path / 'elm'}" in found.warning_of_other_data(tmp_path / "b" / "elm")
+
+    # The run had a list that was made by hand, and a comparison has written another one.
+    own = tmp_path / "by_hand.json"
+    config["sites"]["elm"] = {"datalist_file": str(own)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert site_of_run(model, "elm") is None
+    own.write_text("{}")
+    found = site_of_run(model, "elm")
+    assert found is not None and found.datalist == own
 
 
 @pytest.mark.slow
