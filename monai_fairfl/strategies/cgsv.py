@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.games import cosine_game, exact_shapley
+from monai_fairfl.games import Game, cosine_game, exact_shapley
+from monai_fairfl.games.game import Coalition
 from monai_fairfl.protocol.averages import (
     merge_with_absent,
     normalise,
@@ -235,7 +236,7 @@ class CGSV(Strategy):
         # The coefficients of the updates in u_N. The length of u_i does not matter to a cosine.
         step = np.array([weights[client] * scales[client] for client in local.clients])
         if self.exact:
-            game = cosine_game(local.geometry.gram, step, local.clients)
+            game = _game_of(local, step)
             return {client: float(value) for client, value in exact_shapley(game).values.items()}
         cosines = local.geometry.cosines_with_sum(step)
         return {client: float(c) for client, c in zip(local.clients, cosines, strict=True)}
@@ -267,6 +268,23 @@ class CGSV(Strategy):
         if dice_values is not None:
             return _SparsifiedBy(self.sparsified, dice_values)
         return None
+
+
+def _game_of(local: Replies, step: np.ndarray) -> Game:
+    r"""The game :math:`\nu(S) = \cos(u_S, u_N)`; a class counts where both sums label it.
+
+    Args:
+        local: the replies that trained.
+        step: the coefficients of the updates in u_N.
+    """
+    if local.labelled is None:
+        return cosine_game(local.geometry.gram, step, local.clients)
+
+    def value(coalition: Coalition) -> float:
+        is_member = np.array([client in coalition for client in local.clients])
+        return local.geometry.cosine(step * is_member, step)
+
+    return Game(local.clients, value)
 
 
 class _SparsifiedBy(Reward):

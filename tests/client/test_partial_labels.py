@@ -166,6 +166,29 @@ def test_contributions_do_not_hold_a_missing_label_against_a_client(strategy: Fe
     assert contribution(True) != pytest.approx(contribution(False), abs=1e-6)
 
 
+def test_an_exact_value_does_not_count_a_class_that_a_client_does_not_label() -> None:
+    """All agree where they label the same, so that nobody is worth less than another."""
+    layers = {"body": "", "head.weight": "head"}
+    spec = ModelSpec(("body", "head.weight"), layers=layers, output=("head", 0))
+    start = {"body": torch.zeros(2), "head.weight": torch.zeros(2, 2)}
+
+    def answer(request: Request) -> Reply:
+        labelled = (True, request.client != "C")
+        rows = torch.ones(2, 2) * torch.tensor(labelled)[:, None]
+        update = {"body": torch.ones(2), "head.weight": rows}
+        return Reply(request.client, update, 1, labelled=labelled)
+
+    values = {}
+    for exact in (False, True):
+        strategy = CGSV(exact=exact)
+        strategy.start(start, "ABC", spec)
+        result, _ = drive(strategy, "ABC", answer, spec)
+        values[exact] = result.details["cosine"]
+    assert values[False]["C"] == pytest.approx(1)
+    assert sum(values[True].values()) == pytest.approx(1)
+    assert values[True]["C"] >= values[True]["A"] == pytest.approx(values[True]["B"])
+
+
 def test_who_alone_labels_a_class_is_not_worth_more_for_agreeing_with_itself() -> None:
     base = exchange(labels={"A": (True, True), "B": (True, False), "C": (True, False)})
     strategy = ShapFed()
