@@ -66,10 +66,12 @@ class Proportional(Weighting):
     r"""Weights proportional to a power of the contribution: :math:`\rho_i \propto \max(c_i, 0)^q`.
 
     Args:
-        power: q; 0 is uniform, large values leave all to the greatest contributor.
+        power: q, at least 0; 0 is uniform, large values leave all to the greatest contributor.
     """
 
     def __init__(self, power: float = 1.0):
+        if not power >= 0:
+            raise ValueError(f"Proportional: power must be at least 0, got {power!r}")
         self.power = power
 
     def __call__(

@@ -252,3 +252,9 @@ def test_a_strategy_with_parts_keeps_those_that_are_not_replaced() -> None:
 def test_a_training_that_no_client_could_do_is_refused(training: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"compose: .*{words}"):
         compose(FedAvg(), training=training)
+
+
+@pytest.mark.parametrize("power", [-1.0, math.nan])
+def test_a_power_that_some_contributions_do_not_have_is_refused(power: float) -> None:
+    with pytest.raises(ValueError, match="Proportional: power must be at least 0"):
+        Proportional(power)
