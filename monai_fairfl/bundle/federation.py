@@ -776,7 +776,15 @@ class BundleFederation:
                     expected=self.settings.expected({}),
                     facts=Facts(records=history.records),
                 )
-                run = FinishedRun(history.run_dir, self.names, panel, train, retrained, train_ahead)
+                run = FinishedRun(
+                    history.run_dir,
+                    self.names,
+                    panel,
+                    train,
+                    retrained,
+                    train_ahead,
+                    digests_of_configs(self.bundle_root).get("evaluate.json", ""),
+                )
                 try:
                     for valuation in self.valuations:
                         value_run(valuation, run)

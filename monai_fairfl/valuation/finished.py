@@ -46,6 +46,8 @@ class FinishedRun:
             settings.
         train_ahead: (coalition -> folder, strategy): trains the models of several coalitions at a
             time, before ``train`` is asked for each of them; ``None``: there is nobody to do so.
+        evaluation: identifies how test images are scored, beside the run's own settings; what was
+            measured in another way is measured again.
     """
 
     run_dir: Path
@@ -54,6 +56,7 @@ class FinishedRun:
     train: Callable[[Coalition, Strategy | None, Path], Weights]
     retrained: Path
     train_ahead: Callable[[Mapping[Coalition, Path], Strategy | None], None] | None = None
+    evaluation: str = ""
 
 
 class RunValuation(ABC):

@@ -173,9 +173,13 @@ class Reconstruction(RunValuation):
         return ("reconstruction", self.form, f"decay_{self.decay}")
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
-        """As :meth:`RunValuation.measured`; discarded when the run has gone on since."""
+        """As :meth:`RunValuation.measured`.
+
+        It is discarded when the run has gone on since, or its test images are scored otherwise.
+        """
         model = read_ledger(run.run_dir / "ledger.jsonl")[-1]["model"]
-        return MeasuredModels(run.run_dir / "valuations" / "measured.jsonl", model)
+        words = f"{model} {run.evaluation}".rstrip()
+        return MeasuredModels(run.run_dir / "valuations" / "measured.jsonl", words)
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`."""

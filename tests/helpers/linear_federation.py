@@ -84,7 +84,7 @@ def bundle_federation(
 ) -> BundleFederation:
     """Two rounds of the prostate bundle at three of the sites; see :func:`in_place_of_training`."""
     settings = {"rounds": 2, "site_names": ["alder", "cedar", "rowan"], **settings}
-    bundle = CHECKOUT / "bundles" / "prostate_mri_segmentation"
+    bundle = settings.pop("bundle", CHECKOUT / "bundles" / "prostate_mri_segmentation")
     return BundleFederation(
         str(bundle), str(sites), list(strategies), run_dir=str(run_dir), **settings
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,39 @@ def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
     assert words in capsys.readouterr().out
     report = write_report([run_dir])
     assert f"{words}." in report["decision"]["contributions"]["meaning"]
+
+
+def test_models_are_scored_again_where_the_evaluation_has_changed(tmp_path: Path) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path)
+    counts = []
+    for evaluation in ("first", "first", "second"):
+        value_run(Reconstruction("exact"), replace(linear.finished(), evaluation=evaluation))
+        counts.append(linear.models_measured)
+    # Two rounds of eight coalitions each.
+    assert counts == [16, 16, 32]
+
+
+@pytest.mark.slow
+def test_a_valuation_of_test_images_begins_again_where_the_bundle_scores_them_otherwise(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    bundle = tmp_path / "bundle"
+    shutil.copytree(CHECKOUT / "bundles" / "prostate_mri_segmentation", bundle)
+
+    def headers(resume: bool) -> str:
+        valuation = Reconstruction("exact", data="test")
+        settings = {"record_updates": True, "ranges": LINEAR, "report": False, "resume": resume}
+        settings |= {"bundle": bundle, "valuations": [valuation]}
+        bundle_federation(hospitals, tmp_path / "run", [FedAvg()], **settings).run()
+        return (tmp_path / "run" / "valuations" / "measured.jsonl").read_text().splitlines()[0]
+
+    first = headers(resume=False)
+    assert headers(resume=True) == first
+    evaluate = bundle / "configs" / "evaluate.json"
+    evaluate.write_text(json.dumps({**json.loads(evaluate.read_text()), "threshold": 0.4}))
+    assert headers(resume=True) != first
 
 
 @pytest.mark.slow
