@@ -25,6 +25,9 @@ MANY_TIMES = 1.9
 OFTEN_MISSING = 0.25
 """A hospital that missed a larger part of the rounds than this should ask why."""
 
+ARRIVED = ("quarantined: ", "shares one weight with ")
+"""How the reasons begin for which a hospital's update is missing though it arrived."""
+
 NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
 
 
@@ -105,12 +108,15 @@ def number_words(number: int) -> str:
 
 def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
     """What guards found, and whether the hospital was often missing."""
+    strategy = report["strategies"][name]
+    # Events name the trainings, of which a comparison's strategy has several.
+    trainings = strategy["repeats"] if "runs" in report else [name]
     untrained: set[Any] = set()
     copied: set[Any] = set()
     for event in report["free_riding"]:
-        if event["strategy"] == name and event["site"] == site:
+        if event["strategy"] in trainings and event["site"] == site:
             of_kind = copied if event["kind"] == "Copies" else untrained
-            of_kind.add(event["round"])
+            of_kind.add((event["strategy"], event["round"]))
     if untrained:
         rounds = count_words(len(untrained), "round")
         yield f"Ask {site} what it sent: in {rounds}, its update came from no training"
@@ -119,10 +125,9 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
         rounds = count_words(len(copied), "round")
         yield f"Ask {site} what it sent: in {rounds}, another hospital sent the same update"
 
-    touched = report["strategies"][name]["touched"].get(site)
-    rounds_in_all = report["strategies"][name]["rounds"]
-    looked_at = rounds_looked_at(report["strategies"][name])
-    if touched is not None and len(touched["limited"]) > OFTEN * looked_at:
+    touched = strategy["touched"].get(site)
+    rounds_in_all = rounds_looked_at(strategy)
+    if touched is not None and len(touched["limited"]) > OFTEN * rounds_in_all:
         yield (
             f"Ask {site} how it validates: its own scores are often far from the others' scores, "
             "because they are false or because its images are unusual"
@@ -130,10 +135,11 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
 
     missed = set()
     for event in report["events"]:
-        of_site = event["strategy"] == name and event["site"] == site
-        if of_site and event["kind"] == "missing" and event["round"] != "end":
-            missed.add(event["round"])
-    missed -= untrained | copied
+        of_site = event["strategy"] in trainings and event["site"] == site
+        # Whose update a guard refused, or counted as one with another's, was not missing.
+        arrived = event["text"].startswith(ARRIVED)
+        if of_site and event["kind"] == "missing" and event["round"] != "end" and not arrived:
+            missed.add((event["strategy"], event["round"]))
     if rounds_in_all and len(missed) > OFTEN_MISSING * rounds_in_all:
         yield f"Find out why {site} was missing in {len(missed)} of {rounds_in_all} rounds"
 

@@ -165,6 +165,19 @@ def test_guards_and_limits_are_counted_in_the_rounds_of_all_trainings(
     assert any("Ask oak how it validates" in line for line in hospitals["oak"]["advice"])
 
 
+def test_rounds_missed_are_counted_over_all_trainings_without_those_refused(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opposed = [{"guard": "Opposed", "action": "quarantine", "reason": "it is opposed"}]
+    lost = {"missing": {"elm": "timeout", "oak": "quarantined: it is opposed"}}
+    for seed in SEEDS[1:]:
+        monkeypatch.setitem(EXTRA, ("FedCE", seed), {**lost, "verdicts": {"oak": opposed}})
+    hospitals = compared(write_run, tmp_path)["decision"]["hospitals"]
+    assert "Find out why elm was missing in 4 of 6 rounds" in hospitals["elm"]["advice"]
+    assert hospitals["oak"]["guards"] == ["update refused in 4 of 6 rounds (Opposed)"]
+    assert not [line for line in hospitals["oak"]["advice"] if "missing" in line]
+
+
 def test_a_hospital_that_is_doubted_with_one_seed_counts_with_none(
     write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
