@@ -152,6 +152,9 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     if verdict == "not_judged":
         yield _after_a_first_look(report, result["score"]["n"], cases)
         return
+    if verdict == "no_score" and "runs" in report:
+        yield f"Look at the notes: no {cases} case of it was scored in every training"
+        return
     if verdict == "no_score":
         yield f"Give it {cases} cases: it has none, so nothing was measured"
         return

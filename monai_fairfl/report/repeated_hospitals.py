@@ -44,6 +44,7 @@ def report_over_seeds(
     standalone = _first_of(runs, methods, "Standalone")
     fedavg = _first_of(runs, methods, "FedAvg")
     sites = sorted({score.site for score in scores})
+    scores = _of_common_cases(scores, methods)
     cases: dict[str, dict[str, ByCase]] = {}
     for name in methods:
         cases[name] = {site: _by_case(scores, name, site) for site in sites}
@@ -66,6 +67,21 @@ def report_over_seeds(
         "focus": focus,
         "sites": {site: report["sites"][site] for site in sites},
     }
+
+
+def _of_common_cases(scores: Sequence[CaseScore], methods: Sequence[str]) -> list[CaseScore]:
+    """The scores of the cases that every method tested with every seed, as in the tables.
+
+    A hospital's Dice, that of training alone and their difference are then of the same cases.
+    """
+    tested: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    trained = set()
+    for score in scores:
+        if score.strategy in methods:
+            trained.add((score.strategy, score.seed))
+            of_case = tested.setdefault((score.site, score.case), set())
+            of_case.add((score.strategy, score.seed))
+    return [score for score in scores if tested.get((score.site, score.case)) == trained]
 
 
 def _first_of(runs: Mapping[str, Any], methods: Sequence[str], strategy: str) -> str | None:

@@ -112,10 +112,13 @@ def _contributions(decision: Mapping[str, Any] | None) -> Figure | None:
 def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:
     """Title -> the means and bands of one quantity by round."""
     figures = {}
-    sites = list(comparison["metrics"][comparison["main"]]["cases"])
+    sites = set(comparison["metrics"][comparison["main"]]["cases"])
+    for of_strategies in comparison.get("series", {}).values():
+        for of_sites in of_strategies.values():
+            sites.update(of_sites)
     for key, title in QUANTITIES.items():
         series = comparison.get("series", {}).get(key, {})
-        drawn = small_multiples(series, sites, y=title)
+        drawn = small_multiples(series, sorted(sites), y=title)
         if drawn is not None:
             figures[f"{title} by round"] = drawn
     return figures

@@ -16,7 +16,7 @@ from scipy import stats
 
 from monai_fairfl.client.state import ClientState
 from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.report.repeated_tables import comparison_text, remarks_of
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 
 pytest.importorskip("jinja2")
@@ -287,6 +287,36 @@ def test_one_case_gives_no_verdict_over_seeds_and_is_marked(
     page = (tmp_path / "comparison.html").read_text()
     assert page.count("one case: the interval is over the seeds only") == 1
     assert "elm tested only one case" in page
+
+
+def test_a_row_is_of_the_cases_that_every_training_scored(
+    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one seed FedCE lacks elm's easiest case and all of yew's; neither is in any number."""
+    every_case = case_scores
+
+    def some_cases(strategy: str, seed: int, site: str) -> dict[str, float]:
+        scores = every_case(strategy, seed, site)
+        lost = {"elm": {"case0.nii"}, "yew": set(scores)}.get(site, set())
+        if (strategy, seed) != ("FedCE", 1):
+            return scores
+        return {case: score for case, score in scores.items() if case not in lost} or {"new": 0.5}
+
+    monkeypatch.setitem(globals(), "case_scores", some_cases)
+    found = compared(write_run, tmp_path)
+    elm, yew = (found["decision"]["hospitals"][site] for site in ("elm", "yew"))
+    difference = elm["difference"]["value"]
+    assert elm["federation"] - elm["alone"] == pytest.approx(difference)
+    by_strategy = found["metrics"]["test_score:dice"]["strategies"]
+    by_site = {each["strategy"]: each["by_site"]["elm"] for each in by_strategy}
+    assert (elm["federation"], elm["alone"]) == pytest.approx(
+        (by_site["FedCE"], by_site["Standalone"])
+    )
+    assert elm["n"] == 5
+    assert (yew["verdict"], yew["federation"], yew["difference"]) == ("no_score", None, None)
+    assert yew["advice"][0] == "Look at the notes: no test case of it was scored in every training"
+    assert any("site yew is left out" in text for text in remarks_of(found))
+    assert "yew" in (tmp_path / "comparison.html").read_text()
 
 
 def test_a_first_look_of_many_trainings_names_strategies(
