@@ -44,6 +44,10 @@ from monai_fairfl.run_folder.resuming import compared, recorded_config
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS, withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomically
 
+PLAN = "plan.json"
+CELLS = "cells"
+"""What the folder of a comparison over seeds or folds holds."""
+
 
 def plan_withdrawal(
     folder: str | Path,
@@ -136,6 +140,7 @@ def withdraw(
 def _runs_of(root: Path, site: str) -> list[Path]:
     """The finished runs in ``root`` in which the site took part."""
     safe_name(site, "site")
+    _refuse_trainings_of_comparisons(root, site)
     runs = _all_runs(root)
     parent = root.resolve().parent
     if (root / "ledger.jsonl").exists() and root.resolve().name in compared(parent):
@@ -162,6 +167,22 @@ def _runs_of(root: Path, site: str) -> list[Path]:
     if not found:
         raise ConfigError(f"{site!r} took part in no round of {root}{did_you_mean(site, known)}")
     return found
+
+
+def _refuse_trainings_of_comparisons(root: Path, site: str) -> None:
+    """Refuse a comparison over seeds or folds, and one training of it.
+
+    Its tables hold scores of the site's cases, and its data lists are all trainings'.
+    """
+    folder = root.resolve()
+    for place in (folder, *folder.parents):
+        inside = place == folder or place / CELLS in folder.parents
+        if inside and (place / PLAN).is_file() and (place / CELLS).is_dir():
+            raise ConfigError(
+                f"{place} is a comparison over seeds or folds, whose tables hold scores of "
+                f"{site}'s cases: nothing of it can be deleted by itself. Delete the folder, or "
+                f"compare again without {site} in another one"
+            )
 
 
 def _all_runs(root: Path) -> list[Path]:

@@ -334,6 +334,21 @@ def test_a_second_withdrawal_changes_nothing_and_another_site_can_withdraw_too(
     assert not list(run.glob("updates/*/clients/oak*")) and read_statement(run, "elm") == first
 
 
+def test_of_a_comparison_over_seeds_nothing_can_be_withdrawn(folder: Path) -> None:
+    """The scores of elm's cases would stay in its tables."""
+    comparison = folder / "compared"
+    cell = comparison / "cells" / "CGSV" / "seed-0"
+    cell.parent.mkdir(parents=True)
+    shutil.move(folder / "run", cell)
+    (comparison / "plan.json").write_text("{}")
+    (comparison / "cases.csv").write_text("site,case\nelm,1.nii\n")
+    before = contents(comparison)
+    for place in (cell, comparison):
+        with pytest.raises(ConfigError, match="compared is a comparison over seeds.*elm's cases"):
+            withdraw(place, "elm")
+    assert contents(comparison) == before
+
+
 def test_an_unfinished_run_an_unknown_site_and_one_run_of_a_comparison_are_refused(
     tmp_path: Path,
 ) -> None:
