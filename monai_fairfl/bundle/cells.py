@@ -149,6 +149,15 @@ class ComparisonPlan:
         for name, fix in OF_THE_COMPARISON.items():
             if name in self.overrides:
                 raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
+        for site, additions in self.sites().items():
+            if self.folds is None:
+                continue
+            for name in additions:
+                if name == "datalist_file" or name.startswith("split_"):
+                    raise ConfigError(
+                        f"{name} of site {site!r} would give it cases of its own in every fold: "
+                        "leave it out, or leave out --folds"
+                    )
 
     def names(self) -> dict[str, str]:
         """Name of each strategy -> the text that the user gave, or its configuration as JSON.
@@ -241,6 +250,13 @@ class ComparisonPlan:
             if key not in DECIDE_NOTHING and not key.startswith("_"):
                 settings[key] = value
         return settings
+
+    def sites(self) -> dict[str, Mapping[str, Any]]:
+        """Return what each site adds to the settings of all, by its name."""
+        given = self._parser().get("sites")
+        if not isinstance(given, Mapping):
+            return {}
+        return {site: additions or {} for site, additions in given.items()}
 
     def files(self) -> list[str]:
         """Return the files of the training configuration, relative to the bundle."""
@@ -401,12 +417,19 @@ def _new_datalists(
     """Make the data list of every site that has none in ``folder``.
 
     They are made where the bundle's configuration has the usual keys; the cells of another bundle
-    make their own.
+    make their own, and so do those of a site whose images or list lie elsewhere.
     """
     folders = plan.folders()
     lists = {}
     for site in sites:
-        parser = configuration.train_config(plan.bundle, plan.overrides_of(fold), plan.files())
+        additions = dict(plan.sites().get(site, {}))
+        if "datalist_file" in additions or "dataset_dir" in additions:
+            continue
+        files = additions.pop("config", plan.files())
+        overrides = {**plan.overrides_of(fold), **additions}
+        parser = configuration.train_config(
+            plan.bundle, overrides, [files] if isinstance(files, str) else files
+        )
         keys = ("datalist", "dataset_dir", "datalist_file")
         if site not in folders or not all(key in parser for key in keys):
             continue

@@ -211,6 +211,18 @@ def test_data_lists_that_a_comparison_has_stay_as_they_are(sites: Path, tmp_path
     assert list(check_plan(plan, tmp_path)) == [missing]
 
 
+def test_a_sites_own_list_or_split_is_the_one_of_its_cells(sites: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.json"
+    given = ["--strategies", "FedAvg", "FedCE", "--config", str(own)]
+    lists = {"alder": {"datalist_file": str(tmp_path / "a.json")}, "cedar": {"split_seed": 5}}
+    own.write_text(json.dumps({"sites": lists}))
+    with pytest.raises(ConfigError, match="datalist_file of site 'alder' would give it cases of"):
+        asked(sites, *given, "--folds", "2")
+    made = check_plan(asked(sites, *given), tmp_path / "out")
+    [file] = [file for file in made if file.stem in lists]
+    assert file.stem == "cedar" and json.loads(made[file])["split"]["seed"] == 5
+
+
 @pytest.mark.parametrize("text", ["3", "[1]", "size", "{1: 2}", "{'size': 1 + 1}", "open('x')"])
 def test_overrides_are_plain_values_by_name(
     text: str, sites: Path, capsys: pytest.CaptureFixture[str]
