@@ -17,6 +17,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
 from monai_fairfl.data.datalist_file import settings_of_split
+from monai_fairfl.data.layouts import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
@@ -111,7 +112,7 @@ def adapt_model(
     require_device(device)
     root = Path(bundle_root)
     out = Path(out)
-    site = Path(dataset_dir).name
+    site = name_of_site(Path(dataset_dir))
     recipe = recipe_of_training(model)
     if recipe is None:
         raise ConfigError(

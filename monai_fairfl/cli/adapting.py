@@ -106,21 +106,23 @@ def adapt(args: argparse.Namespace) -> Answer:
         site_of_run,
     )
     from monai_fairfl.cli.running import output_into
+    from monai_fairfl.data.layouts import name_of_site
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.utils.devices import require_device
 
     require_device(args.device)
     model = model_file(args.model)
     hospital = Path(args.folder).absolute()
-    out = out_folder(args.out, f"adapt-{hospital.name}")
+    name = name_of_site(hospital)
+    out = out_folder(args.out, f"adapt-{name}")
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
-    of_run = site_of_run(model, hospital.name)
+    of_run = site_of_run(model, name)
     datalist, split = _cases(args.datalist, of_run, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
     out.mkdir(parents=True, exist_ok=True)
     print(
-        f"{hospital.name}: at most {args.epochs} epochs at a rate of {args.rate:g} ...",
+        f"{name}: at most {args.epochs} epochs at a rate of {args.rate:g} ...",
         file=progress_stream(args),
         flush=True,
     )
@@ -138,7 +140,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             config=args.config,
             overrides=None if of_run is None else of_run.settings(),
         )
-    text = f"{adaptation_text(found, hospital.name)}\nSplit into cases ({split}): {datalist}"
+    text = f"{adaptation_text(found, name)}\nSplit into cases ({split}): {datalist}"
     return Answer(_plain(found), text)
 
 

@@ -39,7 +39,7 @@ from monai_fairfl.cli.model_runs import (
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts
-from monai_fairfl.data.layouts import CaseFiles, site_folders
+from monai_fairfl.data.layouts import CaseFiles, name_of_site, site_folders
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
@@ -110,7 +110,7 @@ class Evaluation:
             return cls(file, root, listed_sites(data, root, files), out, device, files)
         try:
             layouts.find(data)
-            sites: Mapping[str, Path] = {data.name: data}
+            sites: Mapping[str, Path] = {name_of_site(data): data}
         except DataError:
             sites = site_folders(data)
         return cls(file, root, sites, out, device)
@@ -251,9 +251,12 @@ class Evaluation:
             cases: Sequence[CaseFiles] = all_cases(listed)
         else:
             cases = layouts.find(folder).cases
+        # Paths of a list of NVFlare's begin at its folder.
+        begin = folder.parent if folder.is_file() else folder
         relative = []
         for case in cases:
-            relative.append({name: os.path.relpath(file, folder) for name, file in case.items()})
+            files = {name: os.path.relpath(case[name], begin) for name in ("image", "label")}
+            relative.append({**case, **files})
         parts = {"training": [], "validation": [], "testing": relative}
         return json.dumps(parts, indent=2).encode()
 

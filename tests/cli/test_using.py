@@ -13,6 +13,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from helpers import public_layouts as made
 from helpers.command_line import run_json
 from monai.handlers.utils import write_metrics_reports
 
@@ -321,3 +322,15 @@ def test_the_model_of_a_fold_is_scored_and_adapted_with_its_folds_cases(
 
     assert main(["adapt", *words, str(tmp_path / "adapted"), "--epochs", "1"]) == 0
     assert f"Split into cases (that of the run): {file}" in capfd.readouterr().out
+
+
+def test_a_data_list_of_nvflare_is_a_hospital_of_its_name(run_folder: Path, tmp_path: Path) -> None:
+    """Its images lie beside the folder of the lists, and its run knows it by that name."""
+    file = made.nvflare(tmp_path) / "datalist_2D" / "client_MSD.json"
+    out = tmp_path / "out"
+    evaluation = Evaluation.of(str(run_folder), None, file, out)
+    assert evaluation.sites == {"client_MSD": file}
+    lists, split = evaluation._cases_of("client_MSD")
+    assert split.startswith("all cases")
+    parts = site_datalist(file, lists)
+    assert len(parts["testing"]) == 8 and not parts["training"]

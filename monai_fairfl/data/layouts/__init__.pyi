@@ -9,5 +9,6 @@ from .base import Layout as Layout
 from .finding import LAYOUTS as LAYOUTS
 from .finding import find as find
 from .finding import layout_of as layout_of
+from .finding import name_of_site as name_of_site
 from .finding import site_folders as site_folders
 from .finding import sites_at as sites_at

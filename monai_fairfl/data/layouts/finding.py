@@ -190,7 +190,16 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     # A folder with a single data list is a site; one with several lists holds several sites.
     if nvflare.lists(path) and len(site_folders(path)) > 1:
         return site_folders(path)
-    return {path.name: path}
+    return {name_of_site(path): path}
+
+
+def name_of_site(site_dir: Path) -> str:
+    """The name of a site: of its folder, or of its data list without the ending (NVFlare).
+
+    >>> name_of_site(Path("/hospitals/elm"))
+    'elm'
+    """
+    return site_dir.stem if site_dir.is_file() else site_dir.name
 
 
 def _is_site(folder: Path) -> bool:
