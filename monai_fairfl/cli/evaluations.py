@@ -138,7 +138,11 @@ class Evaluation:
                     f"{folder} holds the scores of another model or of other data: give these a "
                     "folder of their own with --out"
                 )
-            record = {**asked, "files": state_of_files(_tested_files(lists, self.sites[site]))}
+            decisive = [
+                *_tested_files(lists, self.sites[site]),
+                *(self.bundle / "configs").glob("*.json"),
+            ]
+            record = {**asked, "files": state_of_files(decisive)}
             if not has_scores or not is_recorded(record, folder / ASKED):
                 # The lines of the others have other folders.
                 self._score(site, folder, lists, output, verbose, shows_line=not line_shown)

@@ -249,7 +249,7 @@ class Inference:
             raise DataError(f"{self.images} is not a folder: name the folder of the images")
         asked = {"model": digest_of(self.model), "images": str(self.images)}
         images = [file for file in files_under(self.images) if self.out not in file.parents]
-        files = state_of_files(images)
+        files = state_of_files([*images, *(Path(file) for file in self.line.files)])
         if _was_done(self.out, asked, files):
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
             return 0

@@ -18,7 +18,7 @@ from helpers.command_line import run_json
 from monai.handlers.utils import write_metrics_reports
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
-from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
@@ -112,6 +112,13 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
     assert main(again) == 0
     printed = capfd.readouterr()
     assert "holds the answer already" not in printed.out and "4 of 4 cases" in printed.out
+    # Another bundle may have another configuration.
+    copy = copy_bundle("prostate_mri_segmentation", tmp_path / "bundle")
+    inference = json.loads((copy / "configs" / "inference.json").read_text())
+    inference["plausible_millilitres"] = [0, 1]
+    (copy / "configs" / "inference.json").write_text(json.dumps(inference))
+    assert main([*again, "--bundle", str(copy)]) == 0
+    assert "is outside 0 to 1 ml" in capfd.readouterr().out
 
     # Masks of other images never come between these.
     assert main(["infer", str(run_folder), str(scans), "--out", str(tmp_path / "all")]) == 2
