@@ -63,7 +63,10 @@ TITLES = {
 """Name of a score -> its column."""
 
 MEANINGS = {
-    "dice_slices": "mean of the Dice of each slice that has the organ, as FedCE reports it",
+    "dice_slices": (
+        "mean over the cases of each one's mean over its slices that have the organ; FedCE's paper "
+        "pools the slices of all cases, as metrics.csv does"
+    ),
     "hd95": "95th percentile of the distance of the two surfaces, by the spacing in the files",
 }
 """Name of a score that needs a word -> what it is."""

@@ -183,6 +183,7 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     with (tmp_path / "scores" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
         scored = [Path(row["filename"]).name for row in csv.DictReader(file)]
     assert scored == [Path(case["image"]).name for case in lists["testing"]]
+    assert "Dice of slices: mean over the cases of each one's mean over its slices" in printed
     # One line of MONAI, though two hospitals were scored with it.
     assert printed.count("python -m monai.bundle") == 1 and "alder ...\nelm ...\n" in printed
     assert "alder, elm: the test cases of the run." in printed
