@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def add_commands(add: Add) -> None:
         help=f"train for at most this many epochs (default: {EPOCHS})",
     )
     command.add_argument(
-        "--rate", type=float, default=RATE, help=f"learning rate (default: {RATE:g})"
+        "--rate", type=_rate, default=RATE, help=f"learning rate (default: {RATE:g})"
     )
     command.add_argument(
         "--seed",
@@ -90,6 +91,14 @@ def add_commands(add: Add) -> None:
         help="new folder for model.pt and the data list (default: adapt-HOSPITAL here)",
     )
     add_verbose(command)
+
+
+def _rate(text: str) -> float:
+    """Parse a learning rate, for ``type=`` of an argument."""
+    rate = float(text)
+    if not 0 < rate < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return rate
 
 
 def adapt(args: argparse.Namespace) -> Answer:

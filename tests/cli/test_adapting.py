@@ -185,3 +185,12 @@ def test_a_named_data_list_decides_which_cases_judge(
     printed = capsys.readouterr().out
     assert "on 2 validation cases" in printed
     assert f"Split into cases (the one you named): {datalist}" in printed
+
+
+@pytest.mark.parametrize("rate", ["0", "-0.01", "nan", "inf", "fast"])
+def test_a_rate_that_trains_nothing_is_refused(
+    rate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["adapt", "model.pt", str(tmp_path), f"--rate={rate}"])
+    assert "argument --rate" in capsys.readouterr().err
