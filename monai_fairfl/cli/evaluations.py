@@ -147,6 +147,9 @@ class Evaluation:
             ]
             record = {**asked, "files": state_of_files(decisive)}
             if not has_scores or not is_recorded(record, folder / ASKED):
+                # Another configuration may have other scores.
+                for table in folder.glob("*_raw.csv"):
+                    table.unlink()
                 # The lines of the others have other folders.
                 self._score(site, folder, lists, output, verbose, shows_line=not line_shown)
                 line_shown = True

@@ -200,7 +200,10 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     # The same again reads what is there; another model is refused.
     assert main(words) == 0
     assert "python -m monai.bundle" not in capfd.readouterr().out
-    # A label that was corrected since is scored again, and the other hospital is not.
+    # A label that was corrected since is scored again, and the other hospital is not. A table that
+    # is of an earlier configuration goes.
+    stale = tmp_path / "scores" / "elm" / "distance_raw.csv"
+    shutil.copy(tmp_path / "scores" / "elm" / "hd95_raw.csv", stale)
     tested = Path(
         site_datalist(root / "elm", run_folder / "datalists" / "elm.json")["testing"][0]["label"]
     )
@@ -209,7 +212,7 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     assert main(words) == 0
     again = capfd.readouterr().out
     assert "elm ...\n" in again and "alder ...\n" not in again
-    assert again.splitlines()[-6] != printed.splitlines()[-6]
+    assert again.splitlines()[-6] != printed.splitlines()[-6] and not stale.exists()
     weights, spec = initial_model(PROSTATE, SMALL)
     lone = tmp_path / "a" / "b" / "lone.pt"
     lone.parent.mkdir(parents=True)
