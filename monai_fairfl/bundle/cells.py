@@ -29,6 +29,7 @@ from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.run_folder.full_run import FullRun
+from monai_fairfl.run_folder.records import config_files
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.strategies.resolver import strategy_of
@@ -233,7 +234,9 @@ class ComparisonPlan:
         return {
             "package": __version__,
             "bundle": self.bundle.absolute().name,
-            "files": digests_of_configs(self.bundle),
+            "files": digests_of_configs(
+                self.bundle, config_files({"config": self.files(), "sites": self.sites()})
+            ),
             "data": folders,
             "strategies": self.names(),
             "seeds": list(self.seeds),

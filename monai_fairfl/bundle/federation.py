@@ -47,7 +47,7 @@ from monai_fairfl.run_folder.full_run import (
     short_full_command,
 )
 from monai_fairfl.run_folder.ledger import digest_of
-from monai_fairfl.run_folder.records import names_of_guards
+from monai_fairfl.run_folder.records import config_files, names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
@@ -605,7 +605,10 @@ class BundleFederation:
         config = {
             "package": __version__,
             "bundle": self.bundle_root.absolute().name,
-            "files": digests_of_configs(self.bundle_root),
+            "files": digests_of_configs(
+                self.bundle_root,
+                config_files({"config": self.site_settings.config, "sites": self.sites}),
+            ),
             "strategies": [*self.folders.previous(), *self.folders.names],
             "sites": {name: self.sites.get(name, {}) for name in self.names},
             "data": {name: self.bundle_sites.data_of(name) for name in self.names},

@@ -191,9 +191,24 @@ def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None
             )
 
 
-def digests_of_configs(bundle_root: Path) -> dict[str, str]:
-    """Name -> SHA-256 of every configuration file of a bundle, for the ``config.json`` of a run."""
+def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[str, str]:
+    """Name -> SHA-256 of every configuration file of a bundle, for the ``config.json`` of a run.
+
+    Args:
+        bundle_root: the bundle.
+        others: files of the training's configuration, relative to the bundle; those that lie
+            elsewhere than in its ``configs`` are named as they are here.
+    """
+    folder = bundle_root / "configs"
+    files = {}
+    for ending in ("json", "yaml", "yml"):
+        for file in sorted(folder.glob(f"*.{ending}")):
+            files[file.name] = file
+    for name in others:
+        file = bundle_root / name
+        if file.parent.absolute() != folder.absolute() and file.is_file():
+            files[name] = file
     digests = {}
-    for file in sorted((bundle_root / "configs").glob("*.json")):
-        digests[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    for name, file in files.items():
+        digests[name] = hashlib.sha256(file.read_bytes()).hexdigest()
     return digests

@@ -136,6 +136,19 @@ SCORING = ("evaluate.json", "federated_evaluate.json")
 """Files of a bundle that say how its test cases are scored."""
 
 
+def config_files(config: Mapping[str, Any]) -> list[str]:
+    """The files of the training's configuration, of all sites and of single ones.
+
+    >>> config_files({"config": ["a.json"], "sites": {"elm": {"config": "b.json"}, "oak": {}}})
+    ['a.json', 'b.json']
+    """
+    found: list[str] = []
+    for settings in (config, *(config.get("sites") or {}).values()):
+        files = (settings or {}).get("config") or ()
+        found += [files] if isinstance(files, str) else files
+    return found
+
+
 def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What of a run's ``config.json`` decides how its sites train, and how they are scored.
 
@@ -156,15 +169,13 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
     # Of all files of the bundle, those that the training's configuration is made of.
     digests = config.get("files") or {}
-    files = list(config.get("config") or ())
-    for additions in (config.get("sites") or {}).values():
-        own = additions.get("config") or ()
-        files += [own] if isinstance(own, str) else own
     used = {}
-    for file in files:
-        name = Path(file).name
-        if name in digests:
-            used[name] = digests[name]
+    for file in config_files(config):
+        # One that lies elsewhere than in the bundle's folder has its path for a name.
+        for name in (file, Path(file).name):
+            if name in digests:
+                used[name] = digests[name]
+                break
     scoring = {name: digests[name] for name in SCORING if name in digests}
 
     return {

@@ -184,6 +184,19 @@ def test_a_comparison_does_not_grow_by_runs_that_are_scored_otherwise(
         run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True)
 
 
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+def test_an_overlay_counts_wherever_it_lies_and_however_it_is_written(
+    ending: str, sites: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / f"own.{ending}"
+    own.write_text('{"learning_rate": 0.001}')
+    config = {"config": ["configs/train.json", str(own)]}
+    run(sites, tmp_path / "run", [FedAvg()], **config)
+    own.write_text('{"learning_rate": 0.1}')
+    with pytest.raises(ConfigError, match=f"files of .*own.{ending} = '[0-9a-f]+', now it is"):
+        run(sites, tmp_path / "run", [FedAvg()], resume=True, **config)
+
+
 def test_a_comparison_does_not_grow_where_the_server_scores_on_other_images(
     sites: Path, compared: Path
 ) -> None:

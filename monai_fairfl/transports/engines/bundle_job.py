@@ -66,7 +66,7 @@ class BundleJob:
         full_run = configuration.full_run_of(self.root)
         return {
             "bundle": self.root.name,
-            "files": digests_of_configs(self.root),
+            "files": digests_of_configs(self.root, self.of_all.config),
             **self.of_all.training(),
             "full_run": full_run,
             "trained_with": configuration.measured_settings(
