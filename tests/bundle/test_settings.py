@@ -23,7 +23,8 @@ def test_the_settings_that_train_are_those_that_a_resumed_run_must_have_again() 
     config = vars(SiteSettings(overrides={"size": [32, 32]}, device="cuda:0"))
     checked = training_settings({**config, "bundle": "prostate"})
     found = {**checked["plain"], "overrides": checked["overrides"]}
-    del found["bundle"]
+    # Of the federation, not of a site.
+    del found["bundle"], found["server_data"]
     assert found == SiteSettings(overrides={"size": [32, 32]}, device="cpu").training()
 
 

@@ -333,10 +333,11 @@ def test_yardsticks_are_beside_fedavg_and_what_is_absent_is_named(invented_resul
         "uneven_fusion": {"majority": measured},
         "uneven_pooled": {"dice": measured},
     }.items():
-        assert results.block(name).startswith("*Not finished. Missing: the measurement itself.*")
-        file = Path(reading.HERE) / "results" / f"{name}.json"
-        assert not file.exists()
         module = load(f"papers.{name}")
+        with pytest.MonkeyPatch.context() as patch:
+            # Nothing is measured there.
+            patch.setattr(reading, "HERE", invented_results)
+            assert results.block(name).startswith("*Not finished. Missing: the measurement itself")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "measurement", lambda _, content=content: content)
             table = module.table()
