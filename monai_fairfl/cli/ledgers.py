@@ -78,9 +78,9 @@ def verify(args: argparse.Namespace) -> Answer:
     An intact chain shows that no single record before the last one was damaged or changed. A head
     or a receipt that was stored elsewhere shows every change up to its own record, and none after
     it. A replay shows whether the recorded weights and contributions follow from the recorded
-    replies. docs/ledger.md explains all three.
+    replies. docs/ledger.md explains all three. Of several runs, a broken one hides no other.
     """
-    from monai_fairfl.errors import ConfigError
+    from monai_fairfl.errors import ConfigError, FederationError
     from monai_fairfl.report.collect import find_runs
 
     folder = Path(args.run_dir)
@@ -89,13 +89,26 @@ def verify(args: argparse.Namespace) -> Answer:
     if args.head and len(paths) > 1:
         names = ", ".join(str(path) for path in paths)
         raise ConfigError(f"a head is of one run: name its folder, one of {names}")
-    paths_with_receipts = _with_receipts(paths, args.receipt)
 
-    runs = {}
+    runs: dict[str, dict[str, Any]] = {}
     lines = []
     is_right = True
+    intact = []
     for path in paths:
-        run = _summary_of_run(path)
+        try:
+            runs[str(path)] = _summary_of_run(path)
+        except FederationError as error:
+            if len(paths) == 1:
+                raise
+            is_right = False
+            runs[str(path)] = {"problems": [str(error)]}
+            lines.append(f"{path}: {error}")
+        else:
+            intact.append(path)
+
+    paths_with_receipts = _with_receipts(intact, args.receipt)
+    for path in intact:
+        run = runs[str(path)]
         lines.append(_line_of_run(str(path), run))
         if args.head:
             run["stored_head"] = _proof_by_head(path, args.head)
@@ -107,7 +120,6 @@ def verify(args: argparse.Namespace) -> Answer:
             if kind in run:
                 lines += run[kind].pop("lines")
                 is_right = is_right and not run[kind]["problems"]
-        runs[str(path)] = run
     return Answer({"runs": runs}, "\n".join(lines), 0 if is_right else NOT_RIGHT)
 
 

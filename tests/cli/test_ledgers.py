@@ -71,6 +71,25 @@ def test_verify_says_how_far_receipts_and_a_head_cover_the_ledger(
     assert "the stored head covers 3 of 5 records; nothing shows a change of the last 2" in text
 
 
+def test_of_several_runs_a_broken_chain_hides_no_other(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, intact = folder / "several" / "a", folder / "several" / "b"
+    for run in (broken, intact):
+        shutil.copytree(folder / "run", run)
+    ledger = broken / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("elm", "oak", 1))
+
+    found = asked(capsys, 2, "verify", folder / "several")
+    [problem] = found["runs"][str(broken)]["problems"]
+    assert "line" in problem
+    assert found["runs"][str(intact)]["rounds"] == 3
+    text = printed(capsys, 2, "verify", folder / "several")
+    assert problem in text and f"{intact}: the chain is intact, 3 rounds" in text
+    # A run that is alone is an error by itself.
+    assert main(["verify", str(broken)]) == 2
+
+
 def test_verify_finds_a_changed_contribution_by_receipt_head_and_replay_but_not_by_the_chain(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
