@@ -108,10 +108,16 @@ def train(args: argparse.Namespace) -> Answer:
     line.run(run_dir / "log.txt", args.verbose, full, folds)
     require_end(run_dir)
     models = {}
+    in_parts = []
     for strategy in strategies:
         # Where every hospital trains alone, the global model is the first one.
-        if not isinstance(strategy, Standalone):
-            models[strategy.name] = str(runs[strategy.name] / "models" / "global.pt")
+        if isinstance(strategy, Standalone):
+            continue
+        file = runs[strategy.name] / "models" / "global.pt"
+        if file.is_file():
+            models[strategy.name] = str(file)
+        else:
+            in_parts.append(strategy.name)
     data = {
         "run": str(run_dir),
         "command": line.text,
@@ -121,6 +127,9 @@ def train(args: argparse.Namespace) -> Answer:
     ending = [text_of_report(run_dir)]
     for name, path in models.items():
         ending.append(f"Model of {name}: {path}")
+        ending.extend(_own_models(runs[name]))
+    for name in in_parts:
+        ending.append(f"{name} has no complete global model: its hospitals keep some tensors")
         ending.extend(_own_models(runs[name]))
     bundle = Path(line.arguments["bundle_root"])
     for name in models:

@@ -358,6 +358,21 @@ def test_several_strategies_are_one_report_with_one_count_of_runs(
     assert set(report["strategies"]) == set(names)
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_no_global_model_is_named_where_hospitals_keep_some_tensors(
+    sites: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"local_norm": True}))
+    given = ["--strategy", "FedAvg", *TINY, "--config", str(own)]
+    assert main(["train", str(sites), "--out", str(tmp_path / "run"), *given]) == 0
+    printed = capfd.readouterr().out
+    assert "FedAvg has no complete global model: its hospitals keep some tensors" in printed
+    assert "global.pt" not in printed and "Segment images with" not in printed
+    assert "Own models of 2 hospitals:" in printed
+
+
 @pytest.mark.slow
 def test_a_training_that_a_signal_stopped_is_not_shown_as_one_that_is_done(
     trained: Path, tmp_path: Path
