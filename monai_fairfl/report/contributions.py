@@ -110,12 +110,15 @@ class Contributions:
         source: where the numbers come from, as a column's title; ``None``: there is no answer.
         meaning: what they are, or why there are none and what would give them, in sentences.
         sites: hospital -> its contribution; empty without an answer.
+        together: which hospitals count as one, in sentences that name them: for the report on all
+            hospitals, and not for the page of one.
     """
 
     strategy: str | None
     source: str | None
     meaning: str
     sites: dict[str, Contribution]
+    together: str = ""
 
 
 @dataclass(frozen=True)
@@ -340,9 +343,9 @@ def _by_valuation(
             found = replace(found, words=words)
         sites[site] = found
     words = f"For {name}: {rule['meaning']}"
-    for sentence in together_words(valuation.get("together") or {}):
-        words += f" {sentence}."
-    return Contributions(name, "Valued afterwards", words, sites)
+    sentences = together_words(valuation.get("together") or {})
+    together = " ".join(f"{sentence}." for sentence in sentences)
+    return Contributions(name, "Valued afterwards", words, sites, together)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:

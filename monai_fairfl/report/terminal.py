@@ -70,7 +70,8 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
         known = "; ".join(word for word in words if word)
         advice = "".join(f" {sentence}." for sentence in hospital["advice"])
         yield f"{site}: {known}.{advice}"
-    yield f"Who contributed what: {decision['contributions']['meaning']}"
+    found = decision["contributions"]
+    yield f"Who contributed what: {found['meaning']} {found['together']}".rstrip()
 
 
 def last_mile_line(sites: Mapping[str, Any]) -> str:

@@ -105,7 +105,12 @@ def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
     words = "elm's value is also that of oak, of the rounds in which a guard counted them as one"
     assert words in capsys.readouterr().out
     report = write_report([run_dir])
-    assert f"{words}." in report["decision"]["contributions"]["meaning"]
+    assert report["decision"]["contributions"]["together"] == f"{words}."
+    assert words.replace("'", "&#39;") in (run_dir / "report.html").read_text()
+    # The page of one hospital names no other.
+    pages = sorted((run_dir / "site_reports").glob("*.html"))
+    assert len(pages) == len(sites)
+    assert not [page for page in pages if "counted them as one" in page.read_text()]
 
 
 def test_models_are_scored_again_where_the_evaluation_has_changed(tmp_path: Path) -> None:
