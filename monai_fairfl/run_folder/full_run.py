@@ -176,13 +176,18 @@ def full_command(words: Sequence[str], full: FullRun, contradicting: Iterable[st
     >>> files = "['b/a.json', 'b/quick.json']"
     >>> full_command([*words, files], FullRun(60, 4, 0.5)).split()[6:8]
     ['--config_file', 'b/a.json']
+    >>> small = ["--overrides#size", "[32, 32]"]
+    >>> full_command([*words, files, *small], FullRun(60, 4, 0.5, {"size": [9, 9]}), ["size"])[-37:]
+    "'[9, 9]' --rounds 60 --local_epochs 4"
     >>> words = "python -m monai.bundle run --overrides#size [32,32]".split()
     >>> full_command(words, FullRun(60, 4, 0.5, {"size": [128, 128]}), ["size"]).split("'")[3]
     '[128, 128]'
     """
     changed = _without_first_look(list(words))
-    if changed == list(words):
-        for key in contradicting:
+    has_overlay = changed != list(words)
+    for key in contradicting:
+        # What the overlay alone had is gone with it.
+        if not has_overlay or _gives_override(words, key):
             changed = _with_override(changed, key, full.overrides[key])
     changed = _with_argument(changed, "rounds", str(full.rounds))
     changed = _with_argument(changed, "local_epochs", str(full.local_epochs))
@@ -191,13 +196,24 @@ def full_command(words: Sequence[str], full: FullRun, contradicting: Iterable[st
     return shlex.join(_with_argument(changed, "run_dir", fresh))
 
 
-def _with_override(words: list[str], key: str, value: Any) -> list[str]:
-    """``words`` with this value of an override, wherever another one was given."""
+def _gives_override(words: Sequence[str], key: str) -> bool:
+    """Whether the words themselves give an override, and not a file that they name."""
+    return key in _overrides(words) or _argument(words, f"overrides#{key}") is not None
+
+
+def _overrides(words: Sequence[str]) -> Mapping[str, Any]:
+    """The value of ``--overrides``; empty where it is not given."""
     try:
         given = ast.literal_eval(_argument(words, "overrides") or "")
     except (ValueError, SyntaxError):
-        given = None
-    if isinstance(given, Mapping) and key in given:
+        return {}
+    return given if isinstance(given, Mapping) else {}
+
+
+def _with_override(words: list[str], key: str, value: Any) -> list[str]:
+    """``words`` with this value of an override, wherever another one was given."""
+    given = _overrides(words)
+    if key in given:
         return _with_argument(words, "overrides", str({**given, key: value}))
     return _with_argument(words, f"overrides#{key}", str(value))
 
