@@ -339,7 +339,7 @@ class BundleFederation:
         preflight.check_strategies(
             self.strategies, self.names, train, self.settings.clients_per_round
         )
-        preflight.check_measurements(self.settings.evaluate, "evaluate")
+        preflight.check_measurements(self.settings.evaluate, "evaluate", in_training=True)
         preflight.check_measurements(self.settings.final, "final")
         if self.server_data is not None:
             preflight.check_sites({SERVER: self.server_data}, self.check)

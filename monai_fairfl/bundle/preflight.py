@@ -210,16 +210,17 @@ def check_groups(
     return {name: list(members) for name, members in found.items()}
 
 
-def check_measurements(names: Iterable[str], asking: str) -> None:
+def check_measurements(names: Iterable[str], asking: str, in_training: bool = False) -> None:
     """Refuse a measurement that no client knows or that has no range, before every client does.
 
     Args:
         names: of the measurements.
         asking: who asks for them, such as a strategy's name.
+        in_training: whether they are asked for together with a round's training.
 
     Raises:
         ConfigError: naming the measurement, and a known one that looks like it, or where its range
-            belongs.
+            belongs, or that it cannot be measured with the training.
 
     >>> check_measurements(["global_scor"], "evaluate")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -239,6 +240,12 @@ def check_measurements(names: Iterable[str], asking: str) -> None:
                 f"{asking} requires {name!r}, which has no range: declare it where it is added to "
                 f"MEASUREMENTS, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
                 "monai_fairfl.protocol"
+            )
+        if in_training and name in MEASUREMENTS and MEASUREMENTS[name].needs == "present":
+            raise ConfigError(
+                f"{asking} requires {name!r}, which compares the model that a site has just "
+                "trained with an average: there is none yet when a round's training is asked for. "
+                "Leave it out; FedLWR measures it in an exchange of its own"
             )
 
 

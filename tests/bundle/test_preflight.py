@@ -15,7 +15,7 @@ from helpers.shipped_bundles import FUNDUS, PROSTATE
 from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.preflight import check_images, check_strategies
+from monai_fairfl.bundle.preflight import check_images, check_measurements, check_strategies
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -132,3 +132,10 @@ def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained
     with pytest.raises(ConfigError, match="FedCE .*use buffers 'aggregation' or 'local'"):
         given.run()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["cka", "feature_cosine"])
+def test_what_cannot_be_measured_with_a_training_is_no_further_measurement(name: str) -> None:
+    check_measurements([name], "FedLWR")
+    with pytest.raises(ConfigError, match=f"evaluate requires '{name}', which compares the model"):
+        check_measurements([name], "evaluate", in_training=True)
