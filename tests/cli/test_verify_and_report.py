@@ -66,8 +66,10 @@ def test_verify_looks_at_a_run_and_at_those_in_its_folders(
     assert find_runs([outer]) == [outer]
 
     edit_first_round(inner / "ledger.jsonl")
-    error = run_json(capsys, "verify", outer, code=2)["error"]
-    assert f"{inner / 'ledger.jsonl'}: line 3 does not" in error
+    found = run_json(capsys, "verify", outer, code=2)["runs"]
+    [problem] = found[str(inner)]["problems"]
+    assert f"{inner / 'ledger.jsonl'}: line 3 does not" in problem
+    assert "problems" not in found[str(outer)]
 
 
 def test_verify_does_not_read_valuations(
