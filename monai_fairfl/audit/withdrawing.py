@@ -39,7 +39,7 @@ from monai_fairfl.run_folder.checkpoint import (
 from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
-from monai_fairfl.run_folder.records import counts_with_others
+from monai_fairfl.run_folder.records import counts_with_others, firsts_of_groups
 from monai_fairfl.run_folder.resuming import compared, recorded_config
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS, withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomically
@@ -411,12 +411,10 @@ def _averaged_with_others(records: Sequence[Mapping[str, Any]], site: str) -> li
     """
     rounds = []
     for record in records:
-        if record["kind"] != "round" or not counts_with_others(record, site):
+        if record["kind"] != "round":
             continue
-        for verdict in record["verdicts"][site]:
-            # The mean of a group is recorded as its first site's.
-            if verdict["action"] == "share" and verdict["group"][0] != site:
-                rounds.append(record["round"])
+        if any(first != site for first in firsts_of_groups(record, site)):
+            rounds.append(record["round"])
     if not rounds:
         return []
     numbers = ", ".join(map(str, rounds))

@@ -473,8 +473,25 @@ def counts_with_others(record: Mapping[str, Any], client: str) -> bool:
     >>> counts_with_others(record, "B"), counts_with_others(record, "C")
     (True, False)
     """
+    return bool(firsts_of_groups(record, client))
+
+
+def firsts_of_groups(record: Mapping[str, Any], client: str) -> list[str]:
+    """The first client of each group with which a client counted as one in a round.
+
+    The mean of a group's updates is recorded as its first client's.
+
+    Args:
+        record: of the round; one of an earlier version has no verdicts.
+        client: its name.
+
+    >>> copies = {"action": "share", "group": ["A", "B"]}
+    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
+    >>> firsts_of_groups(record, "B"), firsts_of_groups(record, "C")
+    (['A'], [])
+    """
     verdicts = (record.get("verdicts") or {}).get(client, ())
-    return any(verdict["action"] == "share" for verdict in verdicts)
+    return [verdict["group"][0] for verdict in verdicts if verdict["action"] == "share"]
 
 
 def stated_digests(replies: Replies) -> dict[str, str]:

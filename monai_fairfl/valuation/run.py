@@ -14,6 +14,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.records import firsts_of_groups
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.statistics.agreement import MEASURES, agreement_words, together_words
 from monai_fairfl.utils.files import write_atomically
@@ -178,10 +179,10 @@ def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
     """Client -> the others whose updates a guard took for its own; of them one is recorded."""
     others: dict[str, set[str]] = {}
     for record in records:
-        for client, verdicts in (record.get("verdicts") or {}).items():
-            for verdict in verdicts:
-                if verdict["action"] == "share" and verdict["group"][0] != client:
-                    others.setdefault(verdict["group"][0], set()).add(client)
+        for client in record.get("verdicts") or ():
+            for first in firsts_of_groups(record, client):
+                if first != client:
+                    others.setdefault(first, set()).add(client)
     return {first: sorted(clients) for first, clients in sorted(others.items())}
 
 
