@@ -167,8 +167,8 @@ def model_without(
         start: w, see :func:`start_of_step`.
         without: L.
     """
-    # Left out by their scales: of a class that some sites do not label, the weights of those who do
-    # follow from the weights of all.
+    # Left out by their scales, while all weights stay: where some sites do not label a class, the
+    # weights of its labellers follow from them.
     scales = dict(result.details.get("scale") or dict.fromkeys(local.clients, 1.0))
     scales.update(dict.fromkeys(without, 0.0))
     moved = local.average(result.aggregation, strategy.buffers, start, scales)

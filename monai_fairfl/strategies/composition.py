@@ -70,13 +70,18 @@ def compose(
         )
     _check_training(training or {})
     had = strategy.parts
+    # A limit of 0 is one, too.
+    if cap is None:
+        cap = had.cap
+    if clip_reports is None:
+        clip_reports = had.clip_reports
     parts = Parts(
         weighting=weighting or had.weighting,
         reward=reward or had.reward,
         training={**had.training, **(training or {})},
         average=average or had.average,
-        cap=had.cap if cap is None else cap,
-        clip_reports=had.clip_reports if clip_reports is None else clip_reports,
+        cap=cap,
+        clip_reports=clip_reports,
     )
     strategy.check_parts(parts)
     strategy.parts = parts
