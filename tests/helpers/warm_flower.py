@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 PROGRAMS = {"flwr-clientapp": "flwr.supernode.cli", "flwr-serverapp": "flwr.superlink.cli"}
 """Program -> the module that Flower imports before it reads the program's arguments."""
@@ -126,20 +127,13 @@ def _die_with(asking: socket.socket) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _run(request: dict[str, object]) -> int:
+def _run(request: dict[str, Any]) -> int:
     """Run Flower's own program as if this process had been started for it; returns its status."""
-    os.environ.clear()
-    os.environ.update(request["environment"])  # type: ignore[arg-type]
-    os.chdir(str(request["folder"]))
-    for name in [*sys.modules]:
-        # The project's modules that led here are imported again, as in a new interpreter.
-        if name.partition(".")[0] in ("helpers", "monai_fairfl"):
-            del sys.modules[name]
-    program = Path(sys.executable).parent / str(request["program"])
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
-    sys.path[:] = [str(program.parent), *filter(None, given), *installed]
-    sys.argv = [str(program), *request["arguments"]]  # type: ignore[misc]
+    from helpers.warm_python import begin_anew
+
+    program = Path(sys.executable).parent / request["program"]
+    begin_anew(request["environment"], Path(request["folder"]), program.parent)
+    sys.argv = [str(program), *request["arguments"]]
     status = 0
     try:
         runpy.run_path(str(program), run_name="__main__")

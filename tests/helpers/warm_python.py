@@ -118,21 +118,12 @@ def _become(
     stderr: Path,
 ) -> None:
     """In the fork: what the interpreter does between its start and the module's first line."""
-    os.environ.clear()
-    os.environ.update(variables)
     for path, descriptor in ((stdout, 1), (stderr, 2)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(opened, descriptor)
         os.close(opened)
 
-    os.chdir(folder)
-    for name in [*sys.modules]:
-        # The project's modules that led here: another checkout may have others.
-        if name.partition(".")[0] in ("helpers", "monai_fairfl"):
-            del sys.modules[name]
-    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
-    sys.path[:] = [str(folder), *variables["PYTHONPATH"].split(os.pathsep), *installed]
-
+    begin_anew(variables, folder, folder)
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
         arguments = arguments[2:]
@@ -145,3 +136,23 @@ def _become(
         sys.exit(1)
     finally:
         atexit._run_exitfuncs()
+
+
+def begin_anew(variables: Mapping[str, str], folder: Path, first: Path) -> None:
+    """In a fork: have the environment, folder and modules of an interpreter that just started.
+
+    Args:
+        variables: of the environment.
+        folder: the working folder.
+        first: what a new interpreter looks through first, such as the folder of its script.
+    """
+    os.environ.clear()
+    os.environ.update(variables)
+    os.chdir(folder)
+    for name in [*sys.modules]:
+        # The project's modules that led here: another checkout may have others.
+        if name.partition(".")[0] in ("helpers", "monai_fairfl"):
+            del sys.modules[name]
+    given = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
+    sys.path[:] = [str(first), *given, *installed]
