@@ -36,6 +36,7 @@ def test_verdicts_on_updates_that_nobody_trained_are_listed_by_guard(write_run: 
     empty = {"guard": "Empty", "action": "quarantine", "reason": "its update is zero"}
     long = {"guard": "TooLong", "action": "clip", "reason": "its length is 10"}
     copied = {"guard": "Copies", "action": "share", "reason": "its cosine with oak is 1"}
+    copied |= {"group": ["elm", "oak"], "factor": 0.5}
     rounds = [{"verdicts": {"elm": [long, empty]}}, {"verdicts": {"elm": [copied]}}]
     folder = write_run("FedCE", {"elm": 0.8, "oak": 0.9}, rounds=rounds)
     found = list(free_riding_of(read_run(folder)))
