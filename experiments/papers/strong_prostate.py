@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from papers.last_mile import MOST_LOSERS, RUINED, losses_of, share_of_losers
+from papers.last_mile import came_out, predicted
 from reading import NotFinished, hierarchical_interval, markdown, words
 from seeds import Cells, described, dice_of_seeds, finished, gains, on_same_cells, scores
 from study import Study
@@ -13,7 +12,6 @@ from study import Study
 STUDIES = ("strong_prostate",)
 LEAST_RECEIVED, LEAST_USED = 0.85, 0.87
 MOST_LOSS = 0.01
-LEAST_BOUND = -0.005
 
 
 def table() -> str:
@@ -47,7 +45,7 @@ def _predictions(found: dict[str, Cells], complete: bool) -> str:
             [
                 f"FedAvg's mean Dice {name} is at least {least}",
                 words(mean),
-                _came_out(mean.estimate >= least, complete),
+                came_out(mean.estimate >= least, complete),
             ]
         )
     if "FedCE-sum" in found:
@@ -57,41 +55,9 @@ def _predictions(found: dict[str, Cells], complete: bool) -> str:
             [
                 f"FedCE's sum is not lower than FedAvg by more than {MOST_LOSS}",
                 words(gain, signed=True),
-                _came_out(gain.estimate >= -MOST_LOSS, complete),
+                came_out(gain.estimate >= -MOST_LOSS, complete),
             ]
         )
     if "Standalone" in found:
-        rows += _of_last_mile(found, complete)
+        rows += predicted(found["FedAvg"], found["Standalone"], complete)
     return markdown(["predicted", "came out", ""], rows)
-
-
-def _of_last_mile(found: dict[str, Cells], complete: bool) -> list[list[str]]:
-    losses = losses_of(found["FedAvg"], found["FedAvg"], found["Standalone"])
-    mean = hierarchical_interval(losses)
-    share = share_of_losers(losses)
-    bound = mean.low
-    if np.isnan(bound):
-        bound = mean.estimate
-    return [
-        [
-            "FedAvg: used less the better of FedAvg and alone, lower bound at least "
-            f"{LEAST_BOUND}",
-            words(mean, signed=True),
-            _came_out(bound >= LEAST_BOUND, complete),
-        ],
-        [
-            f"the same: lower by more than {RUINED} in at most one in ten",
-            f"{share:.0%}",
-            _came_out(share <= MOST_LOSERS, complete),
-        ],
-    ]
-
-
-def _came_out(holds: bool, complete: bool) -> str:
-    """Write whether a prediction was met; where cells are missing, only so far."""
-    word = "missed"
-    if holds:
-        word = "met"
-    if complete:
-        return word
-    return f"{word} so far"
