@@ -55,12 +55,15 @@ def _add_export_model(add: Add) -> None:
     command = add(
         "export-model",
         export_model,
-        "export-model runs/fedce/models/global.pt --bundle prostate_mri_segmentation "
-        "--out prostate.ts",
+        "export-model runs/fedce --out prostate.ts",
     )
-    command.add_argument("model", metavar="MODEL", help="model file of a training or a federation")
     command.add_argument(
-        "--bundle", required=True, help="name of a shipped bundle, or a bundle's folder"
+        "model", metavar="MODEL", help="model file of a training or a federation, or a run's folder"
+    )
+    command.add_argument(
+        "--bundle",
+        metavar="NAME|DIR",
+        help="bundle of the model (default: the shipped one that trained it)",
     )
     command.add_argument(
         "--out",
@@ -75,10 +78,11 @@ def export_model(args: argparse.Namespace) -> Answer:
 
     Each holds the recipe of its training.
     """
-    from monai_fairfl.bundle.shipped import locate_bundle
+    from monai_fairfl.cli.model_runs import bundle_of_model, model_file
     from monai_fairfl.workflow.export import export_model as export
 
-    found = export(args.model, args.out, locate_bundle(args.bundle))
+    model = model_file(args.model)
+    found = export(model, args.out, bundle_of_model(model, args.bundle))
     values = ", ".join(f"{key} {value}" for key, value in found.values.items())
     data = {"file": str(Path(args.out)), "recipe": found.state_dict()}
     return Answer(data, f"{args.out}: trained with {values}")
