@@ -150,7 +150,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     result = strategy["sites"][site]
     cases = CASES_OF[strategy["measurement"]]
     if verdict == "not_judged":
-        yield _after_a_first_look(report, result["score"]["n"], cases)
+        yield _after_a_first_look(report, name, result["score"]["n"], cases)
         return
     if verdict == "no_score" and "runs" in report:
         yield f"Look at the notes: no {cases} case of it was scored in every training"
@@ -180,8 +180,12 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _more_cases(result, verdict, cases)
 
 
-def _after_a_first_look(report: Mapping[str, Any], n: int | None, cases: str) -> str:
+def _after_a_first_look(report: Mapping[str, Any], name: str, n: int | None, cases: str) -> str:
     """What to do after a first look: a full run tells, unless its cases are too few."""
+    trainings = report["strategies"][name]["repeats"] if "runs" in report else [name]
+    for entry in report["first_look"]:
+        if entry["full_run"] is None and set(trainings) & set(entry["strategies"]):
+            return "Read in the first lines of report.html why nothing is judged"
     if n is None or n >= FEW_CASES or "runs" in report:
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")

@@ -274,3 +274,17 @@ def test_a_first_look_at_few_cases_leads_to_folds(write_run: WriteRun) -> None:
         "This was a first look, and 2 test cases will hardly tell: train a full run in folds"
     ]
     assert advice["yew"] == ["This was a first look: train the full run, then decide"]
+
+
+def test_who_cannot_be_judged_after_a_longer_training_is_not_sent_to_one(
+    write_run: WriteRun,
+) -> None:
+    config = {"local_epochs": 1, "full_run": {"rounds": 1, "local_epochs": 1, "mean_dice": 0.5}}
+    path = write_run("FedCE", {"elm": (0.3, 0.1, 9)}, rounds=[{}], config=config)
+    (path / "schedule.json").write_text(json.dumps({"planned": [1], "seconds": {"0": 1.0}}))
+    report = write_report([path])
+    assert (
+        "its mean Dice is 0.300, and nothing is judged below 0.5" in report["first_look"][0]["why"]
+    )
+    advice = report["decision"]["hospitals"]["elm"]["advice"]
+    assert advice == ["Read in the first lines of report.html why nothing is judged"]
