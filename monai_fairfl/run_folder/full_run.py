@@ -40,8 +40,8 @@ class FullRun:
         local_epochs: of each of these rounds, at least 1.
         mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to
             be judged.
-        overrides: of the training configuration with which it was measured, such as ``size``; for
-            the reader only.
+        overrides: of the training configuration with which it was measured, such as ``size``; the
+            command of a full run has them.
     """
 
     rounds: int
