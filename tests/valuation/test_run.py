@@ -24,9 +24,10 @@ from helpers.linear_federation import (
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, Standalone
+from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining
 from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
 from monai_fairfl.valuation.utility import Panel
@@ -207,6 +208,27 @@ def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all
     assert shares == sorted(shares, reverse=True)
     (row_of_b,) = (row for row in rows if row[0] == "B")
     assert row_of_b[4] == "-"
+
+
+class WithErrors(FedAvg):
+    """FedAvg that gives C a score far below 0, with an error; those of A and B are certain."""
+
+    def finish(self, *args: Any, **kwargs: Any) -> RoundResult:
+        result = super().finish(*args, **kwargs)
+        scores = {"A": Estimate(3.0, 0.0, 9), "B": Estimate(1.0, 0.0, 9), "C": Estimate(-8, 0.4, 9)}
+        return replace(result, contributions=scores)
+
+
+def test_a_score_far_below_0_has_no_share_in_any_draw_of_the_interval(tmp_path: Path) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path, strategy=WithErrors())
+    value_run(Reconstruction("exact"), linear.finished())
+    written = written_valuation(tmp_path)
+    own = {client: share["value"] for client, share in written["own"].items()}
+    assert own == {"A": 0.75, "B": 0.25, "C": 0.0}
+    distance = written["fidelity"]["euclidean"]
+    assert distance["low"] == pytest.approx(distance["estimate"])
+    assert distance["high"] == pytest.approx(distance["estimate"])
 
 
 def test_contributions_without_an_error_stay_without_one() -> None:
