@@ -27,6 +27,12 @@ LEAST_RATIO = 0.07
 WEIGHT_BY = "Weight by"
 """How the source begins where contributions are nothing but weights."""
 
+UNDIVIDED = "its value is also that of hospitals that a guard counted as one with it"
+"""Words of a value of several hospitals; the page of one hospital names no other."""
+
+ELSEWHERE = "its value lacks the rounds in which a guard counted it as one with others"
+"""Words of the value of one of these others."""
+
 SAME = 1e-9
 """A contribution that is no further from the weight than this is the weight."""
 
@@ -333,6 +339,9 @@ def _by_valuation(
     """What a valuation computed afterwards."""
     rule = rules[valuation["name"]]
     images = _images_among(rules["Images"]["shares"], valuation["values"])
+    # Of hospitals that count as one, the first has the value of all in these rounds.
+    together: Mapping[str, Sequence[str]] = valuation.get("together") or {}
+    others = {site for of_first in together.values() for site in of_first}
     sites = {}
     for site in strategy["sites"]:
         value = valuation["values"].get(site)
@@ -343,11 +352,18 @@ def _by_valuation(
         if value["value"] < 0:
             words = _negative_words(valuation, value["value"], value.get("stderr"))
             found = replace(found, words=words)
+        if together:
+            # Shares of the images are of each hospital alone, and so not to be compared.
+            words = found.words if value["value"] < 0 else ""
+            if site in together:
+                words = UNDIVIDED
+            elif site in others:
+                words = ELSEWHERE
+            found = replace(found, images=None, ratio=None, words=words)
         sites[site] = found
     words = f"For {name}: {rule['meaning']}"
-    sentences = together_words(valuation.get("together") or {})
-    together = " ".join(f"{sentence}." for sentence in sentences)
-    return Contributions(name, "Valued afterwards", words, sites, together)
+    sentences = " ".join(f"{sentence}." for sentence in together_words(together))
+    return Contributions(name, "Valued afterwards", words, sites, sentences)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:

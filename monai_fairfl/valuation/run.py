@@ -110,15 +110,15 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     found = valuation.value(run)
     scores = _own_scores(last_round)
     own = own_contributions(last_round)
-    reason = _why_incomparable(own, found)
+    together = {}
+    if valuation.needs_updates:
+        together = _counted_as_one(records)
+    reason = _why_incomparable(own, found, together)
     agrees = None
     if scores is not None and not reason:
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
 
-    together = {}
-    if valuation.needs_updates:
-        together = _counted_as_one(records)
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -195,13 +195,17 @@ def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
     return {first: sorted(clients) for first, clients in sorted(others.items())}
 
 
-def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
+def _why_incomparable(
+    own: Mapping[str, Estimate] | None, found: Valuation, together: Mapping[str, Sequence[str]]
+) -> str:
     """Why a method's own shares cannot be compared with these; empty when they can."""
     if own is None:
         return "it credits nobody in the last round"
     shares = found.shares()
     if not shares:
         return "no client is worth more than nothing"
+    if together:
+        return "the valuation does not divide the value of clients that a guard counted as one"
     only_in_one = sorted(set(own) ^ set(shares))
     if only_in_one:
         return f"{', '.join(only_in_one)} is not in both; a method's shares are of the last round"
