@@ -15,7 +15,7 @@ from dataclasses import fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration, preflight
@@ -123,9 +123,8 @@ class BundleFederation:
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
         full_run: the training at which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``None``: as the bundle's
-            ``federate.json`` has it. The report judges no shorter one, and none where neither names
-            one.
+            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``"bundle"``: as the bundle's
+            ``federate.json`` has it. The report judges no shorter one, and none with ``None``.
         share_cases: let the report write each case's score into ``cases.csv``.
         groups: name -> sites, or a function from all sites' names to these. A site's configuration
             finds the name of its group under the key ``group``, and the report shows the mean of
@@ -163,7 +162,7 @@ class BundleFederation:
         report: bool = True,
         valuations: Sequence[RunValuation] = (),
         groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
-        full_run: Mapping[str, Any] | None = None,
+        full_run: Mapping[str, Any] | None | Literal["bundle"] = "bundle",
         share_cases: bool = False,
         guards: Given = None,
         jobs: int | str | None = 1,
@@ -187,7 +186,7 @@ class BundleFederation:
         self.valuations = list(valuations)
         self.groups = groups
         self.full_run = (
-            configuration.full_run_of(self.bundle_root) if full_run is None else full_run
+            configuration.full_run_of(self.bundle_root) if full_run == "bundle" else full_run
         )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
