@@ -47,6 +47,7 @@ from monai_fairfl.run_folder.full_run import (
     short_full_command,
 )
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run_folder.recording import check_recorded
 from monai_fairfl.run_folder.records import config_files, names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
@@ -362,7 +363,11 @@ class BundleFederation:
         The strategies must be able to train the first model, too.
         """
         resuming.check_folder(self.run_dir, self.folders.names, self.resume)
-        resuming.check_checkpoints(self.folders.folder_of(strategy) for strategy in self.strategies)
+        folders = [self.folders.folder_of(strategy) for strategy in self.strategies]
+        resuming.check_checkpoints(folders)
+        if self.settings.record_updates:
+            for folder in filter(resuming.begun, folders):
+                check_recorded(folder)
         weights, spec = self._first_model()
         for strategy in self.strategies:
             strategy.check_model(spec, self.settings.buffers)

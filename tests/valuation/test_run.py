@@ -305,6 +305,20 @@ def test_a_reconstruction_without_recorded_updates_is_refused_before_the_trainin
     check_valuations([Reconstruction(), Retraining()], BUNDLE, ["A", "B"], RECORDED)
 
 
+@pytest.mark.slow
+def test_a_run_without_recorded_updates_is_not_taken_up_to_be_valued(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    settings: dict[str, Any] = {"ranges": LINEAR, "report": False}
+    bundle_federation(hospitals, tmp_path, [FedAvg()], rounds=1, **settings).run()
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    settings |= {"resume": True, "record_updates": True, "valuations": [Reconstruction()]}
+    with pytest.raises(ConfigError, match="round 0 of .* was not recorded"):
+        bundle_federation(hospitals, tmp_path, [FedAvg()], **settings).run()
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
+
+
 def test_valuations_that_would_write_one_file_are_refused() -> None:
     refused("different ones", Retraining(), Retraining())
     refused(
