@@ -122,11 +122,11 @@ def outcome(out: Path) -> str:
             row.append(f"Dice {score:.3f}, weight {_mean_weight(of_story, site):.2f}")
         rows.append(row)
     lines = [_line(row, rows) for row in rows]
-    verdicts = _rounds_with_a_verdict(records["guarded"], NOISY.name)
+    stopped = _rounds_stopped(records["guarded"], NOISY.name)
     rounds = sum(record["kind"] == "round" for record in records["guarded"])
     lines += [
         "",
-        f"{NOISY.name} sent noise. Guards stopped its update in {verdicts} of {rounds} rounds.",
+        f"{NOISY.name} sent noise. Guards stopped its update in {stopped} of {rounds} rounds.",
         f"{LYING.name} reported that every model is useless for it. FedCE takes that for a "
         "hospital that needs weight.",
         "Reports are limited in the last training, and the others judge what each update is worth:",
@@ -143,8 +143,20 @@ def _mean_weight(records: Sequence[Mapping[str, Any]], site: str) -> float:
     return sum(weights) / len(weights)
 
 
-def _rounds_with_a_verdict(records: Sequence[Mapping[str, Any]], site: str) -> int:
-    return sum(record["kind"] == "round" and site in record["guards"] for record in records)
+def _rounds_stopped(records: Sequence[Mapping[str, Any]], site: str) -> int:
+    """Count the rounds in which a guard kept the site's update out of the model.
+
+    >>> round_of = {"kind": "round", "verdicts": {"yew": [{"action": "quarantine"}]}}
+    >>> flagged = {"kind": "round", "verdicts": {"yew": [{"action": "flag"}]}}
+    >>> _rounds_stopped([round_of, flagged], "yew")
+    1
+    """
+    stopped = 0
+    for record in records:
+        if record["kind"] == "round":
+            verdicts = record["verdicts"].get(site, ())
+            stopped += any(verdict["action"] == "quarantine" for verdict in verdicts)
+    return stopped
 
 
 def _line(row: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

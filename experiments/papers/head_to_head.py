@@ -241,14 +241,30 @@ def _false_reports() -> str:
     return markdown(head, rows)
 
 
+def _end_of(result: dict[str, Any]) -> str:
+    """Say how a run ended early: NVFlare keeps the model of each round that was finished.
+
+    >>> _end_of({"ended": "NaN", "rounds": 10, "seconds_of_rounds": [9.0, 9.0]})
+    'ends in round 3 of 10, with the model of the round before: NaN'
+    >>> _end_of({"ended": "NaN", "rounds": 10, "seconds_of_rounds": []})
+    'ends, without a model: NaN'
+    """
+    finished = len(result["seconds_of_rounds"])
+    where = "ends, without a model"
+    if finished:
+        number = f"{finished + 1} of {result['rounds']}"
+        where = f"ends in round {number}, with the model of the round before"
+    return f"{where}: {result['ended']}"
+
+
 def _row_of_report(system: str, report: str) -> list[str]:
     """Write a row; where the run ended early, why."""
     results = _read(system, report, short=True)
     folds = ", ".join(str(result["fold"]) for result in results)
     row = [SHOWN[system], report or "its own error", folds]
-    ended = sorted({result["ended"] for result in results if result["ended"]})
+    ended = sorted({_end_of(result) for result in results if result["ended"]})
     if ended:
-        return [*row, *[NOTHING] * 4, f"ends, without a model: {'; '.join(ended)}"]
+        return [*row, *[NOTHING] * 4, "; ".join(ended)]
     weights = []
     honest = []
     for result in results:

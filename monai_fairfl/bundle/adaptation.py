@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from monai.bundle import ConfigParser
+
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
@@ -120,6 +122,7 @@ def adapt_model(
             "how to prepare images for it: adapt a file that a training or a federation wrote"
         )
     files = list(config or files_of(recipe, root))
+    training = configuration.train_config(root, {}, files)
     has_tests = datalist_file is None or _lists_tests(Path(datalist_file))
     client = bundle_client(
         root,
@@ -130,8 +133,8 @@ def adapt_model(
         device=device,
         config=files,
         overrides={
-            **values_of(recipe, site, root, files),
-            **values_of_list(datalist_file, root, files),
+            **values_of(recipe, site, training),
+            **values_of_list(datalist_file, training),
             **(overrides or {}),
         },
     )
@@ -197,14 +200,11 @@ def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:
     return files
 
 
-def values_of(
-    recipe: ModelRecipe, site: str, bundle_root: Path, files: Sequence[str]
-) -> dict[str, Any]:
+def values_of(recipe: ModelRecipe, site: str, config: ConfigParser) -> dict[str, Any]:
     """The values of a recipe that the training's configuration has, for one hospital.
 
     Of a bundle whose recipes have none, such as an adopted one, they are the training's overrides.
     """
-    config = configuration.train_config(bundle_root, {}, files)
     given = recipe.training
     values = {
         **given.get("overrides", {}),
@@ -229,13 +229,10 @@ def recipe_of_training(model: str | Path) -> ModelRecipe | None:
     return recipe
 
 
-def values_of_list(
-    datalist: str | Path | None, bundle_root: Path, files: Sequence[str]
-) -> dict[str, Any]:
+def values_of_list(datalist: str | Path | None, config: ConfigParser) -> dict[str, Any]:
     """The values with which a data list was made, where the training's configuration has others."""
     if datalist is None:
         return {}
-    config = configuration.train_config(bundle_root, {}, files)
     found = {}
     for key, value in settings_of_split(Path(datalist)).items():
         if key in config and config.get_parsed_content(key) != value:

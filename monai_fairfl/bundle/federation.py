@@ -15,7 +15,7 @@ from dataclasses import fields
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration, preflight
@@ -47,6 +47,7 @@ from monai_fairfl.run_folder.full_run import (
     short_full_command,
 )
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run_folder.recording import check_recorded
 from monai_fairfl.run_folder.records import config_files, names_of_guards
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
@@ -123,9 +124,8 @@ class BundleFederation:
         report: write ``report.html`` and ``report.json`` at the end.
         valuations: made of each finished run, see ``docs/valuation.md``.
         full_run: the training at which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``None``: as the bundle's
-            ``federate.json`` has it. The report judges no shorter one, and none where neither names
-            one.
+            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``"bundle"``: as the bundle's
+            ``federate.json`` has it. The report judges no shorter one, and none with ``None``.
         share_cases: let the report write each case's score into ``cases.csv``.
         groups: name -> sites, or a function from all sites' names to these. A site's configuration
             finds the name of its group under the key ``group``, and the report shows the mean of
@@ -163,7 +163,7 @@ class BundleFederation:
         report: bool = True,
         valuations: Sequence[RunValuation] = (),
         groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
-        full_run: Mapping[str, Any] | None = None,
+        full_run: Mapping[str, Any] | None | Literal["bundle"] = "bundle",
         share_cases: bool = False,
         guards: Given = None,
         jobs: int | str | None = 1,
@@ -187,7 +187,7 @@ class BundleFederation:
         self.valuations = list(valuations)
         self.groups = groups
         self.full_run = (
-            configuration.full_run_of(self.bundle_root) if full_run is None else full_run
+            configuration.full_run_of(self.bundle_root) if full_run == "bundle" else full_run
         )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
@@ -363,7 +363,11 @@ class BundleFederation:
         The strategies must be able to train the first model, too.
         """
         resuming.check_folder(self.run_dir, self.folders.names, self.resume)
-        resuming.check_checkpoints(self.folders.folder_of(strategy) for strategy in self.strategies)
+        folders = [self.folders.folder_of(strategy) for strategy in self.strategies]
+        resuming.check_checkpoints(folders)
+        if self.settings.record_updates:
+            for folder in filter(resuming.begun, folders):
+                check_recorded(folder)
         weights, spec = self._first_model()
         for strategy in self.strategies:
             strategy.check_model(spec, self.settings.buffers)

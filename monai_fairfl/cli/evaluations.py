@@ -23,7 +23,7 @@ from monai_fairfl.bundle.adaptation import (
     values_of_list,
 )
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
-from monai_fairfl.bundle.configuration import takes_any_folder
+from monai_fairfl.bundle.configuration import takes_any_folder, train_config
 from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
@@ -131,9 +131,10 @@ class Evaluation:
         """
         found = {}
         line_shown = False
+        model = digest_of(self.model)
         for site in self.sites:
             folder = self.out / site
-            asked = {"model": digest_of(self.model), "data": str(self.sites[site])}
+            asked = {"model": model, "data": str(self.sites[site])}
             lists, split = self._cases_of(site)
             has_scores = (folder / f"{WHOLE_DICE}_raw.csv").is_file()
             if has_scores and not is_recorded(asked, folder / ASKED):
@@ -189,7 +190,8 @@ class Evaluation:
         """
         cases: dict[str, dict[str, float]] = {}
         recipe = recipe_of_training(self.model)
-        values = values_of(recipe, site, self.bundle, files) if recipe else {}
+        training = train_config(self.bundle, {}, files)
+        values = values_of(recipe, site, training) if recipe else {}
         for datalist in _lists_with_training(lists):
             with output_into(folder / "log.txt", verbose):
                 scores = scores_at_site(
@@ -199,7 +201,7 @@ class Evaluation:
                     folder / datalist.stem,
                     datalist_file=datalist,
                     config=files,
-                    overrides={**values, **values_of_list(datalist, self.bundle, files)},
+                    overrides={**values, **values_of_list(datalist, training)},
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
             for case, values_of_case in scores.items():
@@ -221,7 +223,7 @@ class Evaluation:
             "dataset_dir": str(self.sites[site]),
             "datalist_file": str(lists),
             "output_dir": str(folder),
-            **values_of_list(lists, self.bundle, TRAIN),
+            **values_of_list(lists, train_config(self.bundle, {}, TRAIN)),
             **self._own_values(site),
         }
         if self.device is not None:

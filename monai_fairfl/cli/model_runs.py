@@ -250,7 +250,8 @@ class Inference:
         asked = {"model": digest_of(self.model), "images": str(self.images)}
         images = [file for file in files_under(self.images) if self.out not in file.parents]
         files = state_of_files([*images, *(Path(file) for file in self.line.files)])
-        if _was_done(self.out, asked, files):
+        pictures = bool(self.line.arguments.get("pictures", True))
+        if _was_done(self.out, asked, files, pictures):
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
             return 0
         print(f"\n{self.line.text}\n", file=output, flush=True)
@@ -263,7 +264,7 @@ class Inference:
                 flush=True,
             )
         self.out.mkdir(parents=True, exist_ok=True)
-        record = {**asked, "files": files}
+        record = {**asked, "files": files, "pictures": pictures}
         write_atomically(self.out / ASKED, json.dumps(record, indent=4).encode())
         try:
             self.line.run(self.out / "log.txt", verbose)
@@ -339,8 +340,14 @@ def is_recorded(asked: Mapping[str, Any], record: Path) -> bool:
     return {name: found.get(name) for name in asked} == asked
 
 
-def _was_done(out: Path, asked: Mapping[str, Any], files: str) -> bool:
+def _was_done(out: Path, asked: Mapping[str, Any], files: str, pictures: bool) -> bool:
     """Whether a folder holds the whole answer to this question, of these very files.
+
+    Args:
+        out: the folder.
+        asked: the model and the images.
+        files: their state, see :func:`state_of_files`.
+        pictures: whether pictures belong to the answer; those of an earlier run may stay.
 
     Raises:
         ConfigError: when it holds the answer to another one, or something else.
@@ -360,6 +367,9 @@ def _was_done(out: Path, asked: Mapping[str, Any], files: str) -> bool:
     for name in TABLES:
         if (out / name).is_file() and (out / MODEL).is_file():
             summary = object_of_json((out / name).read_bytes())["summary"]
+            whole = {**asked, "files": files}
+            if pictures:
+                whole["pictures"] = True
             # A command that is given again may find the other files mended.
-            return set(summary) == {"segmented"} and is_recorded({**asked, "files": files}, record)
+            return set(summary) == {"segmented"} and is_recorded(whole, record)
     return False

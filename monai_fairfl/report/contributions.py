@@ -27,6 +27,12 @@ LEAST_RATIO = 0.07
 WEIGHT_BY = "Weight by"
 """How the source begins where contributions are nothing but weights."""
 
+UNDIVIDED = "its value is also that of hospitals that a guard counted as one with it"
+"""Words of a value of several hospitals; the page of one hospital names no other."""
+
+ELSEWHERE = "its value lacks the rounds in which a guard counted it as one with others"
+"""Words of the value of one of these others."""
+
 SAME = 1e-9
 """A contribution that is no further from the weight than this is the weight."""
 
@@ -127,11 +133,13 @@ class _Repeats:
 
     Args:
         values: hospital -> its contribution of each seed in which it counts, or of each fold.
-        are_seeds: whether they are of seeds.
+        number: of the seeds or folds; 0 where there is one training.
+        unit: what they are.
     """
 
     values: Mapping[str, Sequence[float]]
-    are_seeds: bool
+    number: int
+    unit: str = "seeds"
 
 
 def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributions:
@@ -331,6 +339,9 @@ def _by_valuation(
     """What a valuation computed afterwards."""
     rule = rules[valuation["name"]]
     images = _images_among(rules["Images"]["shares"], valuation["values"])
+    # Of hospitals that count as one, the first has the value of all in these rounds.
+    together: Mapping[str, Sequence[str]] = valuation.get("together") or {}
+    others = {site for of_first in together.values() for site in of_first}
     sites = {}
     for site in strategy["sites"]:
         value = valuation["values"].get(site)
@@ -341,11 +352,18 @@ def _by_valuation(
         if value["value"] < 0:
             words = _negative_words(valuation, value["value"], value.get("stderr"))
             found = replace(found, words=words)
+        if together:
+            # Shares of the images are of each hospital alone, and so not to be compared.
+            words = found.words if value["value"] < 0 else ""
+            if site in together:
+                words = UNDIVIDED
+            elif site in others:
+                words = ELSEWHERE
+            found = replace(found, images=None, ratio=None, words=words)
         sites[site] = found
     words = f"For {name}: {rule['meaning']}"
-    sentences = together_words(valuation.get("together") or {})
-    together = " ".join(f"{sentence}." for sentence in sentences)
-    return Contributions(name, "Valued afterwards", words, sites, together)
+    sentences = " ".join(f"{sentence}." for sentence in together_words(together))
+    return Contributions(name, "Valued afterwards", words, sites, sentences)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:
@@ -370,8 +388,12 @@ def _by_method(report: Mapping[str, Any], name: str, images: Mapping[str, float]
     sites = {}
     for site, result in strategy["sites"].items():
         newest = result["contribution"]
-        if len(repeats.values.get(site, ())) > 1:
+        if site in repeats.values:
             sites[site] = _over_repeats(strategy, site, repeats, images, verb)
+            continue
+        if repeats.number:
+            words = f"no {what} that counts in any of {repeats.number} {repeats.unit}"
+            sites[site] = _unknown(words)
             continue
         if newest is None:
             continue
@@ -385,7 +407,7 @@ def _by_method(report: Mapping[str, Any], name: str, images: Mapping[str, float]
     rounds = {strategy["sites"][site]["contribution"]["round"] for site in counted}
     when = when_words(rounds, strategy["rounds"])
     over = _over_words(sites)
-    has_shares = any(found.share is not None and not found.interval for found in sites.values())
+    has_shares = any(found.share is not None for found in sites.values()) and not repeats.number
     if has_shares and (len(rounds) > 1 or len(counted) < len(strategy["sites"])):
         over += " Shares are among the hospitals that have a value in the same round."
     if only_weights:
@@ -425,25 +447,23 @@ def _over_repeats(
 ) -> Contribution:
     """The mean over seeds with its 95 % interval, or the mean over folds with their range.
 
-    Folds share training cases, so that they give no interval.
+    Folds share training cases, so that they give no interval. One value has neither. Where the
+    hospital counts in some only, the words say in how many.
     """
     values = repeats.values[site]
+    count = len(values)
     means = {other: mean(of_other) for other, of_other in repeats.values.items()}
-    least, most = min(values), max(values)
-    if repeats.are_seeds:
-        width = half_width(stdev(values) / math.sqrt(len(values)), len(values)) or 0.0
-        least, most = means[site] - width, means[site] + width
-    return _among(
-        strategy,
-        site,
-        means,
-        images,
-        least=least,
-        most=most,
-        range_of=f"{len(values)} {'seeds' if repeats.are_seeds else 'folds'}",
-        interval=repeats.are_seeds,
-        verb=verb,
-    )
+    about: dict[str, Any] = {}
+    if count > 1:
+        about = {"least": min(values), "most": max(values), "range_of": f"{count} {repeats.unit}"}
+    if count > 1 and repeats.unit == "seeds":
+        width = half_width(stdev(values) / math.sqrt(count), count) or 0.0
+        about |= {"least": means[site] - width, "most": means[site] + width, "interval": True}
+    found = _among(strategy, site, means, images, verb=verb, **about)
+    if count < repeats.number:
+        some = f"in {count} of {repeats.number} {repeats.unit}"
+        found = replace(found, words=f"{found.words}, {some}" if found.words else some)
+    return found
 
 
 def _among(
@@ -525,23 +545,24 @@ def _repeats_of(report: Mapping[str, Any], name: str) -> _Repeats:
         name: of the strategy.
     """
     runs = report.get("runs", report["strategies"])
+    names = report["strategies"][name]["repeats"]
     values: dict[str, dict[str, list[float]]] = {}
-    for repeat in report["strategies"][name]["repeats"]:
+    for repeat in names:
         other = runs[repeat]
         of_seed = values.setdefault(str(other["seed"]), {})
         for site in own_shares(other):
             value = other["sites"][site]["contribution"]["value"]
             of_seed.setdefault(site, []).append(value)
-    if len(values) == 1 and "runs" in report:
+    if len(names) > 1 and len(values) == 1 and "runs" in report:
         [of_each_fold] = values.values()
-        return _Repeats(of_each_fold, are_seeds=False)
+        return _Repeats(of_each_fold, len(names), "folds")
     if len(values) < 2:
-        return _Repeats({}, are_seeds=True)
+        return _Repeats({}, 0)
     found: dict[str, list[float]] = {}
     for of_seed in values.values():
         for site, of_folds in of_seed.items():
             found.setdefault(site, []).append(mean(of_folds))
-    return _Repeats(found, are_seeds=True)
+    return _Repeats(found, len(values))
 
 
 def _contribution(

@@ -129,9 +129,7 @@ def judge_training(run: Run) -> Judgement:
     except ConfigError as error:
         return Judgement(f"its config.json is wrong: {error}")
     if full is None:
-        return Judgement(
-            "its bundle's federate.json has no key full_run, which says which training is judged"
-        )
+        return Judgement("its configuration has no full_run, which says which training is judged")
     local_epochs = run.config.get("local_epochs")
     if not isinstance(local_epochs, int) or local_epochs < 1:
         return Judgement("its config.json does not record local_epochs", full)

@@ -149,6 +149,29 @@ def record_round(
     write_folder(folder_of_round(run_dir, number), _files(start, replies), about)
 
 
+def check_recorded(run_dir: Path) -> None:
+    """Refuse to record a run from its middle on: its earlier rounds cannot be had any more.
+
+    Args:
+        run_dir: of a run that goes on and is to record its updates.
+
+    Raises:
+        ConfigError: when one of its rounds was not recorded.
+    """
+    records = read_ledger(run_dir / "ledger.jsonl")
+    for number in range(sum(record["kind"] == "round" for record in records)):
+        if not _is_recorded(run_dir, number):
+            raise ConfigError(
+                f"round {number} of {run_dir} was not recorded, and updates serve only if every "
+                "round has its own: leave out record_updates, or train again with --record_updates "
+                "True, in a new run_dir"
+            )
+
+
+def _is_recorded(run_dir: Path, number: int) -> bool:
+    return (folder_of_round(run_dir, number) / MANIFEST).exists()
+
+
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     """All rounds of a run, in order, as its ledger has them.
 
@@ -180,7 +203,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         record: of the round in the ledger.
     """
     folder = folder_of_round(run_dir, number)
-    if not (folder / MANIFEST).exists():
+    if not _is_recorded(run_dir, number):
         raise ConfigError(
             f"round {number} of {run_dir} was not recorded: run it again with --record_updates "
             "True, in a new run_dir"

@@ -133,8 +133,9 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
         if recorded > 1:
             raise FederationError(
                 f"{folder} has {recorded} recorded rounds and no checkpoint: to resume it would "
-                "begin it again and erase its record. From where it ran, copy its folder "
-                "checkpoints back, or choose another run_dir or name"
+                "begin it again and erase its record. If a backup, or the machine where it ran, "
+                f"has its folder checkpoints, copy that to {folder / 'checkpoints'} and give the "
+                "same command again. Without a copy, choose another run_dir or name"
             )
 
 

@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
-"""Where Linux shows the limits of a container (control groups, version 2)."""
+"""Where Linux shows the limits of a container (control groups)."""
 
 MEMORY_INFO = Path("/proc/meminfo")
 
@@ -39,7 +39,12 @@ def usable_cores(cgroup: Path = CGROUP) -> int:
     else:
         cores = os.cpu_count() or 1
     share = _read(cgroup / "cpu.max").split()
-    if len(share) == 2 and share[0] != "max":
+    if not share:
+        # Version 1 has these two in files of their own.
+        files = ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+        share = [_read(cgroup / file).strip() for file in files]
+    # Without a limit the first is "max", or -1 in version 1.
+    if len(share) == 2 and all(word.isdecimal() for word in share):
         # Microseconds of work in every period of so many microseconds.
         microseconds, period = share
         cores = min(cores, int(microseconds) // int(period))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.records import firsts_of_groups
@@ -109,15 +108,17 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         return None
 
     found = valuation.value(run)
+    scores = _own_scores(last_round)
     own = own_contributions(last_round)
-    reason = _why_incomparable(own, found)
-    agrees = None
-    if own is not None and not reason:
-        agrees = fidelity(own, found)
-
     together = {}
     if valuation.needs_updates:
         together = _counted_as_one(records)
+    reason = _why_incomparable(own, found, together)
+    agrees = None
+    if scores is not None and not reason:
+        # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
+        agrees = fidelity(scores, found)
+
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -156,6 +157,22 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
     >>> own_contributions({"contributions": scores})["B"]
     Estimate(value=0.25, stderr=0.1, n=9)
     """
+    scores = _own_scores(record)
+    if scores is None:
+        return None
+    shares = scores.shares()
+    if not shares:
+        return None
+    total = sum(max(score.value, 0.0) for score in scores.values.values())
+    estimates = {}
+    for client, score in scores.values.items():
+        stderr = None if score.stderr is None else score.stderr / total
+        estimates[client] = Estimate(shares[client], stderr, score.n)
+    return estimates
+
+
+def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
+    """The method's own contributions after a round, signed; ``None`` when one is not finite."""
     scores = {}
     for client, given in record["contributions"].items():
         fields = given if isinstance(given, Mapping) else {"value": given}
@@ -163,16 +180,8 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
         if fields["value"] is None:
             return None
         scores[client] = Estimate(**fields)
-    total = sum(max(score.value, 0.0) for score in scores.values())
-    if total == 0:
-        return None
-
-    shares = normalise({client: score.value for client, score in scores.items()})
-    estimates = {}
-    for client, score in scores.items():
-        stderr = None if score.stderr is None else score.stderr / total
-        estimates[client] = Estimate(shares[client], stderr, score.n)
-    return estimates
+    total = sum(score.value for score in scores.values())
+    return Valuation("own", scores, evaluations=0, rank_stability=None, total=total)
 
 
 def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
@@ -186,13 +195,17 @@ def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
     return {first: sorted(clients) for first, clients in sorted(others.items())}
 
 
-def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
+def _why_incomparable(
+    own: Mapping[str, Estimate] | None, found: Valuation, together: Mapping[str, Sequence[str]]
+) -> str:
     """Why a method's own shares cannot be compared with these; empty when they can."""
     if own is None:
         return "it credits nobody in the last round"
     shares = found.shares()
     if not shares:
         return "no client is worth more than nothing"
+    if together:
+        return "the valuation does not divide the value of clients that a guard counted as one"
     only_in_one = sorted(set(own) ^ set(shares))
     if only_in_one:
         return f"{', '.join(only_in_one)} is not in both; a method's shares are of the last round"

@@ -98,8 +98,14 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
     shutil.copytree(scans, whole)
     shutil.copy(scans / "Case01.nii.gz", whole / "broken.nii.gz")
     again = ["infer", str(run_folder), str(whole), "--out", str(tmp_path / "all")]
+    assert main([*again, "--no-pictures"]) == 0
+    assert not list((tmp_path / "all").glob("*_overlay.png"))
+    # Without that, the pictures are drawn; with it there is nothing to do.
     assert main(again) == 0
     assert len(list((tmp_path / "all").glob("*_overlay.png"))) == 3
+    capfd.readouterr()
+    assert main([*again, "--no-pictures"]) == 0
+    assert "holds the answer already" in capfd.readouterr().out
     before = (tmp_path / "all" / "Case00_pred.nii.gz").stat().st_mtime_ns
     capfd.readouterr()
     assert main(again) == 0

@@ -235,8 +235,11 @@ def cell_rounds(cell: Any) -> int:
     return 10 if cell.short else 40
 
 
-def written(module: Any, folder: Path, folds: Sequence[int]) -> str:
-    """Write results of these folds, in which NaN ended NVFlare's run; return the table."""
+def written(module: Any, folder: Path, folds: Sequence[int], finished: int = 0) -> str:
+    """Write results of these folds, and return the table.
+
+    NaN ended NVFlare's run after some finished rounds.
+    """
     for cell in module.cells():
         if cell.fold not in folds:
             continue
@@ -245,6 +248,7 @@ def written(module: Any, folder: Path, folds: Sequence[int]) -> str:
             found = result(cell, 0.85)
         if cell.system == module.NVFLARE and cell.report == "NaN":
             found["ended"] = "ValueError: not finite"
+            found["seconds_of_rounds"] = [10.0] * finished
             del found["test"]
         (folder / f"{cell.name}.json").write_text(json.dumps(found))
     return str(module.table())
@@ -264,6 +268,8 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
     assert "| +0.050 (+0.050 to +0.050) | +0.050 |" in text
     assert "| 4 of 160 |" in text
     assert "| ends, without a model: ValueError: not finite |" in text
+    ends = "ends in round 4 of 10, with the model of the round before: ValueError: not finite"
+    assert f"| {ends} |" in written(module, tmp_path, [0], finished=3)
     assert "| 1e9 | 0 | 0.250 | 0.830 | 0.820 (BIDMC) | 9 of 9 | to its end |" in text
     # A second fold with a training missing is left out.
     written(module, tmp_path, [1])

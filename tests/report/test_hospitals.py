@@ -373,6 +373,25 @@ def test_seeds_in_which_a_site_had_no_contribution_at_the_end_are_not_in_its_mea
     assert ash is not None and ash.range_of == "3 seeds"
     assert ash.value == pytest.approx((1 / 4 + 1 / 4 + 1 / 3) / 3)
     assert oak is not None and (oak.value, oak.range_of) == (pytest.approx(1 / 4), "2 seeds")
+    assert oak.words.endswith("its share of the images, in 2 of 3 seeds")
+    assert "seeds" not in ash.words
+
+
+def test_a_site_that_counts_in_one_seed_shows_that_seed_and_says_so(write_run: WriteRun) -> None:
+    """At the end oak counts with the second seed only, and elm with none."""
+    counted = [("ash", "beech"), ("ash", "beech", "oak"), ("ash", "beech")]
+    runs = []
+    for seed, last in enumerate(counted):
+        rounds = [shares_of_round(*FOUR), shares_of_round(*last)]
+        runs.append(write_run("FedCE", FOUR, rounds=rounds, seed=seed, folder=f"s{seed}"))
+    found = decision(*runs)
+    oak, elm = (found.hospitals[site].contribution for site in ("oak", "elm"))
+    assert oak is not None and oak.value == pytest.approx(1 / 3)
+    assert (oak.least, oak.round) == (None, None)
+    assert oak.words.endswith(", in 1 of 3 seeds")
+    assert elm is not None and elm.value is None
+    assert elm.words == "no weight that counts in any of 3 seeds"
+    assert "in the same round" not in found.contributions.meaning
 
 
 def test_values_of_several_seeds_become_shares_before_they_are_compared_with_the_images(

@@ -77,7 +77,7 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
         ({"rounds": 4, "finished": False}, "it ended or stopped after 4 of 4 rounds"),
         (
             {"rounds": 4, "config": {"full_run": None}},
-            "its bundle's federate.json has no key full_run",
+            "its configuration has no full_run",
         ),
         (
             {"rounds": 4, "config": {"full_run": {"rounds": 0}}},

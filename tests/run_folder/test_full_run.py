@@ -96,6 +96,16 @@ def test_a_federation_records_its_bundles_full_run_and_whether_cases_are_shared(
     assert not (tmp_path / "other").exists()
 
 
+def test_a_full_run_of_none_is_not_that_of_the_bundle(tmp_path: Path) -> None:
+    config = json.loads((BUNDLE / "configs" / "federate.json").read_text())
+    parser = ConfigParser({**config, "bundle_root": str(BUNDLE), "full_run": None})
+    assert parser.get_parsed_content("federation").full_run is None
+    sites = str(tmp_path / "sites")
+    make = partial(BundleFederation, str(BUNDLE), sites, FedAvg(), 1, str(tmp_path / "run"))
+    assert make(full_run=None).full_run is None
+    assert make().full_run == config["full_run"]
+
+
 @pytest.mark.parametrize("name", bundle_names())
 def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> None:
     config = json.loads((find_bundle(name) / "configs" / "federate.json").read_text())

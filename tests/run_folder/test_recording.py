@@ -65,6 +65,17 @@ def test_nothing_is_recorded_unasked(tmp_path: Path) -> None:
         recorded_rounds(tmp_path)
 
 
+def test_a_run_is_not_recorded_from_its_middle_on(tmp_path: Path) -> None:
+    federation(tmp_path, rounds=2, record_updates=False).run()
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match="round 0 of .* was not recorded.*leave out"):
+        federation(tmp_path).run(resume=True)
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before and not (
+        tmp_path / "updates"
+    ).exists()
+    assert len(federation(tmp_path, record_updates=False).run(resume=True).rounds) == 3
+
+
 @pytest.mark.slow
 def test_recorded_updates_survive_a_crash_and_a_repeated_round_replaces_its_own(
     tmp_path: Path,

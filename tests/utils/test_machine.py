@@ -36,6 +36,17 @@ def test_a_share_of_the_cores_time_counts_in_whole_cores(
         assert usable_cores(system) == cores
 
 
+def test_a_share_of_control_groups_version_1_counts_alike(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)), raising=False)
+    (system / "cpu").mkdir()
+    (system / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    for quota, cores in (("-1", 16), ("350000", 3), ("50000", 1)):
+        (system / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        assert usable_cores(system) == cores
+
+
 def test_a_process_that_is_bound_to_some_cores_has_no_others() -> None:
     here = os.sched_getaffinity(0)
     try:

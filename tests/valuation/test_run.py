@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from helpers.linear_federation import (
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, Standalone
-from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining
+from monai_fairfl.strategies.base import RoundResult
+from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining, Valuation
 from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
 from monai_fairfl.valuation.utility import Panel
 
@@ -77,6 +79,20 @@ def test_a_single_client_is_valued_and_compared_with_nobody(tmp_path: Path) -> N
     assert float(found.values["A"]) == pytest.approx(found.total)
 
 
+def valued_federation(folder: Path, change: Callable[[Request, Reply], Reply]) -> Valuation | None:
+    """Two rounds of FedAvg whose replies are changed, and the value of each site's update."""
+    tiny = tiny_networks.federation(FedAvg(), folder, change, rounds=2, record_updates=True)
+    tiny.run()
+    sites = list(tiny_networks.SITES)
+    panel = Panel(tiny.transport, sites)
+
+    def train(*_: object) -> Weights:
+        raise AssertionError("nothing is trained")
+
+    run = FinishedRun(folder / "run", sites, panel, train, folder / "run" / "retrained")
+    return value_run(Reconstruction("exact"), run)
+
+
 def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -89,17 +105,9 @@ def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
         sent[request.client] = reply.update
         return replace(reply, update=sent["elm"]) if request.client == "oak" else reply
 
-    tiny = tiny_networks.federation(FedAvg(), tmp_path, copy, rounds=2, record_updates=True)
-    tiny.run()
+    found = valued_federation(tmp_path, copy)
     run_dir = tmp_path / "run"
     sites = list(tiny_networks.SITES)
-    panel = Panel(tiny.transport, sites)
-
-    def train(*_: object) -> Weights:
-        raise AssertionError("nothing is trained")
-
-    run = FinishedRun(run_dir, sites, panel, train, run_dir / "retrained")
-    found = value_run(Reconstruction("exact"), run)
     assert found is not None and "oak" not in found.values
     assert written_valuation(run_dir)["together"] == {"elm": ["oak"]}
     words = "elm's value is also that of oak, of the rounds in which a guard counted them as one"
@@ -111,6 +119,33 @@ def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
     pages = sorted((run_dir / "site_reports").glob("*.html"))
     assert len(pages) == len(sites)
     assert not [page for page in pages if "counted them as one" in page.read_text()]
+
+
+def test_values_of_clients_that_counted_as_one_in_a_round_are_not_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oak sends what elm sent in the first round only, and so has a value of the second."""
+    sent = {}
+
+    def copy(request: Request, reply: Reply) -> Reply:
+        if reply.update is None:
+            return reply
+        sent[request.client] = reply.update
+        is_copy = request.client == "oak" and request.round == 0
+        return replace(reply, update=sent["elm"]) if is_copy else reply
+
+    found = valued_federation(tmp_path, copy)
+    assert found is not None and set(found.values) == set(tiny_networks.SITES)
+    written = written_valuation(tmp_path / "run")
+    assert written["together"] == {"elm": ["oak"]}
+    assert written["fidelity"] is None
+    assert "does not divide the value of clients" in capsys.readouterr().out
+
+    report = write_report([tmp_path / "run"])
+    sites = report["decision"]["contributions"]["sites"]
+    assert {found["ratio"] for found in sites.values()} == {None}
+    assert sites["elm"]["words"].startswith("its value is also that of hospitals")
+    assert sites["oak"]["words"].startswith("its value lacks the rounds")
 
 
 def test_models_are_scored_again_where_the_evaluation_has_changed(tmp_path: Path) -> None:
@@ -209,6 +244,27 @@ def test_a_methods_own_shares_are_those_of_the_last_round_and_compared_where_all
     assert row_of_b[4] == "-"
 
 
+class WithErrors(FedAvg):
+    """FedAvg that gives C a score far below 0, with an error; those of A and B are certain."""
+
+    def finish(self, *args: Any, **kwargs: Any) -> RoundResult:
+        result = super().finish(*args, **kwargs)
+        scores = {"A": Estimate(3.0, 0.0, 9), "B": Estimate(1.0, 0.0, 9), "C": Estimate(-8, 0.4, 9)}
+        return replace(result, contributions=scores)
+
+
+def test_a_score_far_below_0_has_no_share_in_any_draw_of_the_interval(tmp_path: Path) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path, strategy=WithErrors())
+    value_run(Reconstruction("exact"), linear.finished())
+    written = written_valuation(tmp_path)
+    own = {client: share["value"] for client, share in written["own"].items()}
+    assert own == {"A": 0.75, "B": 0.25, "C": 0.0}
+    distance = written["fidelity"]["euclidean"]
+    assert distance["low"] == pytest.approx(distance["estimate"])
+    assert distance["high"] == pytest.approx(distance["estimate"])
+
+
 def test_contributions_without_an_error_stay_without_one() -> None:
     shares = own_contributions({"contributions": {"A": 1.0, "B": 3.0}})
     assert shares is not None
@@ -247,6 +303,20 @@ def test_a_reconstruction_without_recorded_updates_is_refused_before_the_trainin
         given.run()
     assert not (tmp_path / "run").exists()
     check_valuations([Reconstruction(), Retraining()], BUNDLE, ["A", "B"], RECORDED)
+
+
+@pytest.mark.slow
+def test_a_run_without_recorded_updates_is_not_taken_up_to_be_valued(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    settings: dict[str, Any] = {"ranges": LINEAR, "report": False}
+    bundle_federation(hospitals, tmp_path, [FedAvg()], rounds=1, **settings).run()
+    before = (tmp_path / "ledger.jsonl").read_bytes()
+    settings |= {"resume": True, "record_updates": True, "valuations": [Reconstruction()]}
+    with pytest.raises(ConfigError, match="round 0 of .* was not recorded"):
+        bundle_federation(hospitals, tmp_path, [FedAvg()], **settings).run()
+    assert (tmp_path / "ledger.jsonl").read_bytes() == before
 
 
 def test_valuations_that_would_write_one_file_are_refused() -> None:
