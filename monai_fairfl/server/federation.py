@@ -22,7 +22,7 @@ from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.run_folder.models import Models
-from monai_fairfl.run_folder.recording import check_recorded, record_round
+from monai_fairfl.run_folder.recording import record_round
 from monai_fairfl.run_folder.records import (
     check_format,
     check_same,
@@ -258,8 +258,6 @@ class Federation:
         self.ledger = Ledger(ledger_path)
         if checkpoint is not None:
             check_format(self.run_dir, self.ledger.records[0])
-            if self.settings.record_updates:
-                check_recorded(self.run_dir)
 
         opening = self._start_strategy(clients)
         if checkpoint is None:
