@@ -254,6 +254,11 @@ class Inference:
         if _was_done(self.out, asked, files, pictures):
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
             return 0
+        if not pictures and any(self.out.glob("*_overlay.png")):
+            raise ConfigError(
+                f"{self.out} has pictures of earlier masks, which --no-pictures would leave beside "
+                "new masks: leave out --no-pictures, or choose another --out"
+            )
         print(f"\n{self.line.text}\n", file=output, flush=True)
         recipe = read_recipe(self.model)
         if recipe is not None and recipe.training.get("overrides"):

@@ -115,6 +115,8 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
 
     # What has come since, and what was replaced, is segmented.
     shutil.copy(scans / "Case01.nii.gz", whole / "Case02.nii.gz")
+    assert main([*again, "--no-pictures"]) == 2
+    assert "has pictures of earlier masks" in capfd.readouterr().err
     assert main(again) == 0
     printed = capfd.readouterr()
     assert "holds the answer already" not in printed.out and "4 of 4 cases" in printed.out
