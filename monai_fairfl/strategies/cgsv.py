@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -124,11 +125,10 @@ class CGSV(Strategy):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
-        if not 0 <= alpha < 1 or (gamma is not None and not gamma > 0):
-            raise ValueError(
-                "CGSV: alpha must be in [0, 1) and gamma above 0, "
-                f"got alpha={alpha!r}, gamma={gamma!r}"
-            )
+        if not 0 <= alpha < 1:
+            raise ValueError(f"CGSV: alpha must be in [0, 1), got {alpha!r}")
+        if gamma is not None and not 0 < gamma < math.inf:
+            raise ValueError(f"CGSV: gamma must be a finite number above 0, or None, got {gamma!r}")
         self.gamma = gamma
         self.alpha = alpha
         self.beta = beta

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from monai_fairfl.errors import ConfigError
@@ -66,8 +67,8 @@ class FedGA(Strategy):
         if centred is None:
             centred = variant == "released"
         check_choice(self, "centred", centred, (True, False))
-        if not step > 0:
-            raise ValueError(f"FedGA: step must be above 0, got {step!r}")
+        if not 0 < step < math.inf:
+            raise ValueError(f"FedGA: step must be a finite number above 0, got {step!r}")
         self.step = step
         self.centred = centred
         self.variant = variant

@@ -8,6 +8,7 @@ default: each also takes something from an honest client that is unlike the othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -184,8 +185,10 @@ class GeometricMedian(Weighting):
     needs_gram = True
 
     def __init__(self, smoothing: float = 1e-3):
-        if not smoothing > 0:
-            raise ValueError(f"GeometricMedian: smoothing must be above 0, got {smoothing!r}")
+        if not 0 < smoothing < math.inf:
+            raise ValueError(
+                f"GeometricMedian: smoothing must be a finite number above 0, got {smoothing!r}"
+            )
         self.smoothing = smoothing
 
     def __call__(

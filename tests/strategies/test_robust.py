@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -253,6 +254,7 @@ def test_names_and_bad_arguments() -> None:
         lambda: Krum(-1),
         lambda: Krum(1, 0),
         lambda: GeometricMedian(0.0),
+        lambda: GeometricMedian(math.inf),
     ):
         with pytest.raises(ValueError, match="must be"):
             make()
