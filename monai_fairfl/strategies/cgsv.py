@@ -100,15 +100,17 @@ class CGSV(Strategy):
     state = ("reputation", "rounds")
     quantities = {
         "cosine": Quantity(
-            "Agreement with the server's step",
+            "Agreement with the step by reputations",
             "Cosine",
-            "Cosine of a site's update and the server's step (or its Shapley value, with "
-            "exact=True): 1 is the same direction, 0 a right angle, -1 the opposite.",
+            "Cosine of a site's update and the sum of all updates by the reputations before the "
+            "round, which is the server's step unless compose gives it other weights (or its "
+            "Shapley value, with exact=True): 1 is the same direction, 0 a right angle, -1 the "
+            "opposite.",
         ),
         "reputation": Quantity(
             "Reputation",
             "Reputation",
-            "Moving average of the agreement with the server's step; sums to 1 over the sites.",
+            "Moving average of that agreement; sums to 1 over the sites.",
         ),
     }
 

@@ -73,8 +73,9 @@ class ShapFed(Strategy):
         "class_value": Quantity(
             "Class values",
             "Cosine",
-            "Cosine of a site's update and the server's in the output layer's row of each class, "
-            "smoothed over rounds: 1 is the same direction, -1 the opposite.",
+            "Cosine of a site's update and the sum of all updates by the previous weights of the "
+            "method, in the output layer's row of each class, smoothed over rounds: 1 is the same "
+            "direction, -1 the opposite.",
             key="class",
         ),
     }

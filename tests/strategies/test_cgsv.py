@@ -19,7 +19,7 @@ from helpers.driving import (
     vector,
 )
 
-from monai_fairfl.strategies import CGSV, Sparsified
+from monai_fairfl.strategies import CGSV, Sparsified, Uniform, compose
 from monai_fairfl.strategies.cgsv import _SparsifiedBy
 
 WORKED = GOLDEN["cgsv"]
@@ -30,6 +30,19 @@ def first(**arguments: object) -> tuple[CGSV, object]:
     strategy = CGSV(**arguments)  # type: ignore[arg-type]
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
     return strategy, result
+
+
+def test_other_weights_of_the_step_change_neither_cosines_nor_their_meaning() -> None:
+    """The cosines are of the step by reputations, whatever compose makes the server's step of."""
+    start, sizes = COMMON["w0"], {"1": 10, "2": 1, "3": 1}
+    own = play(CGSV(gamma=None), [UPDATES] * 2, [{}] * 2, start, sizes)
+    composed = compose(CGSV(gamma=None), weighting=Uniform())
+    other = play(composed, [UPDATES] * 2, [{}] * 2, start, sizes)
+    for of_own, of_other in zip(own, other, strict=True):
+        assert of_own.aggregation != of_other.aggregation
+        assert dict(of_own.details["cosine"]) == dict(of_other.details["cosine"])
+    meaning = CGSV.quantities["cosine"].meaning
+    assert "by the reputations before the round" in meaning and "unless compose" in meaning
 
 
 def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
