@@ -35,7 +35,8 @@ class FedGA(Strategy):
 
     Losses are of the clients' training images. The local loss is measured after training, the
     average's at the start of the next round, so one phase is enough and the first round's weights
-    are uniform.
+    are uniform. A client whose update a guard shortened, or averaged with another's, has no gap of
+    that average: it counts as the mean of the others'.
 
     >>> FedGA(variant="released").step
     0.05
@@ -73,7 +74,7 @@ class FedGA(Strategy):
         self.centred = centred
         self.variant = variant
         self.weight: dict[str, float] = {}  # a_k, of all clients
-        self.loss: dict[str, float] = {}  # of each client's own model of the previous round
+        self.loss: dict[str, float] = {}  # of each own model that entered the previous average
         self.rounds = 0
 
     def check_parts(self, parts: Parts) -> None:
@@ -104,10 +105,23 @@ class FedGA(Strategy):
         previous = renormalised_previous(self.weight, local.clients)
         weights = normalise(self._adjusted(previous, gaps))
 
+        # The own models that went into the average. A client whose update a guard shortened, or
+        # averaged with others', holds another one.
+        entered = {}
+        for client, loss in own_losses.items():
+            if client in local.factors or client in local.blended:
+                self.note(
+                    client,
+                    "a guard changed its update, so its own model is not the one that went into "
+                    "the average: its next gap is the mean of the others'",
+                )
+            else:
+                entered[client] = loss
+
         details = {"gap": gaps} if gaps else None
         result = self.finish(local, weights, weights, details=details)
         self.weight = merge_with_absent(self.weight, weights)
-        self.loss = own_losses
+        self.loss = entered
         self.rounds += 1
         return result
 
