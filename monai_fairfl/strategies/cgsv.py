@@ -333,15 +333,9 @@ def _closeness(local: Replies) -> dict[str, float]:
 
     :math:`d_i` is the Euclidean distance of update i from the average by images.
     """
-    # Row i of `differences` holds the coefficients, of all updates, that make update i less their
-    # average.
     shares = sample_shares(local)
     average = np.array([shares[client] for client in local.clients])
-    differences = np.eye(len(local)) - average
-
-    # d_i^2 is the quadratic form of row i with the Gram matrix.
-    squared = np.einsum("in,nm,im->i", differences, local.geometry.gram, differences)
-    distances = np.sqrt(np.maximum(squared, 0.0))
+    distances = np.sqrt(local.geometry.squared_distances_from_mean(average))
     total = float(distances.sum()) or 1.0
     closeness = {}
     for client, distance in zip(local.clients, distances, strict=True):

@@ -160,7 +160,9 @@ def _resuming(strategy: Strategy, folder: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("name", ["FedCE", "ShapFed", "CGSV", "FedAvg"])
+@pytest.mark.parametrize(
+    "name", ["FedCE", "ShapFed", "CGSV", "FedAvg", "FedCE by Krum", "CGSV-euclidean"]
+)
 def test_classes_that_a_site_does_not_label_are_replayed(name: str, tmp_path: Path) -> None:
     labelled = {"elm": (True, False, True), "oak": (True, True, False)}
     history = federation(MADE[name](), tmp_path, labelled=labelled).run()
