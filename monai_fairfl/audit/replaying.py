@@ -314,6 +314,8 @@ def _replies(
         grams = recorded.grams.of(sorted(trained))
     found = RecordedReplies(replies, requests, spec, missing, grams)
     found.parts = parts_of_groups(_shared(recorded.record))
+    found.factors = _factors(recorded.record)
+    found.blended = frozenset(recorded.record.get("blended", ()))
     return found
 
 
@@ -326,6 +328,16 @@ def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:
                 group = tuple(plain["group"])
                 verdict = Verdict("share", plain["reason"], factor=plain["factor"], group=group)
                 found.setdefault(client, []).append(verdict)
+    return found
+
+
+def _factors(record: Mapping[str, Any]) -> dict[str, float]:
+    """client -> the factor by which a guard multiplied its update."""
+    found = {}
+    for client, verdicts in record["verdicts"].items():
+        for plain in verdicts:
+            if plain["action"] == "clip":
+                found[client] = float(plain["factor"])
     return found
 
 

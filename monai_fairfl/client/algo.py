@@ -64,7 +64,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         bundle_root: folder of the bundle. A relative one begins at the engine's
             ``ExtraItems.APP_ROOT``, where it gives one.
         state_dir: private folder for the state between rounds; three rounds stay there, so a
-            restarted process or a server that repeats a round changes nothing.
+            restarted process or a server that repeats a round changes nothing. Another run of the
+            same name deletes them.
         all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
             federated training; off by default, since scores come from probes, validating twice
             costs time, and a federation logs itself. Without them no best checkpoint is written.
@@ -132,6 +133,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         request = self._decoded(request)
         self._check(request)
 
+        if self.states.begin(request.run, request.run_id):
+            self._trainer_is_at = None
+            self._trained_model = None
         past = Past(self.states, request.run, request.round, self._trained_model)
         received = self._with_own(request.weights, past, "local")
         measurements = self._measure("received", request, received, past)

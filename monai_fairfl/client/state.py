@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -17,6 +18,8 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import DAMAGED, safe_name, write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
+
+logger = logging.getLogger(__name__)
 
 
 class ClientState:
@@ -35,6 +38,33 @@ class ClientState:
             )
         self.folder = Path(folder)
         self.keep = keep
+
+    def begin(self, run: str, run_id: str) -> bool:
+        """Delete the states of an earlier run of the same name, if there are any.
+
+        Args:
+            run: its name.
+            run_id: of this run; empty: it is not known, and nothing is deleted.
+
+        Returns:
+            Whether there were any.
+        """
+        file = self.path(run, "id.txt")
+        known = file.read_text(errors="replace") if file.exists() else None
+        if not run_id or known == run_id:
+            return False
+        stored = self._rounds(run)
+        if stored:
+            logger.warning(
+                "the states of run %r in %s are of an earlier run of that name: they are deleted, "
+                "and this site begins anew",
+                run,
+                self.folder,
+            )
+        for number in stored:
+            self._path(run, number).unlink()
+        write_atomically(file, run_id.encode())
+        return bool(stored)
 
     def before(self, run: str, number: int) -> list[int]:
         """Rounds before ``number`` whose state is on disk, newest first."""

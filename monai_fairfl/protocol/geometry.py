@@ -38,6 +38,9 @@ MOST_VALUES = 2**20
 CACHE_LINE = 64
 """Bytes; tensors begin at a multiple of it."""
 
+ROUNDING = 1e-6
+"""Of inner products of float32 vectors, relative."""
+
 ZERO_NORM = 1e-12
 """A shorter vector has no direction: its cosines are 0."""
 
@@ -433,6 +436,40 @@ class Geometry:
             gram = gram - self._not_labelled_in_both(a, b)
         return cosine(gram, a, b)
 
+    def squared_distances(self) -> np.ndarray:
+        """The squared distances of all pairs of updates, shape (N, N).
+
+        As for cosines, the output row of a class that one of both does not label is left out. What
+        is no larger than rounding is 0.
+        """
+        squared = squared_distances(self.gram)
+        if self.labelled is not None:
+            for number, gram in enumerate(self.classes()):
+                of_class = self.labelled[:, number]
+                in_both = of_class[:, None] & of_class[None]
+                squared = squared - np.where(in_both, 0.0, squared_distances(gram))
+        return _without_rounding(squared, self.gram)
+
+    def squared_distances_from_mean(self, weights: np.ndarray) -> np.ndarray:
+        """The squared distance of each update from their weighted mean, shape (N,).
+
+        An output row of the mean is that of the updates that label its class, as in
+        :meth:`Replies.average`; of an update that does not label it, the row is left out.
+
+        Args:
+            weights: of the updates, shape (N,); they sum to one.
+        """
+        if self.labelled is None:
+            squared = _from_mean(self.gram, weights)
+        else:
+            classes = self.classes()
+            squared = _from_mean(self.gram - classes.sum(axis=0), weights)
+            for of_class, gram in zip(self.labelled.T, classes, strict=True):
+                share = weights * of_class
+                if share.any():
+                    squared += np.where(of_class, _from_mean(gram, share / share.sum()), 0.0)
+        return np.maximum(squared, 0.0)
+
     def _not_labelled_in_both(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """Inner products in the output rows of classes that one of two sums was not trained on."""
         assert self.labelled is not None
@@ -583,6 +620,32 @@ def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
     0.7071
     """
     return _cosine_of(a @ gram @ b, a @ gram @ a, b @ gram @ b)
+
+
+def squared_distances(gram: np.ndarray) -> np.ndarray:
+    """The squared distances of all pairs of vectors, from their Gram matrix; shape (N, N).
+
+    What is no larger than the rounding of float32 inner products is 0.
+
+    >>> squared_distances(np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
+    [[0.0, 5.0], [5.0, 0.0]]
+    """
+    squared_norms = np.diag(gram)
+    sums = squared_norms[:, None] + squared_norms[None]
+    return _without_rounding(sums - 2 * gram, gram)
+
+
+def _without_rounding(squared: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    """Squared distances, 0 where they are no larger than the rounding of a Gram matrix's values."""
+    squared_norms = np.diag(gram)
+    sums = squared_norms[:, None] + squared_norms[None]
+    return np.where(squared > ROUNDING * sums, squared, 0.0)
+
+
+def _from_mean(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The squared distance of each vector from the weighted mean of all, shape (N,)."""
+    found: np.ndarray = np.diag(gram) - 2 * gram @ weights + weights @ gram @ weights
+    return found
 
 
 def _flat(rows: torch.Tensor) -> torch.Tensor:

@@ -57,6 +57,8 @@ class Request:
         round: number of the round, from 0; that of the last round plus 1 for the closing requests.
         seed: of the client's work.
         ledger_head: digest of the server's ledger.
+        run_id: drawn when the run begins, and the same when it is resumed: another run of the same
+            name has another. Empty: the server has an earlier version, or it is no run.
     """
 
     client: str
@@ -69,6 +71,7 @@ class Request:
     round: int = -1
     seed: int = 0
     ledger_head: str = ""
+    run_id: str = ""
 
     def __post_init__(self) -> None:
         if self.task not in ("train", "measure"):

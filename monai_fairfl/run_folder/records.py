@@ -327,7 +327,7 @@ def round_record(
     the model received, which is the result of the round before. Scores of the models of coalitions
     are none of a client's own, so they are not among the ``measurements``. ``exchanges`` holds
     whatever the strategy was sent, for a replay: every request in its order, and what was measured
-    for it.
+    for it. ``blended`` are clients whose updates entered as a mean with others.
 
     Args:
         number: of the round, from 0.
@@ -390,6 +390,7 @@ def round_record(
         "missing": missing,
         "guards": judged,
         "verdicts": details_of_verdicts,
+        "blended": sorted(local.blended),
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,

@@ -33,7 +33,8 @@ class Transport(Protocol):
     """Moves requests to clients and replies back; knows nothing of rounds or strategies.
 
     A transport whose replies bring tensors that nobody else writes to may say so by an attribute
-    ``gives_updates = True``: the server then uses them where they are. Else it copies each update.
+    ``gives_updates = True``: the server then uses them where they are. Else it copies each update
+    and each buffer.
     """
 
     @property
@@ -57,10 +58,11 @@ class Transport(Protocol):
 class Inbox:
     """Takes in replies as they arrive, in any order and from any thread.
 
-    Each update becomes a row of one matrix. It is copied there, so that the original can be
-    dropped, or stays where it is and belongs to the exchange from then on, see ``adopts``. Late,
-    foreign and second answers are ignored; malformed ones are refused with the reason. An answer
-    that was refused is the first one all the same: NVFlare and Flower take no second one either.
+    Each update becomes a row of one matrix. It is copied there, and its buffers are copied, too, so
+    that the originals can be dropped. Or they stay where they are and belong to the exchange from
+    then on, see ``adopts``. Late, foreign and second answers are ignored; malformed ones are
+    refused with the reason. An answer that was refused is the first one all the same: NVFlare and
+    Flower take no second one either.
 
     Args:
         requests: what was asked, with their ids.
@@ -72,7 +74,7 @@ class Inbox:
         expected: the measurements that are taken; ``None``: those of the package, in their ranges.
         most_samples: images of one site in one local epoch that are believed.
         memory: of the averages that are made of the replies; ``None``: fresh.
-        adopts: whether nobody else writes to the tensors of updates, so that no copy is needed.
+        adopts: whether nobody else writes to the tensors of replies, so that no copy is needed.
         gram: as for :class:`~monai_fairfl.protocol.Replies`.
     """
 
@@ -160,14 +162,15 @@ class Inbox:
     def _in_models_types(self, reply: Reply) -> Reply:
         """``reply`` with buffers in the model's types, whatever a client computes in.
 
-        An average has the type of its first tensor, which would be the first client's.
+        An average has the type of its first tensor, which would be the first client's. Like an
+        update, a buffer is copied unless it belongs to the exchange.
         """
         if reply.buffers is None:
             return reply
         buffers = {}
         for name, buffer in reply.buffers.items():
-            expected = self.reference.get(name)
-            buffers[name] = buffer if expected is None else buffer.to(expected.dtype)
+            dtype = self.reference.get(name, buffer).dtype
+            buffers[name] = buffer.to(dtype, copy=not self.adopts)
         return replace(reply, buffers=buffers)
 
     def _in_its_row(self, reply: Reply) -> Reply:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -172,6 +173,7 @@ class Federation:
         """
         player = RoundPlayer(
             self.run_dir.name,
+            self.run_id,
             self.strategy,
             self.transport,
             self.settings,
@@ -340,6 +342,8 @@ class Federation:
 
     def _begin(self, opening: Mapping[str, Any]) -> None:
         """Begin a run in an empty folder."""
+        # By chance, and not by the seed: the same run may be begun twice.
+        self.run_id = secrets.token_hex(8)
         self.observer.run_started()
         self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
         self.ledger.keep(0)
@@ -371,6 +375,8 @@ class Federation:
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self._load_guards(checkpoint.state["guards"])
         self.models.best = dict(checkpoint.state["best"])
+        # A run that an earlier version began has none.
+        self.run_id = checkpoint.state.get("run_id", "")
         for record in self.ledger.records:
             self.observer.record_replayed(record)
 
@@ -444,6 +450,7 @@ class Federation:
             "best": self.models.best,
             "rounds": self.rounds,
             "ledger_head": self.ledger.head,
+            "run_id": self.run_id,
         }
         return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
 

@@ -102,6 +102,7 @@ class RoundPlayer:
 
     Args:
         run: the run's name.
+        run_id: of this run, and of no other one of that name.
         strategy: that was started.
         transport: reaches the clients.
         settings: of the run.
@@ -115,6 +116,7 @@ class RoundPlayer:
     def __init__(
         self,
         run: str,
+        run_id: str,
         strategy: Strategy,
         transport: Transport,
         settings: RunSettings,
@@ -125,6 +127,7 @@ class RoundPlayer:
         cross_evaluator: CrossEvaluator,
     ):
         self.run = run
+        self.run_id = run_id
         self.strategy = strategy
         self.transport = transport
         self.settings = settings
@@ -399,6 +402,7 @@ class RoundPlayer:
             round=number,
             seed=seed_of(self.settings.seed, request.client, number),
             ledger_head=ledger_head,
+            run_id=self.run_id,
         )
 
 

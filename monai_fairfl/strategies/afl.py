@@ -12,6 +12,9 @@ from monai_fairfl.protocol.averages import normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 
+MOST_STEP = 1e6
+"""Longer steps differ in rounding only: the client with the highest loss has all weight."""
+
 
 class AFL(Strategy):
     r"""Agnostic federated learning (Mohri et al., ICML 2019).
@@ -21,7 +24,7 @@ class AFL(Strategy):
     back, :math:`\lambda \leftarrow P(\lambda + \gamma F)`, P the nearest point of the simplex.
 
     Args:
-        step: :math:`\gamma`, above 0.
+        step: :math:`\gamma`, above 0 and at most 1e6, where the worst client has all weight.
         form: ``"afl"``, or ``"worst_client"``: take over the model of the client with the highest
             loss, which FedISM's authors run under the name Agnostic-FL; ``None``: that of the
             variant.
@@ -47,8 +50,12 @@ class AFL(Strategy):
         if form is None:
             form = "afl" if variant == "paper" else "worst_client"
         check_choice(self, "form", form, ("afl", "worst_client"))
-        if not step > 0:
-            raise ValueError(f"AFL: step must be above 0, got {step!r}")
+        if not 0 < step <= MOST_STEP:
+            raise ValueError(
+                f"AFL: step must be above 0 and at most {MOST_STEP:g}, got {step!r}. A longer "
+                "one gives all weight to the client with the highest loss, which is "
+                "form='worst_client'"
+            )
         self.step = step
         self.form = form
         self.variant = variant

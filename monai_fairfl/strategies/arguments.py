@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
+
+from monai_fairfl.errors import ConfigError, closest
 
 
 def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:
@@ -30,6 +32,33 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     name = owner if isinstance(owner, str) else type(owner).__name__
     choices = ", ".join(repr(choice) for choice in allowed)
     raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+
+
+def check_layer(owner: object, argument: str, layer: str, layers: Sequence[str]) -> None:
+    """Refuse a layer that is not one of ``layers``.
+
+    Args:
+        owner: the strategy, for the message.
+        argument: that names the layer.
+        layer: its name.
+        layers: of the model that it may name, in the model's order.
+
+    Raises:
+        ConfigError: naming the owner, the argument, the closest name and some of those there are.
+
+    >>> check_layer("ShapFed", "output_layer", "haed", ["conv", "head"])
+    Traceback (most recent call last):
+    monai_fairfl.errors.ConfigError: ShapFed: output_layer must be ...; did you mean 'head'?
+    """
+    if layer in layers:
+        return
+    name = owner if isinstance(owner, str) else type(owner).__name__
+    meant = closest(layer, layers)
+    hint = "" if meant is None else f"; did you mean {meant!r}?"
+    raise ConfigError(
+        f"{name}: {argument} must be a trained layer of the model, such as {list(layers[-5:])}, "
+        f"got {layer!r}{hint}"
+    )
 
 
 def non_default_arguments(component: object) -> list[str]:

@@ -12,6 +12,9 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.quantities import Quantity
 
+ALPHAS = (1e-3, 300.0)
+"""Least and largest alpha: below, sinh is a straight line; above, it overflows where a grows."""
+
 
 class CFFL(Strategy):
     r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020).
@@ -26,7 +29,7 @@ class CFFL(Strategy):
 
     Args:
         fade: f, of the moving average; ``None``: the variant's.
-        alpha: a; it doubles over the run when ``grow``.
+        alpha: a, from 0.001 to 300; it doubles over the run when ``grow``.
         grow: :math:`a (1 + round / rounds)`; ``None``: the variant's.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
@@ -73,10 +76,16 @@ class CFFL(Strategy):
         if grow is None:
             grow = variant == "released"
         check_choice(self, "grow", grow, (True, False))
-        if not 0 <= fade < 1 or not alpha > 0 or not 0 <= threshold < 1:
+        if not 0 <= fade < 1 or not 0 <= threshold < 1:
             raise ValueError(
-                "CFFL: fade and threshold must be in [0, 1) and alpha above 0, "
-                f"got {fade!r}, {threshold!r}, {alpha!r}"
+                f"CFFL: fade and threshold must be in [0, 1), got {fade!r}, {threshold!r}"
+            )
+        least, most = ALPHAS
+        if not least <= alpha <= most:
+            raise ValueError(
+                f"CFFL: alpha must be from {least:g} to {most:g}, got {alpha!r}. The larger it is, "
+                "the more one client has: at 100 a reputation larger by 0.05 is 148 times the "
+                "weight. Below the range nothing changes any more, above it sinh overflows"
             )
         self.fade = fade
         self.alpha = alpha

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -99,15 +100,17 @@ class CGSV(Strategy):
     state = ("reputation", "rounds")
     quantities = {
         "cosine": Quantity(
-            "Agreement with the server's step",
+            "Agreement with the step by reputations",
             "Cosine",
-            "Cosine of a site's update and the server's step (or its Shapley value, with "
-            "exact=True): 1 is the same direction, 0 a right angle, -1 the opposite.",
+            "Cosine of a site's update and the sum of all updates by the reputations before the "
+            "round, which is the server's step unless compose gives it other weights (or its "
+            "Shapley value, with exact=True): 1 is the same direction, 0 a right angle, -1 the "
+            "opposite.",
         ),
         "reputation": Quantity(
             "Reputation",
             "Reputation",
-            "Moving average of the agreement with the server's step; sums to 1 over the sites.",
+            "Moving average of that agreement; sums to 1 over the sites.",
         ),
     }
 
@@ -124,11 +127,10 @@ class CGSV(Strategy):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
-        if not 0 <= alpha < 1 or (gamma is not None and not gamma > 0):
-            raise ValueError(
-                "CGSV: alpha must be in [0, 1) and gamma above 0, "
-                f"got alpha={alpha!r}, gamma={gamma!r}"
-            )
+        if not 0 <= alpha < 1:
+            raise ValueError(f"CGSV: alpha must be in [0, 1), got {alpha!r}")
+        if gamma is not None and not 0 < gamma < math.inf:
+            raise ValueError(f"CGSV: gamma must be a finite number above 0, or None, got {gamma!r}")
         self.gamma = gamma
         self.alpha = alpha
         self.beta = beta
@@ -331,15 +333,9 @@ def _closeness(local: Replies) -> dict[str, float]:
 
     :math:`d_i` is the Euclidean distance of update i from the average by images.
     """
-    # Row i of `differences` holds the coefficients, of all updates, that make update i less their
-    # average.
     shares = sample_shares(local)
     average = np.array([shares[client] for client in local.clients])
-    differences = np.eye(len(local)) - average
-
-    # d_i^2 is the quadratic form of row i with the Gram matrix.
-    squared = np.einsum("in,nm,im->i", differences, local.geometry.gram, differences)
-    distances = np.sqrt(np.maximum(squared, 0.0))
+    distances = np.sqrt(local.geometry.squared_distances_from_mean(average))
     total = float(distances.sum()) or 1.0
     closeness = {}
     for client, distance in zip(local.clients, distances, strict=True):

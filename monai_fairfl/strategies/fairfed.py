@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from monai_fairfl.protocol.averages import (
@@ -58,8 +59,8 @@ class FairFed(Strategy):
 
     def __init__(self, beta: float = 0.5, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
-        if not beta >= 0:
-            raise ValueError(f"FairFed: beta must be at least 0, got {beta!r}")
+        if not 0 <= beta < math.inf:
+            raise ValueError(f"FairFed: beta must be a finite number of at least 0, got {beta!r}")
         self.beta = beta
         self.variant = variant
         self.weight: dict[str, float] = {}  # omega, of all clients

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from monai_fairfl.errors import ConfigError
@@ -34,7 +35,8 @@ class FedGA(Strategy):
 
     Losses are of the clients' training images. The local loss is measured after training, the
     average's at the start of the next round, so one phase is enough and the first round's weights
-    are uniform.
+    are uniform. A client whose update a guard shortened, or averaged with another's, has no gap of
+    that average: it counts as the mean of the others'.
 
     >>> FedGA(variant="released").step
     0.05
@@ -66,13 +68,13 @@ class FedGA(Strategy):
         if centred is None:
             centred = variant == "released"
         check_choice(self, "centred", centred, (True, False))
-        if not step > 0:
-            raise ValueError(f"FedGA: step must be above 0, got {step!r}")
+        if not 0 < step < math.inf:
+            raise ValueError(f"FedGA: step must be a finite number above 0, got {step!r}")
         self.step = step
         self.centred = centred
         self.variant = variant
         self.weight: dict[str, float] = {}  # a_k, of all clients
-        self.loss: dict[str, float] = {}  # of each client's own model of the previous round
+        self.loss: dict[str, float] = {}  # of each own model that entered the previous average
         self.rounds = 0
 
     def check_parts(self, parts: Parts) -> None:
@@ -103,10 +105,23 @@ class FedGA(Strategy):
         previous = renormalised_previous(self.weight, local.clients)
         weights = normalise(self._adjusted(previous, gaps))
 
+        # The own models that went into the average. A client whose update a guard shortened, or
+        # averaged with others', holds another one.
+        entered = {}
+        for client, loss in own_losses.items():
+            if client in local.factors or client in local.blended:
+                self.note(
+                    client,
+                    "a guard changed its update, so its own model is not the one that went into "
+                    "the average: its next gap is the mean of the others'",
+                )
+            else:
+                entered[client] = loss
+
         details = {"gap": gaps} if gaps else None
         result = self.finish(local, weights, weights, details=details)
         self.weight = merge_with_absent(self.weight, weights)
-        self.loss = own_losses
+        self.loss = entered
         self.rounds += 1
         return result
 

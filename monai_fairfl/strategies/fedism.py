@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
+from monai_fairfl.protocol.averages import (
+    merge_with_absent,
+    normalise,
+    renormalised_previous,
+    unit_of_powers,
+)
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
 from monai_fairfl.strategies.quantities import Quantity
@@ -141,10 +146,11 @@ class FedISM(Strategy):
     def _by_sharpness(self, sharpness: Mapping[str, float]) -> dict[str, float]:
         """a_k = s_k^q / sum_j s_j^q, computed from shares of sharpness as in the authors' code."""
         floored = {client: max(value, LEAST_SHARPNESS) for client, value in sharpness.items()}
-        powers = {}
+        shares = {}
         for client, share in normalise(floored).items():
-            powers[client] = (share + LEAST_SHARPNESS) ** self.q
-        return normalise(powers)
+            shares[client] = share + LEAST_SHARPNESS
+        unit = unit_of_powers(shares, self.q)
+        return normalise({client: (share / unit) ** self.q for client, share in shares.items()})
 
     def _moving_average(self, weights: dict[str, float]) -> dict[str, float]:
         """beta a_k + (1 - beta) of the previous average; in the first round a_k."""

@@ -12,8 +12,15 @@ from typing import Any
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise, uniform
 from monai_fairfl.protocol.messages import Measure, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import (
+    ImagesNeeded,
+    Rounds,
+    Strategy,
+    check_choice,
+    check_layer,
+)
 from monai_fairfl.strategies.quantities import Quantity
 
 ByLayer = dict[str, dict[str, float]]
@@ -125,6 +132,11 @@ class FedLWR(Strategy):
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
         if similarity == "cka":
             self.images_needed = _images_for_cka(variant)  # type: ignore[misc]
+
+    def check_model(self, spec: ModelSpec, buffers: str) -> None:
+        if self.encoder_layer is not None:
+            trained = [layer for name, layer in spec.layers.items() if name in spec.parameters]
+            check_layer(self, "encoder_layer", self.encoder_layer, list(dict.fromkeys(trained)))
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).

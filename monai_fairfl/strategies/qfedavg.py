@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from monai_fairfl.errors import FederationError
@@ -55,9 +56,9 @@ class QFedAvg(Strategy):
         if form is None:
             form = "lipschitz" if variant == "paper" else "loss_weighted"
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
-        if not q >= 0 or not learning_rate > 0:
+        if not 0 <= q < math.inf or not 0 < learning_rate < math.inf:
             raise ValueError(
-                "QFedAvg: q must be at least 0 and learning_rate above 0, "
+                "QFedAvg: q and learning_rate must be finite, at least 0 and above 0, "
                 f"got {q!r}, {learning_rate!r}"
             )
         self.q = q

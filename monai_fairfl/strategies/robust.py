@@ -8,6 +8,7 @@ default: each also takes something from an honest client that is unlike the othe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,9 +19,6 @@ from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.parts import Average, Weighting
-
-ROUNDING = 1e-6
-"""Of inner products of float32 vectors, relative."""
 
 STEPS = 200
 """Most steps of Weiszfeld's algorithm; it converges in some tens."""
@@ -153,7 +151,7 @@ class Krum(Weighting):
         clients = [reply.client for reply in replies]
         if len(clients) == 1:
             return uniform(clients)
-        squared = squared_distances(replies.geometry.gram)
+        squared = replies.geometry.squared_distances()
         neighbours = max(1, len(clients) - self.attackers - 2)
         scores = []
         for row in range(len(clients)):
@@ -184,20 +182,21 @@ class GeometricMedian(Weighting):
     needs_gram = True
 
     def __init__(self, smoothing: float = 1e-3):
-        if not smoothing > 0:
-            raise ValueError(f"GeometricMedian: smoothing must be above 0, got {smoothing!r}")
+        if not 0 < smoothing < math.inf:
+            raise ValueError(
+                f"GeometricMedian: smoothing must be a finite number above 0, got {smoothing!r}"
+            )
         self.smoothing = smoothing
 
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
     ) -> dict[str, float]:
-        gram = replies.geometry.gram
         least = max(self.smoothing * float(np.median(replies.geometry.norms)), ZERO_NORM)
         weights = np.full(len(replies), 1 / len(replies))
         for _ in range(STEPS):
-            # The squared length of Delta_i - z, where z is the sum of the weighted updates.
-            squared = np.diag(gram) - 2 * gram @ weights + weights @ gram @ weights
-            distances = np.maximum(np.sqrt(np.maximum(squared, 0.0)), least)
+            # The lengths of Delta_i - z, where z is the weighted mean of the updates.
+            squared = replies.geometry.squared_distances_from_mean(weights)
+            distances = np.maximum(np.sqrt(squared), least)
             moved = (1 / distances) / (1 / distances).sum()
             has_converged = bool(np.abs(moved - weights).max() < 1e-12)
             weights = moved
@@ -220,17 +219,3 @@ def trimmed_mean(values: torch.Tensor, trim: int) -> torch.Tensor:
     left_out = min(trim, (count - 1) // 2)
     ordered = values.sort(dim=0).values
     return ordered[left_out : count - left_out].double().mean(0).to(values.dtype)
-
-
-def squared_distances(gram: np.ndarray) -> np.ndarray:
-    """The squared distances of all pairs of vectors, from their Gram matrix; shape (N, N).
-
-    What is no larger than the rounding of float32 inner products is 0.
-
-    >>> squared_distances(np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
-    [[0.0, 5.0], [5.0, 0.0]]
-    """
-    squared_norms = np.diag(gram)
-    sums = squared_norms[:, None] + squared_norms[None]
-    squared = sums - 2 * gram
-    return np.where(squared > ROUNDING * sums, squared, 0.0)

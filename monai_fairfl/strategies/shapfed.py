@@ -22,7 +22,7 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_layer
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Details, Mixed, Reward
 
@@ -73,8 +73,9 @@ class ShapFed(Strategy):
         "class_value": Quantity(
             "Class values",
             "Cosine",
-            "Cosine of a site's update and the server's in the output layer's row of each class, "
-            "smoothed over rounds: 1 is the same direction, -1 the opposite.",
+            "Cosine of a site's update and the sum of all updates by the previous weights of the "
+            "method, in the output layer's row of each class, smoothed over rounds: 1 is the same "
+            "direction, -1 the opposite.",
             key="class",
         ),
     }
@@ -107,11 +108,16 @@ class ShapFed(Strategy):
         return super().averages_own_models
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
-        if self.output_layer is None and spec.output is None:
-            raise ConfigError(
-                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
-                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
-            )
+        layer = self.output_layer
+        if layer is None:
+            if spec.output is None:
+                raise ConfigError(
+                    f"{self.name} looks at the layer that makes the logits, and nobody knows which "
+                    "one that is: name its module, for example "
+                    f"{type(self).__name__}(output_layer='head')"
+                )
+            layer, _ = spec.output
+        check_layer(self, "output_layer", layer, _layers_with_classes(spec))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
@@ -202,6 +208,16 @@ class ShapFed(Strategy):
         if self.variant == "released":
             return max(mean, 0.0)
         return (1 + mean) / 2
+
+
+def _layers_with_classes(spec: ModelSpec) -> list[str]:
+    """Layers with a trainable weight, whose first axis may be that of the classes."""
+    layers = []
+    for layer in dict.fromkeys(spec.layers.values()):
+        weight = f"{layer}.weight".lstrip(".")
+        if weight in spec.parameters and weight not in spec.norms:
+            layers.append(layer)
+    return layers
 
 
 def _labelled_by_several(local: Replies, classes: int) -> np.ndarray:

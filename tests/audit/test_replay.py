@@ -160,7 +160,9 @@ def _resuming(strategy: Strategy, folder: Path) -> Any:
     return made
 
 
-@pytest.mark.parametrize("name", ["FedCE", "ShapFed", "CGSV", "FedAvg"])
+@pytest.mark.parametrize(
+    "name", ["FedCE", "ShapFed", "CGSV", "FedAvg", "FedCE by Krum", "CGSV-euclidean"]
+)
 def test_classes_that_a_site_does_not_label_are_replayed(name: str, tmp_path: Path) -> None:
     labelled = {"elm": (True, False, True), "oak": (True, True, False)}
     history = federation(MADE[name](), tmp_path, labelled=labelled).run()
@@ -191,6 +193,37 @@ def test_what_guards_left_out_clipped_and_merged_is_replayed(name: str, tmp_path
         for verdicts in record["verdicts"].values():
             actions |= {verdict["action"] for verdict in verdicts}
     assert {"quarantine", "clip", "share"} <= actions
+    assert_exact(replay(tmp_path / "run"), 4)
+
+
+@pytest.mark.parametrize("times", [1.0, 3.0])
+def test_a_round_in_which_nobody_was_asked_for_its_error_is_replayed(
+    times: float, tmp_path: Path
+) -> None:
+    """In round 0 ash's update is cut, and oak's is the direction of elm's; beech misses round 1."""
+    sent: dict[str, Any] = {}
+
+    def attack(request: Request, reply: Reply) -> Reply | None:
+        if reply.update is None:
+            return reply
+        sent[request.client] = reply.update
+        if (request.client, request.round) == ("beech", 1):
+            return None
+        if (request.client, request.round) == ("oak", 0):
+            return replace(reply, update=_times(sent["elm"], times))
+        if (request.client, request.round) == ("ash", 0):
+            return replace(reply, update=_times(reply.update, 50.0))
+        return reply
+
+    first, second, *_ = federation(shipped.FedCE(), tmp_path, attack, rounds=4).run().rounds
+    # Of exact copies, the first holds the model that entered.
+    assert first["blended"] == (["oak"] if times == 1 else ["elm", "oak"])
+    asked = {
+        entry["client"]
+        for entry in second["exchanges"][0]
+        if "leave_one_out_error" in (entry["measured"] or {})
+    }
+    assert asked == ({"elm"} if times == 1 else set())
     assert_exact(replay(tmp_path / "run"), 4)
 
 

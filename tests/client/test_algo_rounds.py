@@ -74,6 +74,31 @@ def test_a_lost_state_starts_clean(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_new_run_of_the_same_name_takes_nothing_of_the_old_one(
+    restarted: bool, prostate_client: Maker, weights: Weights, spec: ModelSpec
+) -> None:
+    """Also where the site is absent in round 0, in which states begin anew anyway."""
+    # Buffers stay at the site, so that they come from its state.
+    parameters = {name: weights[name] for name in spec.parameters}
+
+    def round_of(run_id: str, number: int) -> Request:
+        return Request(
+            "alder", "train", parameters, run="r", round=number, seed=number, run_id=run_id
+        )
+
+    expected = prostate_client(state="clean").answer(round_of("new", 1))
+    client = prostate_client(state="used")
+    client.answer(round_of("old", 0))
+    if restarted:
+        client = prostate_client(state="used")
+    found = client.answer(round_of("new", 1))
+    assert same(found.update, expected.update)
+    # The next round of the new run goes on.
+    assert client.states.before("r", 2) == [1]
+
+
+@pytest.mark.slow
 def test_clients_do_not_disturb_each_other(
     prostate_client: Maker, weights: Weights, undisturbed: list[Reply], tmp_path: Path
 ) -> None:

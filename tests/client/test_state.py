@@ -59,6 +59,32 @@ def test_runs_whose_names_begin_alike_do_not_meet(tmp_path: Path) -> None:
         assert states.before(run, 9) == [3, 2] and Past(states, run, 9).state == {"run": run}
 
 
+def test_states_of_an_earlier_run_of_the_same_name_are_deleted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    states = ClientState(tmp_path)
+    assert not states.begin("r", "aa") and not states.begin("other", "zz")
+    for number in range(3):
+        states.save("r", number, {})
+        states.save("other", number, {})
+    # The same run, and a server of an earlier version, which sends no id.
+    for known in ("aa", ""):
+        assert not ClientState(tmp_path).begin("r", known)
+    assert states.before("r", 9) == [2, 1, 0] and not caplog.records
+
+    assert ClientState(tmp_path).begin("r", "bb")
+    assert states.before("r", 9) == [] and states.before("other", 9) == [2, 1, 0]
+    assert "of an earlier run of that name: they are deleted, and this site" in caplog.text
+    states.save("r", 1, {})
+    assert not states.begin("r", "bb") and states.has("r", 1)
+
+
+def test_states_that_an_earlier_version_left_are_of_an_earlier_run(tmp_path: Path) -> None:
+    states = ClientState(tmp_path)
+    states.save("r", 0, {})
+    assert states.begin("r", "aa") and not states.has("r", 0)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
 def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: Path) -> None:
     states = ClientState(tmp_path)

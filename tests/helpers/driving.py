@@ -42,7 +42,9 @@ def vector(values: Sequence[float]) -> torch.Tensor:
 
 
 def replies_of(
-    updates: Mapping[str, Sequence[float]], samples: Mapping[str, int] | None = None
+    updates: Mapping[str, Sequence[float]],
+    samples: Mapping[str, int] | None = None,
+    measured: Mapping[str, Mapping[str, float]] = {},
 ) -> Replies:
     """Replies of clients whose whole model is one vector ``w``, all started from zero."""
     counts = samples or dict.fromkeys(updates, 1)
@@ -50,8 +52,9 @@ def replies_of(
     replies = []
     for number, (client, update) in enumerate(sorted(updates.items())):
         zeros = vector([0.0] * len(update))
-        requests.append(Request(client, "train", {"w": zeros}, id=number))
-        replies.append(Reply(client, {"w": vector(update)}, counts[client], id=number))
+        numbers = measured.get(client, {})
+        requests.append(Request(client, "train", {"w": zeros}, tuple(numbers), id=number))
+        replies.append(Reply(client, {"w": vector(update)}, counts[client], numbers, id=number))
     return Replies(replies, requests, SPEC)
 
 

@@ -184,6 +184,41 @@ def test_a_vector_without_length_has_cosine_zero() -> None:
     assert cosine(np.zeros((2, 2)), np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0
 
 
+def test_distances_are_of_the_rows_that_both_label_or_the_mean_of_those_who_do() -> None:
+    geometry, updates = geometry_of(5, seed=3)
+    rows = np.stack([flat(update, SPEC.parameters) for update in updates])
+    np.testing.assert_allclose(
+        geometry.squared_distances(), ((rows[:, None] - rows[None]) ** 2).sum(2), atol=1e-4
+    )
+    weights = np.array([0.1, 0.0, 0.5, 0.3, 0.1])
+    np.testing.assert_allclose(
+        geometry.squared_distances_from_mean(weights),
+        ((rows - weights @ rows) ** 2).sum(1),
+        atol=1e-4,
+    )
+
+    # Of every value of an update, whether its client labels the value's class; a body has none.
+    labelled = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0], [1, 1, 0]], bool)
+    counts = []
+    for of_update in labelled:
+        of_class = torch.from_numpy(of_update)
+        weight = of_class[:, None].expand(3, 4)
+        counts.append(flat({"a": torch.ones(10), "b": of_class, "w": weight}, ["a", "b", "w"]))
+    counted = np.array(counts, bool)
+    geometry.labelled = labelled
+    in_both = counted[:, None] & counted[None]
+    expected = (in_both * (rows[:, None] - rows[None]) ** 2).sum(2)
+    np.testing.assert_allclose(geometry.squared_distances(), expected, atol=1e-4)
+
+    shares = weights[:, None] * counted
+    mean = (shares * rows).sum(0) / np.maximum(shares.sum(0), 1e-30)
+    np.testing.assert_allclose(
+        geometry.squared_distances_from_mean(weights),
+        (counted * (rows - mean) ** 2).sum(1),
+        atol=1e-4,
+    )
+
+
 @pytest.mark.parametrize("without_own", [False, True])
 @pytest.mark.parametrize("partly", [False, True])
 def test_cosines_from_sums_are_those_of_the_gram_matrix(without_own: bool, partly: bool) -> None:

@@ -243,7 +243,7 @@ def test_a_strategys_own_quantities_are_titled_explained_and_drawn_by_round(
         write_run("FedAvg", scores, rounds=[other]),
     )
     for words in (
-        "Agreement with the server's step",
+        "Agreement with the step by reputations",
         "1 is the same direction",
         "temper",
         "As the strategy reports it",

@@ -115,6 +115,20 @@ def test_an_update_is_copied_unless_the_transport_gives_it() -> None:
         assert (reply.update["w"].data_ptr() == sent["w"].data_ptr()) is adopts
 
 
+def test_a_buffer_is_copied_unless_the_transport_gives_it() -> None:
+    """A transport may read the next answer into the same array."""
+    spec = ModelSpec(("w",), buffers=("mean",), layers={"w": "w", "mean": "w"})
+    model = {"w": torch.zeros(2), "mean": torch.zeros(2)}
+    requests = [Request(client, "train", model, id=id) for id, client in enumerate("AB")]
+    for adopts, expected in ((False, [2.0, 2.0]), (True, [3.0, 3.0])):
+        inbox = Inbox(requests, spec, model, adopts=adopts)
+        array = torch.empty(2)
+        for id, value in enumerate((1.0, 3.0)):
+            array.fill_(value)
+            inbox.arrived(Reply("AB"[id], update(0.0, 0.0), 1, buffers={"mean": array}, id=id))
+        assert inbox.replies().average()["mean"].tolist() == expected
+
+
 def zeros() -> tuple[dict[str, torch.Tensor], ModelSpec]:
     """The initial model of 1013 numbers."""
     return {"w": torch.zeros(1013)}, SPEC

@@ -53,6 +53,28 @@ def test_stopping_and_resuming_gives_the_same_bits(
     assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
 
 
+def test_a_run_has_one_id_also_when_it_is_resumed_and_the_same_run_begun_again_another(
+    tmp_path: Path,
+) -> None:
+    ids: list[set[str]] = []
+
+    def note(request: Request) -> None:
+        ids[-1].add(request.run_id)
+        if len(ids) == 1 and request.round == 1:
+            first.stop()
+
+    ids.append(set())
+    first = federation(tmp_path / "parts", transport=watching(note))
+    first.run()
+    for folder in ("parts", "whole"):
+        ids.append(set())
+        federation(tmp_path / folder, transport=watching(note)).run(resume=True)
+    begun, resumed, another = ids
+    assert len(begun) == len(another) == 1 and "" not in begun
+    assert resumed == begun != another
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
 def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path: Path) -> None:
     federation(tmp_path / "whole").run()
     crash_before_checkpoint(federation(tmp_path / "parts"), 2)

@@ -42,6 +42,20 @@ def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
 def test_arguments_out_of_range_are_refused() -> None:
     with pytest.raises(ValueError, match="CFFL"):
         CFFL(fade=1.0)
+    with pytest.raises(ValueError, match="alpha must be from 0.001 to 300, got 1000"):
+        CFFL(alpha=1000)
+
+
+def test_the_largest_alpha_overflows_in_no_round() -> None:
+    """It has almost doubled in the last one, when one client has all of the reputation."""
+    alone = reported("local_score", [0.9, 0.0, 0.0])
+    results = play(_of_ten_rounds(CFFL(alpha=300)), [UPDATES] * 10, [alone] * 10, COMMON["w0"])
+    assert values(results[-1].aggregation) == [1.0, 0.0, 0.0]
+
+
+def _of_ten_rounds(strategy: CFFL) -> CFFL:
+    strategy.rounds_planned = 10
+    return strategy
 
 
 def test_an_excluded_client_stays_so_when_the_reputable_ones_are_absent() -> None:

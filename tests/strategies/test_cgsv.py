@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -18,9 +19,13 @@ from helpers.driving import (
     values,
     vector,
 )
+from helpers.updates import PARAMETERS
+from helpers.updates import SPEC as IN_CLASSES
+from helpers.updates import honest, replies_with
 
-from monai_fairfl.strategies import CGSV, Sparsified
-from monai_fairfl.strategies.cgsv import _SparsifiedBy
+from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.strategies import CGSV, Sparsified, Uniform, compose
+from monai_fairfl.strategies.cgsv import _closeness, _SparsifiedBy
 
 WORKED = GOLDEN["cgsv"]
 SECOND = dict(zip(CLIENTS, GOLDEN["fedce"]["updates_round1"], strict=True))
@@ -30,6 +35,19 @@ def first(**arguments: object) -> tuple[CGSV, object]:
     strategy = CGSV(**arguments)  # type: ignore[arg-type]
     (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
     return strategy, result
+
+
+def test_other_weights_of_the_step_change_neither_cosines_nor_their_meaning() -> None:
+    """The cosines are of the step by reputations, whatever compose makes the server's step of."""
+    start, sizes = COMMON["w0"], {"1": 10, "2": 1, "3": 1}
+    own = play(CGSV(gamma=None), [UPDATES] * 2, [{}] * 2, start, sizes)
+    composed = compose(CGSV(gamma=None), weighting=Uniform())
+    other = play(composed, [UPDATES] * 2, [{}] * 2, start, sizes)
+    for of_own, of_other in zip(own, other, strict=True):
+        assert of_own.aggregation != of_other.aggregation
+        assert dict(of_own.details["cosine"]) == dict(of_other.details["cosine"])
+    meaning = CGSV.quantities["cosine"].meaning
+    assert "by the reputations before the round" in meaning and "unless compose" in meaning
 
 
 def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
@@ -144,6 +162,19 @@ def test_a_fixed_length_far_from_the_updates_is_warned_of_once_in_a_run(
         assert len(found) == run * warnings
     for text in found:
         assert f"gamma={gamma:g}" in text and "gamma=None" in text
+
+
+def test_the_reward_by_distance_leaves_out_rows_of_classes_that_a_site_does_not_label() -> None:
+    """A change of such a row changes no ratio."""
+    ratios = []
+    for factor in (1.0, 30.0):
+        updates = honest(CLIENTS, 0.5)
+        updates["1"][PARAMETERS - 100 :] *= factor  # the last class of out.weight
+        replies = replies_with(updates)
+        labels = {"1": (True, True, False)}
+        partial = [replace(reply, labelled=labels.get(reply.client, ())) for reply in replies]
+        ratios.append(_closeness(Replies(partial, replies.requests.values(), IN_CLASSES)))
+    assert ratios[0] == pytest.approx(ratios[1], abs=1e-6)
 
 
 def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:

@@ -90,6 +90,13 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
     }
 
 
+def test_a_huge_power_gives_all_weight_to_the_sharpest_client() -> None:
+    """Every share to the power 5000 is 0 as a float, which would count all alike."""
+    (result,) = play(FedISM(q=5000.0, beta=1.0), [UPDATES], [FIRST], COMMON["w0"])
+    sharpest = max(FIRST, key=lambda client: FIRST[client]["sharpness"])
+    assert result.aggregation == {c: float(c == sharpest) for c in CLIENTS}
+
+
 @pytest.mark.parametrize("arguments", [{"q": -1.0}, {"beta": 0.0}, {"rho": -0.1}])
 def test_arguments_out_of_range_are_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="FedISM"):

@@ -13,7 +13,7 @@ from helpers.driving import CLIENTS, GOLDEN, drive
 from monai.networks.nets import BasicUNet, UNet
 from torch import nn
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.measurements.features import scored_layers
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
@@ -106,8 +106,19 @@ def test_one_layer_can_decide_for_the_whole_model() -> None:
         clipped = {layer: min(max(value, 1e-4), 0.99) for layer, value in worked[client].items()}
         assert result.details["similarity"][client] == pytest.approx(clipped)
         assert one_round(FedLWR())[0].details["similarity"][client] == pytest.approx(clipped)
-    with pytest.raises(ValueError, match="'fourth' is not a scored layer"):
-        one_round(FedLWR(layerwise=False, encoder_layer="fourth"))
+
+
+def test_a_wrong_encoder_layer_is_refused_before_anything_is_sent() -> None:
+    zero = {name: torch.zeros(2) for name in SPEC.parameters}
+    words = r"encoder_layer must be .*'first', 'second'.*got 'secnd'; did you mean 'second'\?"
+    with pytest.raises(ConfigError, match=f"FedLWR: {words}"):
+        FedLWR(layerwise=False, encoder_layer="secnd").start(zero, CLIENTS, SPEC)
+
+
+def test_an_encoder_layer_that_nobody_scored_ends_the_round() -> None:
+    unscored = {client: ("second",) for client in CLIENTS}
+    with pytest.raises(ValueError, match="'second' is not a scored layer"):
+        one_round(FedLWR(layerwise=False, encoder_layer="second"), unscored)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -164,6 +163,16 @@ def test_a_text_is_no_switch(name: str, switch: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "AFL(step=inf)",
+        "AFL(step=1e7)",
+        "CFFL(alpha=1000)",
+        "CFFL(alpha=inf)",
+        "CFFL(alpha=0)",
+        "CGSV(gamma=inf)",
+        "FairFed(beta=inf)",
+        "FedGA(step=inf)",
+        "QFedAvg(q=inf)",
+        "QFedAvg(learning_rate=inf)",
         "QFedAvg(q=nan)",
         "FedISM(q=nan)",
         "FedISM(rho=nan)",
@@ -176,6 +185,6 @@ def test_a_text_is_no_switch(name: str, switch: str) -> None:
 def test_a_number_out_of_range_is_refused_before_anything_is_trained(text: str) -> None:
     name, _, arguments = text.rstrip(")").partition("(")
     argument, _, value = arguments.partition("=")
-    given = math.nan if value == "nan" else json.loads(value)
+    given = float(value) if value in ("nan", "inf") else json.loads(value)
     with pytest.raises(ConfigError, match=f"{name}: .*{argument}.* must be"):
         strategy_of({"_target_": name, argument: given})

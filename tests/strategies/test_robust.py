@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import play, replies_of
-from helpers.updates import SPEC, honest, replies_with, statistics_of, tensors_of
+from helpers.updates import PARAMETERS, SPEC, honest, replies_with, statistics_of, tensors_of
 from scipy import optimize, stats
 
 from monai_fairfl.protocol.replies import Replies
@@ -178,6 +179,25 @@ def test_beyond_the_breakdown_point_the_step_is_theirs(name: str) -> None:
     assert np.linalg.norm(RULES[name](as_replies(updates))) > 1e5
 
 
+@pytest.mark.parametrize("weighting", [Krum(1, 3), GeometricMedian()])
+def test_a_row_of_a_class_that_a_site_does_not_label_makes_no_distance(
+    weighting: Weighting,
+) -> None:
+    """Sites A and B do not label the last class: their rows of it are not trained."""
+    labels = {"A": (True, True, False), "B": (True, False, False)}
+
+    def weights_with(factor: float) -> dict[str, float]:
+        updates = updates_of(5)
+        rows = slice(PARAMETERS - 100, PARAMETERS)  # the last class of out.weight
+        updates[0, rows] *= factor
+        updates[1, rows] *= -factor
+        replies = as_replies(updates)
+        partial = [replace(reply, labelled=labels.get(reply.client, ())) for reply in replies]
+        return weighting(Replies(partial, replies.requests.values(), SPEC), {})
+
+    assert weights_with(1.0) == pytest.approx(weights_with(30.0), abs=1e-4)
+
+
 def test_a_class_is_the_median_of_those_who_label_it_and_statistics_are_medians() -> None:
     updates = dict(zip("ABC", updates_of(3), strict=True))
     wild = {"C": statistics_of(mean=9.0, variance=100.0, batches=7)}
@@ -253,6 +273,7 @@ def test_names_and_bad_arguments() -> None:
         lambda: Krum(-1),
         lambda: Krum(1, 0),
         lambda: GeometricMedian(0.0),
+        lambda: GeometricMedian(math.inf),
     ):
         with pytest.raises(ValueError, match="must be"):
             make()

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, drive
+from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.strategies import ShapFed
 from monai_fairfl.strategies.base import RoundResult
 
@@ -116,12 +117,32 @@ def test_a_model_whose_output_layer_nobody_knows_is_refused_before_a_round() -> 
     unknown = ModelSpec(parameters=("w",), layers={"w": ""})
     with pytest.raises(ConfigError, match=r"ShapFed looks at .*ShapFed\(output_layer='head'\)"):
         ShapFed().check_model(unknown, "aggregation")
-    ShapFed(output_layer="head").check_model(unknown, "aggregation")
+    named = ModelSpec(parameters=("head.weight",), layers={"head.weight": "head"})
+    ShapFed(output_layer="head").check_model(named, "aggregation")
 
 
-def test_a_wrong_output_layer_is_an_error_with_a_hint() -> None:
-    with pytest.raises(ValueError, match="output_layer"):
-        one_round(begin(ShapFed(output_layer="tail")))
+def test_a_wrong_output_layer_is_refused_before_anything_is_sent() -> None:
+    network = nn.Sequential()
+    for name, layer in (("conv", nn.Conv2d(1, 4, 3)), ("norm", nn.BatchNorm2d(4))):
+        network.add_module(name, layer)
+    network.add_module("head", nn.Conv2d(4, 2, 1))
+    spec = read_spec(network, torch.zeros(1, 1, 8, 8))
+    for wrong, words in (
+        ("haed", r"such as \['conv', 'head'\], got 'haed'; did you mean 'head'\?"),
+        ("tail", "got 'tail'"),
+        ("norm", "got 'norm'"),  # it has no classes
+    ):
+        with pytest.raises(ConfigError, match=f"ShapFed: output_layer must be .*{words}"):
+            ShapFed(output_layer=wrong).start(spec.tensors_of(network), ["A", "B"], spec)
+    ShapFed(output_layer="conv").check_model(spec, "aggregation")
+
+
+def test_an_output_layer_that_is_not_trained_is_refused_before_anything_is_sent() -> None:
+    network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 1))
+    network[1].requires_grad_(False)
+    spec = read_spec(network, torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ConfigError, match="output_layer must be a trained layer .*got '1'"):
+        ShapFed().check_model(spec, "aggregation")
 
 
 def play_with(

@@ -144,6 +144,7 @@ class Site:
         if self._client is None:
             self._client = self._make_client(rounds)
         if self.settings.check and not self._checked:
+            self._client.states.begin(request.run, request.run_id)
             # A site with the state of an earlier round passed the check in an earlier process.
             if not self._client.states.before(request.run, request.round):
                 self._check()

@@ -44,6 +44,7 @@ def plain_request(request: Request) -> dict[str, Any]:
     plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
     plain["measure"] = list(request.measure)
     plain["context"] = dict(request.context)
+    plain["run_id"] = request.run_id
     return {**plain, **_version()}
 
 
@@ -58,10 +59,13 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Reque
     Raises:
         ValueError: when a field is impossible, or the server has another format of messages.
         KeyError: when one is missing.
+        TypeError: when the run's id is no text.
     """
     _require_format(plain, "the server")
     fields = {name: plain[name] for name in REQUEST_FIELDS}
     fields["measure"] = tuple(fields["measure"])
+    # A server of an earlier version sends none.
+    fields["run_id"] = _text(plain.get("run_id", ""), "run_id")
     return Request(site, weights=weights, **fields)
 
 
@@ -198,7 +202,7 @@ def _check_size(what: str, value: Any, most: int) -> None:
 
 
 def _text(value: Any, what: str) -> str:
-    """Return a text that a client sent; the check of the reply shortens what it quotes of it."""
+    """Return a text that came; the check of a reply shortens what it quotes of it."""
     if not isinstance(value, str):
         raise TypeError(f"{what} is a {type(value).__name__}, not a text")
     return value

@@ -204,6 +204,9 @@ def test_files_are_checked_once_and_not_again_when_a_process_goes_on_from_the_si
     assert len(checks) == 1
     assert ask(Site("elm", tmp_path, job), run="another", round=2).error is None
     assert checks == ["elm", "elm"]
+    # Another run of the same name.
+    assert ask(Site("elm", tmp_path, job), run_id="0f", round=3).error is None
+    assert checks == ["elm", "elm", "elm"]
 
 
 def test_what_a_site_cannot_read_it_answers_with_the_reason(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ REQUEST = Request(
     round=2,
     seed=2**62 + 1,
     ledger_head="ab",
+    run_id="0f",
 )
 REPLY = Reply("elm", None, 9, num_cases=2, num_steps=4, id=3, run="r", round=2, digest="ab" * 32)
 
@@ -55,6 +56,14 @@ def test_a_request_survives_as_json_and_its_site_is_the_one_that_received_it() -
         "weights": 0,
     }
     assert found.client == "oak"
+
+
+def test_a_request_of_an_earlier_version_has_no_id_of_its_run() -> None:
+    plain = as_json(plain_request(REQUEST))
+    del plain["run_id"]
+    assert request_from(plain, {}, "elm").run_id == ""
+    with pytest.raises(TypeError, match="run_id is a int, not a text"):
+        request_from({**plain, "run_id": 7}, {}, "elm")
 
 
 numbers = st.floats(allow_nan=True) | st.integers(-5, 5)

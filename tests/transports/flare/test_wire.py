@@ -56,7 +56,10 @@ def request(**given: Any) -> Request:
         "round": 2,
     }
     return Request(
-        "elm", "train", SENT, **{**known, "seed": 2**62 + 1, "ledger_head": "ab", **given}
+        "elm",
+        "train",
+        SENT,
+        **{**known, "seed": 2**62 + 1, "ledger_head": "ab", "run_id": "0f", **given},
     )
 
 

@@ -47,6 +47,7 @@ REQUEST = Request(
     round=2,
     seed=2**62 + 1,
     ledger_head="ab",
+    run_id="0f",
 )
 
 
