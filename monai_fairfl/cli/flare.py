@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.cli.command import Add, Answer, add_verbose, positive
 from monai_fairfl.cli.jobs import (
     add_job_options,
@@ -81,6 +82,8 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
 
     It starts a server and one process per site on this machine.
     """
+    # A wrong name is refused before the imports, which take many seconds.
+    locate_bundle(args.bundle)
     from monai_fairfl.transports.flare.job.launch import simulate_job
 
     arguments = _recipe_arguments(args)
@@ -116,6 +119,8 @@ def _add_export_flare(add: Add) -> None:
 
 def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
+    # A wrong name is refused before the imports, which take many seconds.
+    locate_bundle(args.bundle)
     from monai_fairfl.transports.flare.job.launch import export_job
     from monai_fairfl.transports.flare.job.strategy import own_classes
     from monai_fairfl.transports.flare.policy import ENTRY

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.cli.command import Add, Answer, add_verbose, positive
 from monai_fairfl.cli.jobs import (
     add_job_options,
@@ -62,6 +63,8 @@ def simulate_flower(args: argparse.Namespace) -> Answer:
 
     It starts a server here, and sites in worker processes of Ray.
     """
+    # A wrong name is refused before the imports, which take many seconds.
+    locate_bundle(args.bundle)
     from monai_fairfl.transports.flower.job.simulate import simulate_job
 
     arguments = job_arguments(args)
@@ -102,6 +105,8 @@ def _add_export_flower(add: Add) -> None:
 
 def export_flower(args: argparse.Namespace) -> Answer:
     """Write a federation as an app for Flower."""
+    # A wrong name is refused before the imports, which take many seconds.
+    locate_bundle(args.bundle)
     from monai_fairfl.transports.flower.job.export import export_app
 
     app = export_app(args.out, min_clients=args.min_clients, **job_arguments(args))

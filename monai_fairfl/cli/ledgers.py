@@ -18,6 +18,12 @@ from monai_fairfl.cli.command import Add, Answer
 NOT_RIGHT = 2
 """Exit code of what was checked and is not right."""
 
+UNCHECKED = (
+    "  the chain alone cannot show a change of the last record, or recomputed hashes: "
+    "give --head or --receipt"
+)
+"""What the chain alone leaves open; a head or a receipt says itself how far it reaches."""
+
 
 def add_commands(add: Add) -> None:
     """Add the commands of this module to the program."""
@@ -120,6 +126,8 @@ def verify(args: argparse.Namespace) -> Answer:
             if kind in run:
                 lines += run[kind].pop("lines")
                 is_right = is_right and not run[kind]["problems"]
+        if "stored_head" not in run and "receipts" not in run:
+            lines.append(UNCHECKED)
     return Answer({"runs": runs}, "\n".join(lines), 0 if is_right else NOT_RIGHT)
 
 

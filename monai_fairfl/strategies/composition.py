@@ -48,6 +48,7 @@ def compose(
         The same strategy, with the parts in it.
 
     Raises:
+        TypeError: when the strategy or a part is of another kind.
         ValueError: when ``cap`` or ``clip_reports`` is out of range, or ``training`` has a key that
             no client knows or a value that is no number.
         ConfigError: when the strategy's contributions have no meaning with such a part.
@@ -62,6 +63,12 @@ def compose(
     >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
     'FedAvg-prox_mu_0.01'
     """
+    kinds = {Strategy: strategy, Weighting: weighting, Reward: reward, Average: average}
+    for kind, part in kinds.items():
+        if part is not None and not isinstance(part, kind):
+            # It would fail only after a round of training.
+            name = kind.__name__
+            raise TypeError(f"compose: {name.lower()} must be of the class {name}, got {part!r}")
     if cap is not None and not (math.isfinite(cap) and cap > 0):
         raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
     if clip_reports is not None and not (math.isfinite(clip_reports) and clip_reports >= 0):

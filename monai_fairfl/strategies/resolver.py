@@ -7,6 +7,7 @@ Every command and every engine resolves a strategy here:
 - ``FedCE``, or a close name, which is suggested;
 - ``FedCE('sum')``, ``CGSV(gamma=None)``;
 - ``my_methods.Mine``, ``my_methods.Mine(0.5)``;
+- ``compose(FedCE(), clip_reports=3)``;
 - ``{"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}``.
 """
 
@@ -15,15 +16,20 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl import strategies
 from monai_fairfl.errors import ConfigError, did_you_mean, in_words
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.configuration import TARGET
+from monai_fairfl.strategies.composition import compose
+from monai_fairfl.strategies.configuration import SHIPPED, TARGET
+from monai_fairfl.strategies.parts import Average, Reward, Weighting
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.named_classes import concrete_classes, find_class, is_subclass
+
+PARTS = (Strategy, Weighting, Reward, Average)
+"""What an argument of ``compose`` may be, beside plain values."""
 
 CONSTANTS = {"True": True, "False": False, "None": None}
 """Python's constants, which JSON writes otherwise."""
@@ -75,7 +81,8 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     """The strategy that a user gave in one of the forms of this module.
 
     Nothing in a text is run: arguments are numbers, texts in quotes, ``True``, ``False``, ``None``,
-    and lists, tuples and dictionaries of these.
+    and lists, tuples and dictionaries of these. Those of ``compose`` may be strategies and parts,
+    too.
 
     Args:
         given: a strategy; a text such as ``FedCE``, ``CGSV(gamma=None)`` or ``my_methods.Mine``,
@@ -90,6 +97,8 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     ('CGSV-beta_2', 'FedCE-sum')
     >>> strategy_of({"_target_": "FedCE", "mode": "sum"}).name
     'FedCE-sum'
+    >>> strategy_of("compose(FedCE('cos'), reward=Sparsified(2))").name
+    'FedCE-cos-Sparsified-beta_2'
     >>> strategy_of("CGSV(bta=2)")
     Traceback (most recent call last):
         ...
@@ -141,31 +150,40 @@ def strategy_of_words(words: Sequence[str]) -> Strategy:
     return _made(find(name), name, [], arguments)
 
 
-def _called(text: str) -> Strategy:
-    """The strategy of a name, perhaps with arguments in parentheses."""
+def _called(text: str, find_kind: Callable[[str], type[Any]] = find) -> Any:
+    """The strategy, or the part of one, of a name, perhaps with arguments in parentheses.
+
+    Args:
+        text: the name, with the arguments.
+        find_kind: name -> class.
+    """
     name, call = _name_and_call(text)
-    kind = find(name)
+    kind: Callable[..., Any]
+    if name in ("compose", f"{SHIPPED}.compose"):
+        kind, value_of = compose, _argument_of_compose
+    else:
+        kind, value_of = find_kind(name), _literal
     short_name = name.rpartition(".")[2]
     positional: list[Any] = []
     named: dict[str, Any] = {}
     if call is not None:
         for value in call.args:
-            positional.append(_literal(value, short_name, ""))
+            positional.append(value_of(value, short_name, ""))
         for keyword in call.keywords:
             if keyword.arg is None:
                 raise ConfigError(f"{text!r}: write each argument by its name in place of **")
-            named[keyword.arg] = _literal(keyword.value, short_name, f"{keyword.arg}=")
+            named[keyword.arg] = value_of(keyword.value, short_name, f"{keyword.arg}=")
 
     return _made(kind, text, positional, named)
 
 
 def _made(
-    kind: type[Strategy], text: str, positional: Sequence[Any], named: Mapping[str, Any]
-) -> Strategy:
-    """A strategy of a class, with these arguments.
+    kind: Callable[..., Any], text: str, positional: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
+    """A strategy or a part of one, with these arguments.
 
     Args:
-        kind: the class.
+        kind: its class, or ``compose``.
         text: how the user named it, for errors.
         positional: arguments by their position.
         named: arguments by their name.
@@ -223,7 +241,10 @@ def _configured(configuration: Mapping[str, Any]) -> Strategy:
 def _component(configuration: Mapping[str, Any]) -> Any:
     """What a configuration describes: a strategy, or a part of one."""
     if TARGET not in configuration:
-        raise ConfigError(f"{dict(configuration)} has no {TARGET}: {_EXPECTED}")
+        hint = _EXPECTED
+        if isinstance(configuration.get("strategy"), Mapping):
+            hint = "give only the inner mapping, the value of 'strategy'"
+        raise ConfigError(f"{dict(configuration)} has no {TARGET}: {hint}")
     target = configuration[TARGET]
     arguments = {}
     for name, value in configuration.items():
@@ -305,8 +326,26 @@ def _literal(node: ast.expr, name: str, argument: str) -> Any:
         raise ConfigError(f"{name}: {argument}{written} is no plain value; {hint}") from error
 
 
+def _argument_of_compose(node: ast.expr, name: str, argument: str) -> Any:
+    """A strategy, a part of one, or a plain value; the arguments are those of :func:`_literal`."""
+    if isinstance(node, (ast.Call, ast.Name, ast.Attribute)):
+        return _called(ast.unparse(node), _strategy_or_part)
+    return _literal(node, name, argument)
+
+
+def _strategy_or_part(name: str) -> type[Any]:
+    """The class of a strategy or of a part; nothing else may be called."""
+    known: dict[str, type[Any]] = {}
+    for base in PARTS:
+        known.update(concrete_classes(strategies, base))
+    kind = find_class(name, known, "strategy or part", "my_methods")
+    if not any(is_subclass(kind, base) for base in PARTS):
+        raise ConfigError(f"{name!r} is no strategy and no part of one, got {kind!r}")
+    return kind
+
+
 def _check_arguments(
-    kind: type[Strategy], name: str, positional: Sequence[Any], named: Mapping[str, Any]
+    kind: Callable[..., Any], name: str, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> None:
     """Refuse arguments that the strategy does not have, and name those that it needs."""
     signature = inspect.signature(kind)

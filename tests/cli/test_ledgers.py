@@ -71,6 +71,22 @@ def test_verify_says_how_far_receipts_and_a_head_cover_the_ledger(
     assert "the stored head covers 3 of 5 records; nothing shows a change of the last 2" in text
 
 
+def test_verify_says_that_the_chain_alone_does_not_show_a_change_of_the_last_record(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = folder / "run"
+    head = heads_of(run / "ledger.jsonl")[-1]
+    warning = "  the chain alone cannot show a change of the last record, or recomputed hashes"
+    alone: list[tuple[str, ...]] = [(), ("--replay",)]
+    for words in alone:
+        text = printed(capsys, 0, "verify", run, *words)
+        assert text.count(f"{warning}: give --head or --receipt\n") == 1
+    receipts = [str(receipts_of(folder, site)) for site in SITES]
+    for words in [("--head", head), ("--receipt", *receipts)]:
+        text = printed(capsys, 0, "verify", run, *words)
+        assert "covers 5 of 5 records" in text and warning not in text
+
+
 def test_of_several_runs_a_broken_chain_hides_no_other(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,27 @@ def test_help_names_every_command_without_loading_torch() -> None:
         assert re.search(rf"^ +{command}\b", shown, re.MULTILINE), command
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export-flare", "--out", "job"],
+        ["simulate-flare", "--sites-root", "sites", "--workspace", "flare"],
+        ["export-flower", "--out", "app"],
+        ["simulate-flower", "--sites-root", "sites", "--workspace", "flower"],
+    ],
+)
+def test_a_wrong_bundle_of_a_job_is_refused_without_loading_torch(words: list[str]) -> None:
+    code = (
+        "import contextlib, sys\n"
+        "from monai_fairfl.cli import main\n"
+        "with contextlib.redirect_stderr(sys.stdout): main(sys.argv[1:])\n"
+        "print(sorted({'torch', 'monai', 'nvflare', 'flwr'} & set(sys.modules)))\n"
+    )
+    shown = python("-c", code, *words, "--bundle", "prostat")
+    assert "bundle 'prostat' is neither a folder with configs/ here nor one of" in shown
+    assert shown.endswith("[]\n")
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_every_command_has_an_example_that_it_understands(
     command: str, capsys: pytest.CaptureFixture[str]

@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedISM, Proportional, compose
+from monai_fairfl.strategies import (
+    CGSV,
+    FedAvg,
+    FedCE,
+    FedISM,
+    Proportional,
+    TrimmedMean,
+    compose,
+)
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.strategies.resolver import shipped, strategy_of, strategy_of_words
 
@@ -27,12 +35,22 @@ from monai_fairfl.strategies.resolver import shipped, strategy_of, strategy_of_w
         ('FedCE("sum")', FedCE("sum")),
         ("FedCE(mode='sum')", FedCE("sum")),
         ("monai_fairfl.strategies.FedCE('sum')", FedCE("sum")),
+        ("compose(FedCE(), clip_reports=3)", compose(FedCE(), clip_reports=3)),
+        ("compose(FedCE, training={'prox_mu': 0.1})", compose(FedCE(), training={"prox_mu": 0.1})),
+        (
+            "monai_fairfl.strategies.compose(CGSV(beta=2), weighting=Proportional(2.0), cap=2)",
+            compose(CGSV(beta=2), weighting=Proportional(2.0), cap=2),
+        ),
+        (
+            "compose(compose(FedCE('cos'), cap=1.5), average=TrimmedMean(1))",
+            compose(compose(FedCE("cos"), cap=1.5), average=TrimmedMean(1)),
+        ),
     ],
 )
 def test_a_text_is_the_strategy_that_python_would_make(text: str, made: object) -> None:
     found = strategy_of(text)
     assert type(found) is type(made)
-    assert configuration_of(found) == configuration_of(made)  # type: ignore[arg-type]
+    assert configuration_of(found) == configuration_of(made)
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
@@ -59,6 +77,19 @@ def test_every_shipped_strategy_is_made_by_its_name(name: str) -> None:
         ("3", "names no strategy: give its name"),
         ("os.getcwd", "'os.getcwd' is no class that inherits"),
         ("no_such_module.Mine", "no_such_module"),
+        ("compose", "compose.*cannot take these arguments: missing a required argument"),
+        ("compose(FedCE(), clip_report=3)", "compose has no argument 'clip_report'; did you mean"),
+        ("compose(fedce())", "unknown strategy or part 'fedce': did you mean 'FedCE'"),
+        ("compose(FedCE(mod='sum'))", "FedCE has no argument 'mod'; did you mean 'mode'"),
+        ("compose(FedCE(), cap=0)", "cap must be a finite number above 0, got 0"),
+        (
+            "compose(FedAvg(), average=FedAvg())",
+            "compose: average must be of the class Average, got <.*FedAvg",
+        ),
+        ("compose(FedAvg(), Median())", "compose: weighting must be of the class Weighting"),
+        ("compose(2)", "compose: strategy must be of the class Strategy, got 2"),
+        ("compose(os.getcwd())", "'os.getcwd' is no strategy and no part of one"),
+        ("Proportional(2.0)", "unknown strategy 'Proportional'"),
     ],
 )
 def test_another_text_is_refused_with_what_was_meant(text: str, words: str) -> None:
@@ -73,6 +104,9 @@ def test_another_text_is_refused_with_what_was_meant(text: str, words: str) -> N
         "CGSV(__import__('pathlib').Path({file!r}).touch())",
         "FedCE([open({file!r}, 'w')])",
         "[open({file!r}, 'w')][0](1)",
+        "compose(open({file!r}, 'w'))",
+        "compose(builtins.open({file!r}, 'w'))",
+        "compose(FedCE(), training={{'prox_mu': open({file!r}, 'w')}})",
     ],
 )
 def test_nothing_in_the_text_is_run(text: str, tmp_path: Path) -> None:
@@ -108,6 +142,10 @@ def test_a_configuration_makes_the_parts_of_a_composition_too() -> None:
     ("given", "words"),
     [
         ({"mode": "sum"}, "has no _target_"),
+        (
+            '{"strategy": {"_target_": "FedCE"}}',
+            "has no _target_: give only the inner mapping, the value of 'strategy'",
+        ),
         ({"_target_": "fedce"}, "did you mean 'FedCE'"),
         ({"_target_": "FedCE", "mod": "sum"}, "FedCE has no argument 'mod'; did you mean 'mode'"),
         ({"_target_": "Proportional"}, "makes no strategy"),
