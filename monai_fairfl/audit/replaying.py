@@ -113,7 +113,10 @@ class LedgerRun:
                 "constructor must store each argument, a plain value, in an attribute of the same "
                 "name"
             )
-        return self.started(strategy_from(configuration, allow_import))
+        strategy = strategy_from(configuration, allow_import)
+        # The sides that the run limited; an earlier version limited both, and recorded none.
+        strategy.gains_when = self.opening.get("gains_when", {})  # type: ignore[misc]
+        return self.started(strategy)
 
     def started(self, strategy: Strategy) -> Strategy:
         """``strategy``, ready to play this run's rounds.

@@ -13,7 +13,7 @@ from monai_fairfl.report.contributions import Contribution
 from monai_fairfl.report.judging import FEW_CASES
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
-from monai_fairfl.report.touched import OFTEN, rounds_looked_at
+from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
 from monai_fairfl.run_folder.full_run import count_words
 
 MOST_CASES = 100
@@ -129,8 +129,8 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
     rounds_in_all = rounds_looked_at(strategy)
     if touched is not None and len(touched["limited"]) > OFTEN * rounds_in_all:
         yield (
-            f"Ask {site} how it validates: its own scores are often far from the others' scores, "
-            "because they are false or because its images are unusual"
+            f"Ask {site} how it validates: often {directions(touched)}. "
+            "Its reports may be false, or honest because its images are unusual"
         )
 
     missed = set()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
@@ -13,7 +14,7 @@ from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import Scores
 from monai_fairfl.report.series import SUSPICIOUS
-from monai_fairfl.report.touched import Touched
+from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.run_folder.records import training_settings
 from monai_fairfl.valuation.free_riders import EVIDENCE
@@ -252,11 +253,12 @@ def limited_reports(run: Run, touched: Mapping[str, Touched]) -> list[str]:
     limited = []
     for site, found in touched.items():
         if found.limited:
-            limited.append(f"{site} in {len(found.limited)} of {len(run.rounds)} rounds")
+            rounds = f"{len(found.limited)} of {len(run.rounds)} rounds"
+            limited.append(f"{site} in {rounds} ({directions(asdict(found))})")
     if not limited:
         return []
     return [
-        f"In {run.name}, a site's own scores were far from the others' scores and were limited: "
-        f"{', '.join(limited)}. A limit acts on false scores and on the honest scores of unusual "
-        f"sites alike: ask these sites how they validate"
+        f"In {run.name}, what a site reported of itself was far from the others' reports and was "
+        f"limited: {', '.join(limited)}. A limit acts on false reports and on the honest reports "
+        f"of unusual sites alike: ask these sites how they validate"
     ]

@@ -19,6 +19,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.comparison import Difference, Gain, difference_of, left_behind
 from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.touched import Touched
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 
 ByCase = Mapping[str, float]
@@ -254,9 +255,9 @@ def _touched(trainings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for run in trainings:
         for site, touched in run["touched"].items():
-            of_site = found.setdefault(site, {"refused": {}, "changed": {}, "limited": []})
+            of_site = found.setdefault(site, asdict(Touched()))
             of_site["limited"] += touched["limited"]
-            for what in ("refused", "changed"):
+            for what in ("refused", "changed", "lowered", "raised"):
                 for guard, rounds in touched[what].items():
                     of_site[what].setdefault(guard, []).extend(rounds)
     return found

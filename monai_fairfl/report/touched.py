@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.report.run import Run
 
-LIMITED = "clipped to"
-"""Words of the note that a limit of reports leaves (``clip_reports``)."""
+LIMITED = re.compile(r"(\w+) (-?[\d.]+(?:e[+-]\d+)?) clipped to (-?[\d.]+(?:e[+-]\d+)?)")
+"""The note that a limit of reports leaves (``clip_reports``): measurement, report and limit."""
 
 OFTEN = 0.25
 """A site that was refused or limited in a larger part of the rounds does not help to choose."""
@@ -25,11 +26,15 @@ class Touched:
         refused: guard -> rounds in which it kept the site's update out of the model.
         changed: guard -> rounds in which it acted otherwise, such as shortening the update.
         limited: rounds in which a number that the site measured itself was limited.
+        lowered: measurement -> rounds in which it reported more than the others, and was lowered.
+        raised: measurement -> rounds in which it reported less than the others, and was raised.
     """
 
     refused: dict[str, list[int]] = field(default_factory=dict)
     changed: dict[str, list[int]] = field(default_factory=dict)
     limited: list[int] = field(default_factory=list)
+    lowered: dict[str, list[int]] = field(default_factory=dict)
+    raised: dict[str, list[int]] = field(default_factory=dict)
 
 
 def touched_of(run: Run) -> dict[str, Touched]:
@@ -50,9 +55,33 @@ def touched_of(run: Run) -> dict[str, Touched]:
                 if number not in rounds:
                     rounds.append(number)
         for site, note in (record.get("notes") or {}).items():
-            if LIMITED in str(note):
-                found.setdefault(site, Touched()).limited.append(number)
+            limits = LIMITED.findall(str(note))
+            if limits:
+                touched = found.setdefault(site, Touched())
+                touched.limited.append(number)
+            for name, reported, limit in limits:
+                rounds_of = touched.lowered if float(reported) > float(limit) else touched.raised
+                rounds_of.setdefault(name, []).append(number)
     return found
+
+
+def directions(touched: Mapping[str, Any]) -> str:
+    """In which direction a site's own reports were far from the others', in words.
+
+    Args:
+        touched: a :class:`Touched` as ``report.json`` has it.
+
+    >>> directions({"lowered": {"local_score": [1]}, "raised": {}})
+    'it reported more local score than the others, and the limit lowered it'
+    """
+    words = []
+    for name in touched["lowered"]:
+        quantity = name.replace("_", " ")
+        words.append(f"it reported more {quantity} than the others, and the limit lowered it")
+    for name in touched["raised"]:
+        quantity = name.replace("_", " ")
+        words.append(f"it reported less {quantity} than the others, and the limit raised it")
+    return "; ".join(words)
 
 
 def often_touched(runs: Sequence[Run]) -> set[str]:

@@ -50,6 +50,10 @@ def opening_record(
         weights: the initial model.
         settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
     """
+    # Runs without it limited both sides.
+    limited = {}
+    if strategy.parts.clip_reports is not None:
+        limited["gains_when"] = dict(strategy.gains_when)
     return {
         "kind": "start",
         "format": FORMAT,
@@ -58,6 +62,7 @@ def opening_record(
         "strategy": type(strategy).__name__,
         "name": strategy.name,
         "configuration": configuration_of(strategy),
+        **limited,
         "guards": names_of_guards(guards),
         "clients": list(clients),
         **settings,

@@ -43,6 +43,7 @@ class AFL(Strategy):
     trusts = "the training losses that clients report"
     cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
+    gains_when = {"global_loss": "high"}
     state = ("mixture",)
 
     def __init__(self, step: float = 0.1, form: str | None = None, variant: str = "paper"):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
@@ -96,6 +97,12 @@ class Strategy(ABC):
 
     ranges: ClassVar[Mapping[str, Range]] = {}
     """Measurement -> its range, of those that the package does not know."""
+
+    gains_when: ClassVar[Mapping[str, str]] = {}
+    """Measurement -> ``"high"`` or ``"low"``: which reports of it bring a client weight.
+
+    ``clip_reports`` limits that side alone, and both sides of a measurement that is not here.
+    """
 
     min_clients: ClassVar[int] = 1
     """Fewest clients of a round for which the method makes sense."""
@@ -345,14 +352,23 @@ class Strategy(ABC):
         return known
 
     def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
-        """The measurements, each within k median distances of their median."""
+        """The measurements, within k median distances of their median on the side that gains."""
         middle = median(known.values())
         distance = median(abs(value - middle) for value in known.values())
+        least, most = middle - k * distance, middle + k * distance
+        # A report on the side that brings no weight stays: the limit would give it weight.
+        side = self.gains_when.get(name)
+        if side == "high":
+            least = -math.inf
+        elif side == "low":
+            most = math.inf
         clipped = {}
         for client, value in known.items():
-            clipped[client] = min(max(value, middle - k * distance), middle + k * distance)
+            clipped[client] = min(max(value, least), most)
             if clipped[client] != value:
-                self.note(client, f"{name} {value:.6g} clipped to {clipped[client]:.6g}")
+                change = f"{name} {value:.6g} clipped to {clipped[client]:.6g}"
+                than = "more" if value > clipped[client] else "less"
+                self.note(client, f"{change}: it reported {than} than the others")
         return clipped
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:

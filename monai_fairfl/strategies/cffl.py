@@ -51,6 +51,7 @@ class CFFL(Strategy):
     trusts = "the scores that clients report"
     cost = "training + 1 validation pass"
     requires = frozenset({"local_score"})
+    gains_when = {"local_score": "high"}
     min_clients = 2
     state = ("reputation", "rounds")
     quantities = {

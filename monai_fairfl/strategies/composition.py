@@ -39,10 +39,12 @@ def compose(
             limit.
         clip_reports: k, at least 0: each number that clients measure and the strategy weighs by is
             brought into median +- k MAD of all present clients, MAD being the median distance to
-            the median, and noted. ``None``: it is not. Honest hospitals differ: at k = 3, 5 to 28 %
-            of the errors that honest sites of FedCE reported in a real training would be changed.
-            Where more than half report the same, all get that number. Scores of coalitions and
-            similarities of features are not clipped.
+            the median, and noted. Only the side that brings weight is limited, where the strategy
+            says which (:attr:`~monai_fairfl.strategies.Strategy.gains_when`). ``None``: it is not.
+            Honest hospitals differ: at k = 3, 5 to 28 % of the errors that honest sites of FedCE
+            reported in a real training would be outside of the band, on either side. Where more
+            than half report the same, nobody's number gains more than that. Scores of coalitions
+            and similarities of features are not clipped.
 
     Returns:
         The same strategy, with the parts in it.

@@ -60,6 +60,7 @@ class FedCE(Strategy):
     trusts = "the errors that clients report, and the direction of their updates"
     cost = "training + 1 validation pass"
     requires = frozenset({"leave_one_out_error"})
+    gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
     state = ("weight", "entered", "shortened", "history", "rounds")
 

@@ -48,6 +48,7 @@ class FedGA(Strategy):
     trusts = "the losses of both models that clients report"
     cost = "training + 2 passes over the training images"
     requires = frozenset({"global_loss", "local_loss"})
+    gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
     state = ("weight", "loss", "rounds")
     quantities = {

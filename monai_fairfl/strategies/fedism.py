@@ -59,6 +59,7 @@ class FedISM(Strategy):
     trusts = "the sharpness that clients report"
     cost = "2 x training + 3 passes over the training images"
     requires = frozenset({"sharpness"})
+    gains_when = {"sharpness": "high"}
     min_clients = 2
     state = ("average", "rounds")
     quantities = {

@@ -44,6 +44,7 @@ class QFedAvg(Strategy):
     trusts = "the training losses that clients report"
     cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
+    gains_when = {"global_loss": "high"}
 
     def __init__(
         self,
@@ -64,6 +65,9 @@ class QFedAvg(Strategy):
         self.q = q
         self.learning_rate = learning_rate
         self.form = form
+        # Below q = 1, a loss near 0 shortens everybody's step: both sides are limited.
+        if form == "lipschitz" and q < 1:
+            self.gains_when = {}  # type: ignore[misc]
         self.variant = variant
 
     def round(self, clients: Sequence[str]) -> Rounds:

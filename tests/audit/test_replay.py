@@ -22,6 +22,7 @@ from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request, Train
 from monai_fairfl.run_folder.ledger import Ledger, read_ledger
+from monai_fairfl.run_folder.records import opening_record
 from monai_fairfl.strategies import FedAvg, Rounds, Strategy, catalogue, compose
 from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
@@ -99,6 +100,30 @@ def elm_reports(measurement: str, value: float) -> Fault:
         return replace(reply, measurements={**reply.measurements, measurement: value})
 
     return fault
+
+
+def test_a_limited_run_is_replayed_also_where_an_earlier_version_limited_both_sides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    low = elm_reports("global_loss", 0.0)
+    strategy = shipped.QFedAvg(form="loss_weighted")
+    federation(compose(strategy, clip_reports=0.5), tmp_path / "new", low, rounds=2).run()
+    assert_exact(replay(tmp_path / "new" / "run"), 2)
+
+    # Its opening did not have the sides.
+    def without_sides(*arguments: Any, **named: Any) -> dict[str, Any]:
+        opening = opening_record(*arguments, **named)
+        del opening["gains_when"]
+        return opening
+
+    monkeypatch.setattr("monai_fairfl.server.federation.opening_record", without_sides)
+    monkeypatch.setattr(shipped.QFedAvg, "gains_when", {})
+    strategy = shipped.QFedAvg(form="loss_weighted")
+    federation(compose(strategy, clip_reports=0.5), tmp_path / "old", low, rounds=2).run()
+    monkeypatch.undo()
+    records = read_ledger(tmp_path / "old" / "run" / "ledger.jsonl")
+    assert "elm" in records[1]["notes"] and "gains_when" not in records[0]
+    assert_exact(replay(tmp_path / "old" / "run"), 2)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import (
     CGSV,
     BySamples,
+    FairFed,
     FedAvg,
     FedCE,
     Mixed,
@@ -213,7 +214,22 @@ def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
     (result,) = play(strategy, [UPDATES], [reports], COMMON["w0"])
     # The median is 0.6, the median distance to it 0.1.
     assert values(result.aggregation) == pytest.approx(np.array([0.5, 0.6, 0.8]) / 1.9)
-    assert result.notes == {"3": "global_loss 50 clipped to 0.8"}
+    words = "global_loss 50 clipped to 0.8: it reported more than the others"
+    assert result.notes == {"3": words}
+
+
+def test_a_report_that_brings_no_weight_is_not_limited() -> None:
+    """QFedAvg weighs by the loss: a low one stays. Of FairFed, both sides are limited."""
+    losses = [reported("global_loss", [0.1, 0.6, 0.7])]
+    strategy = compose(QFedAvg(q=1.0, form="loss_weighted"), clip_reports=1.0)
+    (result,) = play(strategy, [UPDATES], losses, COMMON["w0"])
+    assert values(result.aggregation) == pytest.approx(np.array([0.1, 0.6, 0.7]) / 1.4)
+    assert result.notes == {}
+    for both, name in ((QFedAvg(q=0.5), "global_loss"), (FairFed(), "global_score")):
+        low = [reported(name, [0.1, 0.6, 0.7])]
+        (result,) = play(compose(both, clip_reports=1.0), [UPDATES], low, COMMON["w0"])
+        words = f"{name} 0.1 clipped to 0.5: it reported less than the others"
+        assert result.notes == {"1": words}
 
 
 def test_limits_are_recorded_and_made_again_and_bad_ones_are_refused() -> None:
