@@ -40,7 +40,7 @@ class WhatIf:
 
     Args:
         question: the strategy that was asked, and the site that was left out.
-        first_round_is_exact: whether the first round would have been just so: nothing before it
+        first_round_is_exact: whether the answer is exact for the first round: nothing before it
             depends on the weights.
         why_not: the reason where it would not.
         rounds: of each round its number, and under ``"recorded"`` and ``"what_if"`` the

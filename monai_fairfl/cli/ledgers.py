@@ -303,7 +303,7 @@ def _table(data: Mapping[str, Any]) -> str:
     lines += _of_earlier_rounds(data["rounds"])
     lines.append(f"These are {data['meaning']}.")
     if data["first_round_is_exact"]:
-        lines.append("The first round would have been just so.")
+        lines.append("For the first round the answer is exact.")
     else:
         lines.append(f"The first round, too, might have been another one: {data['why_not']}.")
     return "\n".join(lines)

@@ -81,7 +81,9 @@ class FirstLook:
         command: what trains a full run.
         folds_command: what trains it in folds, so that every case is tested once.
         seconds: how long ``command`` takes, for all of them; at least, where ``trained_with`` says
-            that the settings differ.
+            that the settings differ and ``with_start`` is false.
+        with_start: a run has one timed round, which includes the start, so ``seconds`` may be far
+            too many.
     """
 
     strategies: list[str]
@@ -92,6 +94,7 @@ class FirstLook:
     command: str | None
     folds_command: str | None
     seconds: float | None
+    with_start: bool
 
 
 def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement:
@@ -200,6 +203,7 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
             command=command,
             folds_command=_folds_command(members[0], judgements[members[0].name]),
             seconds=seconds,
+            with_start=any(len(run.schedule.seconds) == 1 for run in members),
         )
         entries.append(entry)
     return entries
@@ -270,8 +274,13 @@ def _without_withdrawn(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _time_words(entry: Mapping[str, Any], seconds: float) -> str:
-    """An estimated time; a lower bound where the rounds that were timed had other settings."""
+    """An estimated time; a lower bound where the rounds that were timed had other settings.
+
+    A single round is no lower bound: its start counts as often as a full run has rounds.
+    """
     words = duration_words(seconds)
+    if entry["with_start"]:
+        return f"{words} by the one round that was timed, which includes the start"
     return f"{words} or more" if entry["trained_with"] else words
 
 
@@ -366,16 +375,19 @@ def _trains_standalone(command: str | None) -> bool:
 
 
 def _seconds(runs: Sequence[Run], full: FullRun) -> float | None:
-    """Estimated time of full runs, one after the other, from the median round of each run.
+    """Estimated time of full runs, one after the other, from the rounds of each run.
 
-    ``None`` where a run did not record the times of its rounds.
+    The first round includes the start, which a full run has once, too: the median of the later
+    ones is what a round takes. ``None`` where a run did not record the times of its rounds.
     """
     total = 0.0
     for run in runs:
-        if not run.schedule.seconds:
+        seconds = [taken for _, taken in sorted(run.schedule.seconds.items())]
+        if not seconds:
             return None
-        per_round = median(run.schedule.seconds.values())
-        total += full.seconds(per_round, run.config["local_epochs"])
+        per_round = median(seconds[1:] or seconds)
+        start = max(0.0, seconds[0] - per_round)
+        total += start + full.seconds(per_round, run.config["local_epochs"])
     return total
 
 

@@ -118,7 +118,8 @@ def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:
             sites.update(of_sites)
     for key, title in QUANTITIES.items():
         series = comparison.get("series", {}).get(key, {})
-        drawn = small_multiples(series, sorted(sites), y=title)
+        x = "rounds finished" if key == "dice" else "round"
+        drawn = small_multiples(series, sorted(sites), y=title, x=x)
         if drawn is not None:
             figures[f"{title} by round"] = drawn
     return figures

@@ -153,7 +153,9 @@ def _by_round(strategies: Mapping[str, Any], site: str) -> Figure | None:
         for name, found in strategies.items():
             if key != "contributions" or found["estimates_contributions"]:
                 by_strategy[name] = found["series"][key].get(site) or []
-        drawn = small_multiples({title: by_strategy}, list(strategies), y=title)
+        # The models that a site received: 0 before the first round, the last after all rounds.
+        x = "rounds finished" if key == "dice" else "round"
+        drawn = small_multiples({title: by_strategy}, list(strategies), y=title, x=x)
         if drawn is not None:
             figures.append(drawn)
     if not figures:

@@ -71,6 +71,15 @@ def test_every_number_on_a_sites_page_is_its_own(pages: tuple[dict[str, Any], Pa
     assert checked > 50
 
 
+def test_the_axis_of_received_models_counts_finished_rounds(
+    pages: tuple[dict[str, Any], Path],
+) -> None:
+    report, folder = pages
+    page = (folder / f"{next(iter(report['sites']))}.html").read_text()
+    assert "Validation Dice by rounds finished, " in page
+    assert "Aggregation weight by round, " in page
+
+
 def test_a_sites_page_names_no_other_site(pages: tuple[dict[str, Any], Path]) -> None:
     report, folder = pages
     for site in report["sites"]:
