@@ -20,6 +20,7 @@ from monai_fairfl.cli.command import (
     progress_stream,
     require_writable,
 )
+from monai_fairfl.errors import ConfigError
 
 JOB_OPTIONS = (
     "bundle",
@@ -35,6 +36,17 @@ JOB_OPTIONS = (
     "overrides",
 )
 """Options that are arguments of a job, under any engine."""
+
+OPTION_OF = {
+    "rounds": "--num-rounds",
+    "min_clients": "--min-clients",
+    "strategy": "--strategy",
+    "local_epochs": "--local-epochs",
+    "overrides": "--overrides",
+    "seed": "--seed",
+    "timeout": "--timeout",
+}
+"""Keys of ``federate.json`` that a job has an option for."""
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """How often the progress of a simulation is looked at."""
@@ -125,6 +137,15 @@ def add_job_options(command: argparse.ArgumentParser) -> None:
             "'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] means none"
         ),
     )
+    command.add_argument(
+        "--federation",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "JSON file with other settings of the run, named as in federate.json, such as "
+            '{"cross_evaluate_every": 5, "samples": {"alder": 120}}'
+        ),
+    )
 
 
 def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
@@ -133,7 +154,8 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
     The strategy stays as it is written.
 
     Raises:
-        ConfigError: when there is no such bundle or strategy.
+        ConfigError: when there is no such bundle or strategy, or the file of ``--federation`` has
+            what no job can set.
     """
     from monai_fairfl.bundle.first_look import first_look, recipe
     from monai_fairfl.bundle.shipped import locate_bundle
@@ -147,6 +169,8 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
     }
     if trains.config:
         arguments["config"] = list(trains.config)
+    if args.federation is not None:
+        arguments.update(_settings_of_run(args.federation))
     for name in JOB_OPTIONS:
         value = getattr(args, name)
         if value is not None:
@@ -236,6 +260,32 @@ def run_answer(run: Path) -> Answer:
 
 
 # --- values of options
+
+
+def _settings_of_run(file: Path) -> dict[str, Any]:
+    """The settings of a run in a file; those for which there is an option stay an option.
+
+    Raises:
+        ConfigError: when it is no JSON object, or has a key that is no such setting.
+    """
+    from monai_fairfl.transports.engines.job_arguments import RUN_SETTINGS
+    from monai_fairfl.utils.plain_values import object_of_json
+
+    try:
+        found = object_of_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--federation {file} cannot be read as settings: {error}") from error
+    for name in found:
+        if name in OPTION_OF:
+            raise ConfigError(f"{file} sets {name!r}: give {OPTION_OF[name]} instead")
+    known = [name for name in RUN_SETTINGS if name not in OPTION_OF]
+    unknown = [repr(name) for name in found if name not in known]
+    if unknown:
+        raise ConfigError(
+            f"{file} sets {', '.join(unknown)}, which no job can set; it can set "
+            f"{', '.join(known)}"
+        )
+    return found
 
 
 def guards(text: str) -> list[Any]:

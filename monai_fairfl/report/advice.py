@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
-from monai_fairfl.report.judging import FEW_CASES
+from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
@@ -159,7 +159,10 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield f"Give it {cases} cases: it has none, so nothing was measured"
         return
     if verdict == "not_compared":
-        yield "Run Standalone too, to know the gain over training alone"
+        if engine_of(report, name):
+            yield f"To know the gain over training alone, {STANDALONE_JOB}"
+        else:
+            yield "Run Standalone too, to know the gain over training alone"
 
     mile = result["last_mile"]
     takes_another = mile is not None and mile["taken"] is not None
@@ -173,7 +176,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _for_who_is_worse(report, name, site)
     if verdict == "too_few_cases":
         if (result["score"]["n"] or 0) < 2:
-            yield f"Score at least two {cases} cases{_in_folds(report)}"
+            yield f"Score at least two {cases} cases{_in_folds(report, name)}"
         else:
             yield "The spread of its cases is not recorded: score them with this package"
     if verdict in ("unclear", "perhaps_left_behind"):
@@ -189,12 +192,18 @@ def _after_a_first_look(report: Mapping[str, Any], name: str, n: int | None, cas
     if n is None or n >= FEW_CASES or "runs" in report:
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")
-    return f"This was a first look, and {counted} will hardly tell: train a full run in folds"
+    way = "train a full run in folds"
+    if engine_of(report, name):
+        way = f"train the full run, with more {cases} cases"
+    return f"This was a first look, and {counted} will hardly tell: {way}"
 
 
-def _in_folds(report: Mapping[str, Any]) -> str:
-    """Another way to more cases; empty in a comparison, which may have been in folds."""
-    if "runs" in report:
+def _in_folds(report: Mapping[str, Any], name: str) -> str:
+    """Another way to more cases; empty in a comparison, which may have been in folds.
+
+    Empty for the job of an engine, too: in folds, one person must have the images of all hospitals.
+    """
+    if "runs" in report or engine_of(report, name):
         return ""
     return ", or test each case once: monai-fairfl compare with --folds"
 
@@ -234,7 +243,10 @@ def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:
     if best is not None:
         return f"Look at {best}: it reaches {best_dice:.3f} here"
     if result["last_mile"] is None:
-        return f"Let {site} train the model further on its own images: --adapt_epochs 10"
+        setting = "--adapt_epochs 10"
+        if engine_of(report, name):
+            setting = '{"adapt_epochs": 10} in the file of --federation'
+        return f"Let {site} train the model further on its own images: {setting}"
     if result["gain"] is not None and result["gain"]["value"] < 0:
         return f"{site} does better with the model that it trained alone"
     return f"Add images of {site} to the training: no model here serves it as well as the others"

@@ -33,6 +33,12 @@ SOME_JUDGED = (
     "none of their numbers is marked as the best."
 )
 
+STANDALONE_JOB = (
+    "submit a second job with --strategy Standalone, and give both runs to "
+    "monai-fairfl report RUN1 RUN2"
+)
+"""How to compare the run of an engine's job with training alone."""
+
 FEW_CASES = 5
 """Below so many cases an interval tells little.
 
@@ -237,21 +243,38 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
         if entry["trained_with"]:
             lines.append(entry["trained_with"])
         if entry["full_run"]:
-            lines.append(_way_out(entry, with_time))
+            engine = engine_of(report, entry["strategies"][0])
+            lines.append(_way_out(entry, with_time, engine))
             if entry["changes"]:
                 lines.append(entry["changes"])
             if few:
-                lines.append(f"{few}{_folds_words(entry, with_time)}")
+                # In folds, one person must have the images of all hospitals.
+                folds = "" if engine else _folds_words(entry, with_time)
+                lines.append(f"{few}{folds}".rstrip())
     if any(entry["full_run"] for entry in entries):
         lines.extend(_without_withdrawn(report))
     methods = {found["strategy"] for found in report["strategies"].values()}
     commands = [entry["command"] for entry in entries]
     if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
-        lines.append("A verdict compares with training alone, so run Standalone, too.")
+        if any(engine_of(report, name) for name in report["strategies"]):
+            lines.append(f"A verdict compares with training alone: {STANDALONE_JOB}.")
+        else:
+            lines.append("A verdict compares with training alone, so run Standalone, too.")
     return lines
 
 
-def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
+def engine_of(report: Mapping[str, Any], name: str) -> str | None:
+    """The engine whose job a run was; ``None`` for one that this package ran itself.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the run.
+    """
+    found: str | None = report["strategies"].get(name, {}).get("settings", {}).get("engine")
+    return found
+
+
+def _way_out(entry: Mapping[str, Any], with_time: bool, engine: str | None) -> str:
     """How to get a full run, in a sentence."""
     time = ""
     if with_time and entry["seconds"] is not None:
@@ -261,6 +284,11 @@ def _way_out(entry: Mapping[str, Any], with_time: bool) -> str:
     full = entry["full_run"]
     rounds = count_words(full["rounds"], "round")
     epochs = count_words(full["local_epochs"], "local epoch")
+    if engine:
+        return (
+            f"A full run has {rounds} of {epochs}, from the start{time}: submit a new job with "
+            f"--num-rounds {full['rounds']} --local-epochs {full['local_epochs']}."
+        )
     return f"A full run has {rounds} of {epochs}, from the start and in a new run_dir{time}."
 
 

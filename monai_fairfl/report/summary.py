@@ -73,7 +73,7 @@ AnyPoint = TypeVar("AnyPoint", bound=Point)
 BOUNDARY = "test_hd95"
 """The closing measurement of the surface distance, where a run has it."""
 
-SETTINGS = ("bundle", "package", "rounds", "local_epochs", "overrides", "device")
+SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
 """Keys of ``config.json`` that the page shows."""
 
 

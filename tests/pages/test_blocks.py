@@ -374,7 +374,9 @@ def for_contributing(place: Path) -> None:
 
 
 def for_cross_evaluation(place: Path) -> None:
-    """Sites judge each other from five on."""
+    """Sites judge each other from five on; a job has its keys in a file."""
+    text = json_below("docs/cross_evaluation.md", "Switch it on")
+    (place / "run.json").write_text(text)
     for copy in ("elm", "hazel"):
         shutil.copytree(place / "DATA" / "alder", place / "DATA" / copy)
 
@@ -445,7 +447,7 @@ def commands_here(page: str, place: Path) -> Iterator[list[str]]:
             yield from recorded(with_names(block, place), place)
 
 
-NEEDS_NVFLARE = ("docs/flare_production.md",)
+NEEDS_NVFLARE = ("docs/cross_evaluation.md", "docs/flare_production.md")
 EXTENDED = ("README.md", "docs/comparing.md")
 """Pages whose commands take more than about ten seconds."""
 

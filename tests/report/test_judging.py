@@ -299,6 +299,44 @@ def test_a_first_look_at_few_cases_leads_to_folds(write_run: WriteRun) -> None:
     assert advice["yew"] == ["This was a first look: train the full run, then decide"]
 
 
+def test_the_run_of_an_engine_leads_to_jobs_and_not_to_folds(write_run: WriteRun) -> None:
+    config = {
+        "engine": "NVIDIA FLARE",
+        "local_epochs": 1,
+        "full_run": RECIPE,
+        "trained_with": RECIPE["overrides"],
+    }
+    scores = {"elm": (0.8, 0.1, 2), "oak": (0.7, 0.1, 20)}
+    report = write_report([write_run("FedCE", scores, rounds=[{}], config=config)])
+    lines = first_look_lines(report)
+    for line in (
+        "A full run has 4 rounds of 2 local epochs, from the start: submit a new job with "
+        "--num-rounds 4 --local-epochs 2.",
+        "A full run alone will hardly tell at hospitals with few test cases (elm 2).",
+        "A verdict compares with training alone: submit a second job with --strategy Standalone, "
+        "and give both runs to monai-fairfl report RUN1 RUN2.",
+    ):
+        assert line in lines
+    advice = report["decision"]["hospitals"]["elm"]["advice"]
+    assert advice == [
+        "This was a first look, and 2 test cases will hardly tell: train the full run, with more "
+        "test cases"
+    ]
+
+
+def test_the_full_run_of_an_engine_leads_to_a_job_that_trains_alone(write_run: WriteRun) -> None:
+    path = run(write_run, rounds=4, config={"engine": "Flower"})
+    report = write_report([path])
+    assert report["decision"]["hospitals"]["elm"]["advice"] == [
+        "To know the gain over training alone, submit a second job with --strategy Standalone, and "
+        "give both runs to monai-fairfl report RUN1 RUN2"
+    ]
+    alone = run(write_run, rounds=4, name="Standalone", config={"engine": "Flower"})
+    report = write_report([alone, path])
+    assert report["strategies"]["FedCE"]["sites"]["elm"]["gain"]["value"] == 0.0
+    assert report["decision"]["hospitals"]["elm"]["verdict"] == "as_good"
+
+
 def test_who_cannot_be_judged_after_a_longer_training_is_not_sent_to_one(
     write_run: WriteRun,
 ) -> None:

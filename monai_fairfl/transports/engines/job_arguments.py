@@ -87,4 +87,15 @@ def check_run_settings(
     if not timeout >= 0:
         raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
     plain = {name: value for name, value in settings.items() if name != "guards"}
-    RunSettings(num_rounds, min_clients, **plain)
+    try:
+        run = RunSettings(num_rounds, min_clients, **plain)
+    except (TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"a setting of the run, one of {', '.join(plain)}, has a value of another type than "
+            f"the setting: {error}"
+        ) from error
+    if run.cross_evaluate_every is not None and "server" in run.cross_evaluators:
+        raise ConfigError(
+            "cross_evaluators has 'server', and the server of a job has no images: only sites can "
+            "judge there, so take 'server' out"
+        )

@@ -62,6 +62,7 @@ def test_the_simulator_does_what_one_process_does(
     }
     assert (results / "ledger.jsonl").read_bytes() == (expected / "ledger.jsonl").read_bytes()
     config = json.loads((results / "config.json").read_text())
+    assert config["engine"] == "NVIDIA FLARE"
     assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (
         ROUNDS,
         1,

@@ -178,7 +178,7 @@ class FairFLController(ModelController):
         job_settings = read_job_settings(initial)
         config = None
         if job_settings is not None:
-            config = {**job_settings, "rounds": self.num_rounds}
+            config = {**job_settings, "engine": "NVIDIA FLARE", "rounds": self.num_rounds}
         early_stop = EarlyStop(self.stop_cond, self.patience)
         observer = JobObserver(
             self.engine, early_stop, folder / "config.json", config, self.memory_gc_rounds

@@ -40,7 +40,7 @@ class ServerJob:
         self.strategy = strategy_of(job.strategy)
         of_bundle = job.of_bundle(self.strategy)
         self.settings = {**of_bundle.federation, **job.run}
-        self.config = {**of_bundle.asked, "rounds": job.num_rounds}
+        self.config = {**of_bundle.asked, "engine": "Flower", "rounds": job.num_rounds}
         self.recipe = of_bundle.recipe({})
         with own_random_state(job.run["seed"]):
             self._initial = of_bundle.initial(job.initial_ckpt or None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.driving import SPEC, LeastSquares, vector
@@ -32,6 +33,13 @@ EXPORT = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
 
 def files_in(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def federation_of(job: Path) -> dict[str, Any]:
+    """The settings of the run in a job's folder."""
+    [server] = job.rglob("config_fed_server.json")
+    found: dict[str, Any] = json.loads(server.read_text())["workflows"][0]["args"]["federation"]
+    return found
 
 
 def test_the_commands_take_a_strategy_by_its_dotted_path(
@@ -173,9 +181,7 @@ def test_the_simulators_command_shows_the_servers_report_and_leaves_it_as_it_is(
 def test_guards_are_an_option_of_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wider = "['NonFinite', {'_target_': 'monai_fairfl.guards.TooLong', 'times': 8.0}]"
     assert main([*EXPORT, "--guards", wider, "--out", str(tmp_path / "job")]) == 0
-    [server] = (tmp_path / "job").rglob("config_fed_server.json")
-    arguments = json.loads(server.read_text())["workflows"][0]["args"]
-    assert arguments["federation"]["guards"] == [
+    assert federation_of(tmp_path / "job")["guards"] == [
         {"_target_": "monai_fairfl.guards.NonFinite"},
         {"_target_": "monai_fairfl.guards.TooLong", "times": 8.0},
     ]
@@ -184,3 +190,47 @@ def test_guards_are_an_option_of_a_job(tmp_path: Path, capsys: pytest.CaptureFix
     with pytest.raises(SystemExit):
         main([*EXPORT, "--guards", "TooLong", "--out", str(tmp_path / "no")])
     assert "expected a list of names or configurations" in capsys.readouterr().err
+
+
+def test_settings_of_the_run_come_from_a_file(tmp_path: Path) -> None:
+    given = {
+        "cross_evaluate_every": 5,
+        "record_updates": True,
+        "samples": {"alder": 120},
+        "ranges": {"score": [-1, 1]},
+        "guards": ["NonFinite"],
+    }
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(given))
+    assert main([*EXPORT, "--federation", str(file), "--out", str(tmp_path / "job")]) == 0
+    federation = federation_of(tmp_path / "job")
+    expected = {**given, "guards": [{"_target_": "monai_fairfl.guards.NonFinite"}]}
+    assert {name: federation[name] for name in given} == expected
+
+    # An option counts more than the file.
+    words = [*EXPORT, "--federation", str(file), "--guards", "[]", "--out", str(tmp_path / "none")]
+    assert main(words) == 0
+    assert federation_of(tmp_path / "none")["guards"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"valuations": [], "record_updat": 1}', "'valuations', 'record_updat', which no"),
+        ('{"rounds": 3}', "sets 'rounds': give --num-rounds instead"),
+        ("[]", "cannot be read as settings: it holds no JSON object but a list"),
+        ('{"samples": 3}', "has a value of another type than the setting"),
+        (
+            '{"cross_evaluate_every": 5, "cross_evaluators": ["server"]}',
+            "cross_evaluators has 'server', and the server of a job has no images",
+        ),
+    ],
+)
+def test_a_file_of_settings_that_no_job_can_have_is_refused(
+    text: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text(text)
+    assert main([*EXPORT, "--federation", str(file), "--out", str(tmp_path / "job")]) == 2
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from nvflare.apis.impl.wf_comm_server import WFCommServer  # noqa: E402
 from nvflare.apis.signal import Signal  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 
+from monai_fairfl.transports.engines.initial_files import INITIAL, write_initial  # noqa: E402
 from monai_fairfl.transports.flare import wire  # noqa: E402
 from monai_fairfl.transports.flare.server.controller import FairFLController  # noqa: E402
 from monai_fairfl.transports.flare.server.task_transport import FlareTransport  # noqa: E402
@@ -195,3 +197,15 @@ def test_a_jobs_guards_are_those_that_its_configuration_names(
     assert guards_of_job(guards=[wider]) == ["TooLong-times_8.0"]
     with pytest.raises(ConfigError, match="no class that inherits from monai_fairfl.guards.Guard"):
         guards_of_job(guards=["subprocess.Popen"])
+
+
+def test_the_config_of_a_jobs_run_names_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_initial(tmp_path / "config" / INITIAL, {}, SPEC, settings={"local_epochs": 1})
+    controller = FairFLController(FedAvg(), num_rounds=3)
+    controller.engine = Engine("ABC")  # type: ignore[assignment]
+    monkeypatch.setattr(controller, "get_app_dir", lambda: str(tmp_path))
+    controller._federation(tmp_path / "run").observer.run_started()
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config == {"local_epochs": 1, "engine": "NVIDIA FLARE", "rounds": 3}
