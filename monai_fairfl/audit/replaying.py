@@ -249,7 +249,7 @@ def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundRe
             replies = _replies(numbered, answer(number, numbered), recorded, strategy.spec)
             requests = generator.send(replies)
     except StopIteration as stop:
-        result: RoundResult = stop.value
+        result = strategy.require_result(stop.value)
         return divided(result, parts_of_groups(_shared(recorded.record)))
     except NotInLedgerError as error:
         name = type(strategy).__name__

@@ -343,8 +343,8 @@ class BundleFederation:
         preflight.check_measurements(self.settings.final, "final")
         if self.server_data is not None:
             preflight.check_sites({SERVER: self.server_data}, self.check)
-        check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         self._check_run_dir()
+        check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
         preflight.check_sites(
@@ -365,7 +365,8 @@ class BundleFederation:
         resuming.check_folder(self.run_dir, self.folders.names, self.resume)
         folders = [self.folders.folder_of(strategy) for strategy in self.strategies]
         resuming.check_checkpoints(folders)
-        if self.settings.record_updates:
+        needs_updates = any(valuation.needs_updates for valuation in self.valuations)
+        if self.settings.record_updates or needs_updates:
             for folder in filter(resuming.begun, folders):
                 check_recorded(folder)
         weights, spec = self._first_model()

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from monai_fairfl.bundle.comparison import CONCERNS_ALL, logged_failure
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
@@ -209,11 +211,20 @@ def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], tur
         Whether it is finished; ``False`` when a signal stopped it.
 
     Raises:
-        FairFLError: when the federation cannot go on.
+        FairFLError: when the federation cannot go on; of any other error, its words, and the file
+            that has its traceback.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with _log_in(folder / "log.txt"):
-        histories = federation(turn).run_with(turn.pool)
+    log = folder / "log.txt"
+    with _log_in(log):
+        try:
+            histories = federation(turn).run_with(turn.pool)
+        except (FairFLError, *CONCERNS_ALL):
+            raise
+        except Exception as error:
+            # What the file gets is what is printed.
+            traceback.print_exception(error, file=sys.stdout)
+            raise FairFLError(f"{in_words(error)}. The traceback is in {log}") from error
     # There is none where a signal came before the run began.
     return bool(histories) and histories[0].finished
 

@@ -208,7 +208,9 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
     )
 
 
-def _full_run(args: argparse.Namespace, line: MonaiLine) -> tuple[list[str], list[str]] | None:
+def _full_run(
+    args: argparse.Namespace, line: MonaiLine
+) -> tuple[list[str], list[str] | None] | None:
     """The commands of the bundle's full run with the same settings, for the report."""
     options = {
         "bundle": args.bundle,

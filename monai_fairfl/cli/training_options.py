@@ -132,7 +132,7 @@ NOT_OF_COMPARE = ("adapt", "seed")
 
 def full_run_words(
     line: MonaiLine, strategies: Sequence[str], options: Mapping[str, Any]
-) -> tuple[list[str], list[str]] | None:
+) -> tuple[list[str], list[str] | None] | None:
     """The commands that train the bundle's full run on the same hospitals: as split, and in folds.
 
     Standalone is added where it is not among the strategies: a verdict compares with it. An
@@ -145,8 +145,8 @@ def full_run_words(
         options: others of ``monai-fairfl train``, such as ``seed``; ``None`` or empty: not given.
 
     Returns:
-        The words of ``monai-fairfl train``, and those of ``monai-fairfl compare --folds``; ``None``
-        where the bundle names no full run.
+        The words of ``monai-fairfl train``, and those of ``monai-fairfl compare --folds``, ``None``
+        where the run has valuations; ``None`` alone where the bundle names no full run.
 
     Raises:
         ConfigError: naming what is wrong in ``full_run``.
@@ -167,7 +167,8 @@ def full_run_words(
     from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.resolver import strategy_of
 
-    full = FullRun.read(line.configuration().get("full_run"))
+    configuration = line.configuration()
+    full = FullRun.read(configuration.get("full_run"))
     if full is None:
         return None
     trained = list(strategies)
@@ -179,15 +180,18 @@ def full_run_words(
     length = {"rounds": full.rounds, "local-epochs": full.local_epochs}
     options = {**options, "overrides": _of_full_run(line, full, options.get("overrides") or {})}
     train = {**length, **options, "out": f"{run_dir}-full"}
+    train_words = ["monai-fairfl", "train", root, "--strategies", *trained, *_words_of(train)]
+    if configuration.get("valuations"):
+        # Valuations are of one training: a comparison refuses them.
+        return train_words, None
+
     compare = {"folds": FOLDS, "seeds": options.get("seed"), **length}
     for name, value in options.items():
         if name not in NOT_OF_COMPARE:
             compare[name] = value
     compare["out"] = f"{run_dir}-folds"
-    return (
-        ["monai-fairfl", "train", root, "--strategies", *trained, *_words_of(train)],
-        ["monai-fairfl", "compare", root, "--strategies", *trained, *_words_of(compare)],
-    )
+    compare_words = ["monai-fairfl", "compare", root, "--strategies", *trained, *_words_of(compare)]
+    return train_words, compare_words
 
 
 def _of_full_run(line: MonaiLine, full: FullRun, given: Mapping[str, Any]) -> dict[str, Any]:

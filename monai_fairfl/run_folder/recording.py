@@ -26,6 +26,18 @@ from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_fol
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.tensor_file import TensorFile
 
+RECORD_UPDATES = (
+    "the key record_updates true (--record_updates True for MONAI's command, "
+    '"record_updates": true in the file of --config for monai-fairfl train)'
+)
+"""How a user lets a run keep its updates."""
+
+NEVER = (
+    f"this run can never have them. Train again in a new folder with {RECORD_UPDATES}, or value it "
+    "with Retraining, which needs no updates"
+)
+"""What to do with a run whose updates were not kept."""
+
 START = "start.safetensors"
 
 
@@ -163,8 +175,7 @@ def check_recorded(run_dir: Path) -> None:
         if not _is_recorded(run_dir, number):
             raise ConfigError(
                 f"round {number} of {run_dir} was not recorded, and updates serve only if every "
-                "round has its own: leave out record_updates, or train again with --record_updates "
-                "True, in a new run_dir"
+                f"round has its own: {NEVER}. To go on with this run, leave out record_updates"
             )
 
 
@@ -205,8 +216,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
     folder = folder_of_round(run_dir, number)
     if not _is_recorded(run_dir, number):
         raise ConfigError(
-            f"round {number} of {run_dir} was not recorded: run it again with --record_updates "
-            "True, in a new run_dir"
+            f"round {number} of {run_dir} was not recorded, so its updates are missing: {NEVER}"
         )
     try:
         about = object_of_json((folder / MANIFEST).read_bytes())

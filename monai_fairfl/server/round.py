@@ -246,18 +246,19 @@ class RoundPlayer:
                     verdicts.setdefault(client, []).extend(of_client)
                 requests = generator.send(replies)
         except StopIteration as stop:
-            self._require_finite(stop.value, exchanges, number)
+            result = self.strategy.require_result(stop.value)
+            self._require_finite(result, exchanges, number)
             parts = parts_of_groups(verdicts)
-            evaluation = self._cross_evaluated(number, exchanges, stop.value, ledger_head)
+            evaluation = self._cross_evaluated(number, exchanges, result, ledger_head)
             if evaluation is not None:
                 evaluation.together = {
                     client: sorted(of_group) for client, of_group in parts.items()
                 }
             self._let_guards_remember(exchanges)
-            self._memory.most = self._model_bytes * (1 + len(stop.value.rewards or {}))
+            self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
             return PlayedRound(
                 clients,
-                divided(stop.value, parts),
+                divided(result, parts),
                 exchanges,
                 verdicts,
                 digests=self._digests,

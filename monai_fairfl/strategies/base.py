@@ -14,7 +14,7 @@ from functools import partial
 from statistics import median
 from typing import Any, ClassVar
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
@@ -259,6 +259,23 @@ class Strategy(ABC):
         Args:
             clients: those that take part in this round.
         """
+
+    def require_result(self, returned: Any) -> RoundResult:
+        """Return what :meth:`round` returned, if it is the outcome of a round.
+
+        Args:
+            returned: by :meth:`round`.
+
+        Raises:
+            ConfigError: naming the strategy, what it returned and the fix.
+        """
+        if isinstance(returned, RoundResult):
+            return returned
+        what = "nothing" if returned is None else f"a {type(returned).__name__}"
+        raise ConfigError(
+            f"strategy {self.name}: its round returned {what}; it must end with "
+            "return self.finish(...)"
+        )
 
     def finish(
         self,

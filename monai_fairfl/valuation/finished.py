@@ -22,6 +22,7 @@ from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
 from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
 from monai_fairfl.games.valuation import Valuation, sum_over_rounds
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.recording import RECORD_UPDATES
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ class RunValuation(ABC):
         """
         if self.needs_updates and not recorded:
             raise ConfigError(
-                f"valuation {self.name} needs the clients' updates: add --record_updates True"
+                f"valuation {self.name} needs the clients' updates: give {RECORD_UPDATES}, or take "
+                "Retraining, which needs no updates"
             )
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
             raise ConfigError(

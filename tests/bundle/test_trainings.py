@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
 from monai_fairfl.bundle.trainings import has_ended, run_logged
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.strategies import FedAvg, Rounds
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils import terminal
 
@@ -34,3 +36,26 @@ def test_a_run_that_is_stopped_before_it_begins_is_not_finished_and_goes_on(
     assert not has_ended(run_dir)
     assert run()
     assert has_ended(run_dir)
+
+
+class Boom(FedAvg):
+    """FedAvg with a fault of the code."""
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        yield from super().round(clients)
+        raise KeyError("ALDER")
+
+
+@pytest.mark.slow
+def test_the_log_of_a_run_that_fails_has_the_traceback_and_the_error_names_the_log(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_training(monkeypatch)
+    run_dir = tmp_path / "run"
+    federation = bundle_federation(hospitals, run_dir, [Boom()], report=False)
+    with pytest.raises(FairFLError) as failed:
+        run_logged(run_dir, lambda turn: federation, Turn())
+    log = run_dir / "log.txt"
+    assert str(failed.value) == f"KeyError: 'ALDER'. The traceback is in {log}"
+    assert 'raise KeyError("ALDER")\n' in log.read_text()
+    assert log.read_text().endswith("KeyError: 'ALDER'\n")

@@ -157,6 +157,22 @@ def test_a_full_run_sets_back_what_a_file_contradicts(tmp_path: Path) -> None:
     assert (given.config, given.overrides) == (own, {"size": [128, 128]})
 
 
+def test_a_run_with_valuations_advises_no_folds_which_would_refuse_them(
+    sites: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.json"
+    for valuations, with_folds in (([], True), ([{"_target_": "Retraining"}], False)):
+        own.write_text(json.dumps({"valuations": valuations}))
+        line = federation_line(
+            find_bundle(PROSTATE), sites, tmp_path / "run", ["FedAvg"], config=own
+        )
+        found = full_run_words(line, ["FedAvg"], {"config": own})
+        assert found is not None
+        train, folds = found
+        assert train[:2] == ["monai-fairfl", "train"] and str(own) in train
+        assert (folds is not None) == with_folds
+
+
 @pytest.mark.slow
 def test_the_same_command_goes_on_and_shows_what_is_there(
     trained: Path, sites: Path, capfd: pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ from helpers.least_squares_federation import (
     watching,
 )
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
@@ -208,3 +208,16 @@ def test_the_global_random_state_is_left_alone(tmp_path: Path) -> None:
     state: Any = torch.random.get_rng_state()
     federation(tmp_path).run()
     assert torch.equal(state, torch.random.get_rng_state())
+
+
+class Forgetful(FedAvg):
+    """FedAvg that does not return what it computed."""
+
+    def round(self, clients: Sequence[str]) -> Rounds:  # type: ignore[return]
+        yield from super().round(clients)
+
+
+def test_a_round_that_returns_nothing_is_named_with_what_it_must_return(tmp_path: Path) -> None:
+    words = r"strategy Forgetful: its round returned nothing; it must end with return self\.finish"
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, Forgetful()).run()

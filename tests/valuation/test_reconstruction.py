@@ -341,7 +341,9 @@ def test_arguments_that_do_not_fit_are_refused(arguments: dict[str, object], mes
 
 
 def test_what_would_fail_after_the_training_is_refused_before() -> None:
-    with pytest.raises(ConfigError, match="needs the clients' updates: add --record_updates True"):
+    with pytest.raises(
+        ConfigError, match="needs the clients' updates.*--record_updates True.*Retraining"
+    ):
         Reconstruction().check("ABC", recorded=False)
     many = [str(number) for number in range(21)]
     with pytest.raises(ConfigError, match="2.21 coalitions, too many"):

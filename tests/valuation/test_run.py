@@ -313,9 +313,16 @@ def test_a_run_without_recorded_updates_is_not_taken_up_to_be_valued(
     settings: dict[str, Any] = {"ranges": LINEAR, "report": False}
     bundle_federation(hospitals, tmp_path, [FedAvg()], rounds=1, **settings).run()
     before = (tmp_path / "ledger.jsonl").read_bytes()
-    settings |= {"resume": True, "record_updates": True, "valuations": [Reconstruction()]}
-    with pytest.raises(ConfigError, match="round 0 of .* was not recorded"):
-        bundle_federation(hospitals, tmp_path, [FedAvg()], **settings).run()
+    settings |= {"resume": True, "valuations": [Reconstruction()]}
+    # Whether the key is given now or not.
+    for recorded in (False, True):
+        settings["record_updates"] = recorded
+        with pytest.raises(ConfigError, match="round 0 of .* was not recorded") as refused:
+            bundle_federation(hospitals, tmp_path, [FedAvg()], **settings).run()
+        words = str(refused.value)
+        assert "this run can never have them. Train again in a new folder" in words
+        assert '"record_updates": true in the file of --config' in words
+        assert "with Retraining, which needs no updates" in words
     assert (tmp_path / "ledger.jsonl").read_bytes() == before
 
 

@@ -70,8 +70,7 @@ def one_exchange(
             _check_request(strategy, request)
         generator.send(answer(requests))
     except StopIteration as stop:
-        result: RoundResult = stop.value
-        return result
+        return strategy.require_result(stop.value)
     finally:
         generator.close()
     raise ConfigError(
