@@ -29,7 +29,7 @@ from monai_fairfl.bundle.comparison import (
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_of_other_training
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
-from monai_fairfl.bundle.runs_display import RunsDisplay, is_shown
+from monai_fairfl.bundle.runs_display import RunsDisplay, is_shown, show_text
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import SERVER, BundleSites
@@ -792,6 +792,7 @@ class BundleFederation:
                     retrained,
                     train_ahead,
                     digests_of_configs(self.bundle_root).get("evaluate.json", ""),
+                    show_text,
                 )
                 try:
                     for valuation in self.valuations:

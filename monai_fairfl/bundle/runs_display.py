@@ -21,20 +21,31 @@ LINES = 10
 """So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""
 
 _console: ContextVar[Console | None] = ContextVar("console", default=None)
+_rest_in_log: ContextVar[bool] = ContextVar("rest_in_log", default=False)
 
 
 @contextmanager
-def shown_on(console: Console) -> Iterator[None]:
+def shown_on(console: Console, rest_in_log: bool = False) -> Iterator[None]:
     """Let the runs within be shown there, a single one too, whatever standard error is.
 
     Args:
         console: of the command that runs them.
+        rest_in_log: whether all other output goes into a log, so that :func:`show_text` shows.
     """
     token = _console.set(console)
+    token_of_rest = _rest_in_log.set(rest_in_log)
     try:
         yield
     finally:
+        _rest_in_log.reset(token_of_rest)
         _console.reset(token)
+
+
+def show_text(text: str) -> None:
+    """Show a text that is printed or logged, too, where a command lets that go into a log."""
+    console = _console.get()
+    if console is not None and _rest_in_log.get():
+        console.print(text, markup=False, soft_wrap=True)
 
 
 def is_shown() -> bool:

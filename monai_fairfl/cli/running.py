@@ -207,7 +207,7 @@ def quietly(log: Path) -> Iterator[None]:
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(_loggers_restored())
         inside.enter_context(_warnings_of_this_package_on(console))
-        inside.enter_context(shown_on(console))
+        inside.enter_context(shown_on(console, rest_in_log=True))
         yield
 
 

@@ -8,7 +8,7 @@ The rows are made of the report's numbers, so that they can be made again from `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -39,7 +39,7 @@ class Hospital:
         n: cases behind this.
         difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
             the largest difference over the seeds, where there are several.
-        contribution: what it contributed.
+        contribution: what it contributed; its words name the strategy where that is another one.
         weight: of its update in the last average that it was in.
         weight_round: of this average; ``None`` where it is the run's last round.
         guards: what guards and limits did with what it sent, in words.
@@ -152,6 +152,9 @@ def _hospital(
     verdict = verdict_of(report, name, site)
     contribution = contributions.sites.get(site)
     advice = advice_for(report, name, site, verdict, contribution, contributions.strategy)
+    if contribution is not None and name not in (None, contributions.strategy):
+        # The row is about another strategy, which may weigh otherwise.
+        contribution = _of_another(contributions.strategy, contribution)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
         return Hospital(verdict, "", alone, None, None, None, contribution, None, None, [], advice)
@@ -181,6 +184,19 @@ def _hospital(
         guards=touched_words(strategy["touched"].get(site), rounds_looked_at(strategy)),
         advice=advice,
     )
+
+
+def _of_another(strategy: str | None, contribution: Contribution) -> Contribution:
+    """A contribution whose words name the strategy that it is of.
+
+    >>> unknown = {"value": None, "share": None, "images": None, "ratio": None, "least": None}
+    >>> about = {"most": None, "range_of": "", "interval": False}
+    >>> _of_another("FedCE", Contribution(**unknown, **about, words="no weight")).words
+    'with FedCE: no weight'
+    """
+    if not contribution.words:
+        return contribution
+    return replace(contribution, words=f"with {strategy}: {contribution.words}")
 
 
 def _dice_alone(report: Mapping[str, Any], name: str | None, site: str) -> float | None:

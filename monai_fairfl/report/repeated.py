@@ -40,6 +40,13 @@ ONE_TRAINING = (
     "seed would give the same difference. The interval is over seeds and cases."
 )
 
+ENOUGH_SEEDS = 5
+
+FEW_SEEDS = (
+    "Two to four seeds give too narrow an interval: the bootstrap underestimates the spread of few "
+    "values. Use five seeds or more."
+)
+
 COLUMNS = (
     "metric",
     "quantity",
@@ -181,6 +188,9 @@ def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:
     metrics = {main: _plain(compare_paired(scores[main], strategies))}
 
     notes = [ONE_TRAINING]
+    # One seed has no interval, and a note of its own.
+    if 1 < len(metrics[main]["seeds"]) < ENOUGH_SEEDS:
+        notes.append(FEW_SEEDS)
     if measurement != CLOSING[0]:
         notes.append(
             "No test cases were scored: these are validation cases, on which models were chosen."

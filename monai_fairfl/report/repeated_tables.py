@@ -18,6 +18,7 @@ from rich.text import Text
 
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.terminal import hospital_lines
+from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.intervals import Interval
 
 DIGITS = 3
@@ -185,6 +186,8 @@ def remarks_of(comparison: Mapping[str, Any]) -> list[str]:
 def comparison_text(comparison: Mapping[str, Any]) -> str:
     """The tables, a line for each hospital and the remarks of a comparison, for a terminal.
 
+    A comparison of first looks says so first.
+
     Args:
         comparison: what :func:`~monai_fairfl.report.repeated.write_comparison` returned.
     """
@@ -197,7 +200,8 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
             for row in table.rows:
                 shown.add_row(*[Text(cell) for cell in row])
             console.print(shown)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
+    lines = list(comparison.get("first_look", []))
+    lines += [line.rstrip() for line in captured.get().splitlines()]
     if "decision" in comparison:
         lines += hospital_lines(comparison["decision"])
     return "\n".join([*lines, *remarks_of(comparison)])
@@ -212,13 +216,22 @@ def latex_tables(comparison: Mapping[str, Any]) -> str:
         comparison: what :func:`~monai_fairfl.report.repeated.write_comparison` returned.
     """
     lines = [r"% \input{comparison.tex} in a document shows these tables."]
-    for remark in remarks_of(comparison):
+    for remark in [*_before_publishing(comparison), *remarks_of(comparison)]:
         # A line break in a name would end the comment.
         words = " ".join(remark.split())
         lines.append(f"% {words}")
     for table in tables_of(comparison):
         lines += _latex_table(table)
     return "\n".join(lines) + "\n"
+
+
+def _before_publishing(comparison: Mapping[str, Any]) -> Iterator[str]:
+    """Of how many seeds the tables are, and that those of a first look are not for a paper."""
+    seeds = {seed for found in comparison["metrics"].values() for seed in found["seeds"]}
+    yield f"These tables are of {count_words(len(seeds), 'seed')}."
+    first_look = comparison.get("first_look")
+    if first_look:
+        yield f"{first_look[0]} Do not publish these tables."
 
 
 def _latex_table(table: TextTable) -> list[str]:

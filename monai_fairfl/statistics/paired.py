@@ -35,7 +35,7 @@ DECIMALS = 12
 
 ONE_SEED = (
     "one seed: there is no standard deviation over seeds and no interval, as nothing shows what "
-    "another seed would change; compare with at least two more seeds"
+    "another seed would change; use five seeds or more"
 )
 ONE_CASE_EACH = "no site has two cases: the intervals lack what other cases would change"
 

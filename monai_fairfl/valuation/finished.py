@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LINES = 10
+"""At most so many lines of progress are shown, evenly over the models; the log has all of them."""
+
 METHODS = ("exact", "leave_one_out", "permutation", "stratified", "gtg")
 
 
@@ -49,6 +53,7 @@ class FinishedRun:
             time, before ``train`` is asked for each of them; ``None``: there is nobody to do so.
         evaluation: identifies how test images are scored, beside the run's own settings; what was
             measured in another way is measured again.
+        show: gets the table and some lines of progress, which are printed and logged, too.
     """
 
     run_dir: Path
@@ -58,6 +63,7 @@ class FinishedRun:
     retrained: Path
     train_ahead: Callable[[Mapping[Coalition, Path], Strategy | None], None] | None = None
     evaluation: str = ""
+    show: Callable[[str], None] | None = None
 
 
 class RunValuation(ABC):
@@ -149,7 +155,7 @@ class RunValuation(ABC):
         Raises:
             FederationError: naming a client that could not score a model.
         """
-        evaluate = Evaluator(self.name, run.panel, self.utility, self.measured(run))
+        evaluate = Evaluator(self.name, run.panel, self.utility, self.measured(run), run.show)
         games = self.games(run, evaluate)
         players = [len(game.players) for game in games]
         # A sampling method may stop before it has measured all coalitions.
@@ -191,21 +197,32 @@ class Evaluator:
         panel: measures.
         utility: of what was measured.
         measured: what is known already.
+        show: gets some of the lines.
 
     Attributes:
         done: number of models so far.
         expected: number of models in all, or ``at_most``; ``None`` where 2^N is no useful bound.
     """
 
-    def __init__(self, title: str, panel: Panel, utility: Utility, measured: MeasuredModels):
+    def __init__(
+        self,
+        title: str,
+        panel: Panel,
+        utility: Utility,
+        measured: MeasuredModels,
+        show: Callable[[str], None] | None = None,
+    ):
         self.title = title
         self.panel = panel
         self.utility = utility
         self.known = measured
+        self.show = show
         self.done = 0
         self.at_most = False
         self.expected: int | None = None
         self._seconds: list[float] = []
+        # Number of models at the last line that was shown.
+        self._shown: int | None = None
         # A valuation that goes on counts as it began.
         for key in measured:
             for client, value in measured[key].items():
@@ -241,12 +258,17 @@ class Evaluator:
             left = timedelta(seconds=round(seconds_per_model * models_left))
             most = "at most " if self.at_most else ""
             rest = f" of {most}{self.expected}, {most}{left} left"
-        logger.info(
-            "%s: %s, {%s} %.4f; model %d%s",
-            self.title,
-            game,
-            ", ".join(sorted(coalition)),
-            value,
-            self.done,
-            rest,
-        )
+        members = ", ".join(sorted(coalition))
+        line = f"{self.title}: {game}, {{{members}}} {value:.4f}; model {self.done}{rest}"
+        logger.info("%s", line)
+        self._show_now_and_then(line)
+
+    def _show_now_and_then(self, line: str) -> None:
+        """Show the first line, which has the time left, and then one for every so many models."""
+        step = LINES
+        if self.expected is not None:
+            step = math.ceil(self.expected / LINES)
+        is_due = self._shown is None or self.done - self._shown >= step
+        if self.show is not None and is_due:
+            self._shown = self.done
+            self.show(line)

@@ -133,11 +133,15 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
-    print(_table(valuation.name, strategy, found, own, agrees))
+    lines = [_table(valuation.name, strategy, found, own, agrees)]
     for words in together_words(together):
-        print(f"  {words}")
+        lines.append(f"  {words}")
     if reason:
-        print(f"  {strategy}'s own shares are not compared: {reason}")
+        lines.append(f"  {strategy}'s own shares are not compared: {reason}")
+    table = "\n".join(lines)
+    print(table)
+    if run.show is not None:
+        run.show(table)
     return found
 
 

@@ -312,6 +312,19 @@ def test_a_site_without_a_contribution_in_the_last_round_has_no_share_of_it(
     assert "no weight after round 1 <small>0.2500 in round 1; over rounds" in page
 
 
+def test_weights_of_another_strategy_name_it_in_the_row(write_run: WriteRun) -> None:
+    weighed = shares_of_round(*FOUR)
+    fedavg = {**weighed, "contributions": {}}
+    runs = [write_run("FedAvg", FOUR, rounds=[fedavg]), write_run("FedCE", FOUR, rounds=[weighed])]
+    report = report_of(*runs)
+    about_fedavg = decision_of(report, "FedAvg").hospitals["ash"].contribution
+    about_fedce = decision_of(report, "FedCE").hospitals["ash"].contribution
+    assert about_fedavg is not None and about_fedce is not None
+    # Of 100 images it has 40.
+    assert about_fedavg.words == "with FedCE: weighs two thirds of its share of the images"
+    assert about_fedce.words == "weighs two thirds of its share of the images"
+
+
 def test_contributions_of_a_round_before_the_last_say_which(write_run: WriteRun) -> None:
     rounds = [shares_of_round(*FOUR), shares_of_round("ash", "oak"), {}]
     rounds = [{**record, "aggregation": {}} for record in rounds]

@@ -132,6 +132,17 @@ def test_what_a_p_value_does_not_cover_stands_in_every_form() -> None:
         assert words in shown
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 3, 5])
+def test_fewer_than_five_seeds_say_so_in_every_form(number: int) -> None:
+    found = comparison_of(made_csv(seeds=range(number)))
+    for shown in (comparison_text(found), latex_tables(found), render_comparison(found)):
+        assert ("five seeds or more" in shown.lower()) == (number < 5)
+        assert ("Two to four seeds give too narrow an interval" in shown) == (number == 3)
+    seeds = "1 seed" if number == 1 else f"{number} seeds"
+    assert f"% These tables are of {seeds}." in latex_tables(found).splitlines()
+
+
 def cells_of(comparison: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
     """Title and rows of every table, as LaTeX prints them: of several spaces one."""
     found = []

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from helpers import tiny_networks
 from helpers.bundle_runs import BUNDLE, federation
 from helpers.checkout import CHECKOUT
+from helpers.driving import vector
 from helpers.linear_federation import (
     LINEAR,
     LinearClient,
@@ -22,7 +24,10 @@ from helpers.linear_federation import (
     bundle_federation,
     in_place_of_training,
 )
+from rich.console import Console
 
+from monai_fairfl.bundle.runs_display import show_text, shown_on
+from monai_fairfl.cli.running import quietly
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate, Weights
@@ -30,6 +35,7 @@ from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, Standalone
 from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining, Valuation
+from monai_fairfl.valuation.finished import LINES, Evaluator
 from monai_fairfl.valuation.run import check_valuations, own_contributions, value_run
 from monai_fairfl.valuation.utility import Panel
 
@@ -61,6 +67,65 @@ def test_a_valuation_leaves_a_file_and_prints_its_table(
     assert f"{100 * found.shares()['B']:.1f}%   50.0%" in printed
     assert "from 16 models; rank stability 1.00" in printed
     assert "own shares" in printed and "with these: Pearson" in printed and " of 100" in printed
+
+
+def test_a_command_that_logs_its_output_shows_lines_with_the_time_left_and_the_table(
+    tmp_path: Path,
+) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path)
+    shown = StringIO()
+    with shown_on(Console(file=shown, width=200), rest_in_log=True):
+        value_run(Reconstruction("exact"), replace(linear.finished(), show=show_text))
+    lines = shown.getvalue().splitlines()
+    assert "; model 1 of 16, " in lines[0] and lines[0].endswith(" left")
+    assert "; model 3 of 16, " in lines[1]
+    assert "Valuation reconstruction-multi_round-exact-mean of FedAvg" in lines
+    assert "from 16 models; rank stability 1.00" in shown.getvalue()
+
+
+def test_a_command_that_shows_all_output_shows_no_line_twice(tmp_path: Path) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path)
+    shown = StringIO()
+    with shown_on(Console(file=shown)):
+        value_run(Reconstruction("exact"), replace(linear.finished(), show=show_text))
+    assert shown.getvalue() == ""
+
+
+@pytest.mark.slow
+def test_the_terminal_of_a_quiet_command_has_the_progress_and_the_table(
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    in_place_of_training(monkeypatch)
+    settings = {"record_updates": True, "ranges": LINEAR, "report": False}
+    settings |= {"valuations": [Reconstruction("exact")]}
+    with quietly(tmp_path / "log.txt"):
+        bundle_federation(hospitals, tmp_path / "run", [FedAvg()], **settings).run()
+    terminal = capsys.readouterr().err
+    name = "reconstruction-multi_round-exact-mean"
+    assert f"{name}: round 0, {{}} " in terminal and "; model 1 of 16, " in terminal
+    assert terminal.count(f"Valuation {name} of FedAvg") == 1
+    assert terminal.index(f"Valuation {name}") > terminal.index("model 15 of 16")
+
+
+def test_many_models_show_a_line_now_and_then(tmp_path: Path) -> None:
+    linear = LinearRun(tmp_path)
+    linear.federate(tmp_path)
+    run = linear.finished()
+    lines: list[str] = []
+    valuation = Reconstruction("exact")
+    evaluate = Evaluator(
+        "many", run.panel, valuation.utility, valuation.measured(run), lines.append
+    )
+    evaluate.expected = 30
+    for number in range(30):
+        evaluate(f"game {number}", frozenset("A"), lambda: {"w": vector((0.0, 0.0))})
+    assert len(lines) == LINES
+    assert "model 1 of 30" in lines[0] and "model 4 of 30" in lines[1]
 
 
 def test_a_run_that_averages_nothing_has_nothing_to_rebuild(tmp_path: Path) -> None:
