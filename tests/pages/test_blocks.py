@@ -409,6 +409,10 @@ def for_production(place: Path) -> None:
     (place / "local").mkdir()
     policy = {"class_allow_list": ["nvflare."]}
     (place / "local" / "resources.json.default").write_text(json.dumps(policy))
+    own = {"dataset_dir": str(place / "DATA" / "alder")}
+    (place / "local" / "fairfl.json").write_text(json.dumps(own))
+    (place / "startup").mkdir()
+    (place / "startup" / "fed_client.json").write_text("{}")
     (place / "my_methods.py").write_text(
         "from monai_fairfl.strategies import FedAvg\n\n\nclass MyStrategy(FedAvg):\n    pass\n"
     )
