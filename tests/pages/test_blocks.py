@@ -410,9 +410,10 @@ def for_production(place: Path) -> None:
     policy = {"class_allow_list": ["nvflare."]}
     (place / "local" / "resources.json.default").write_text(json.dumps(policy))
     own = {"dataset_dir": str(place / "DATA" / "alder")}
-    (place / "local" / "fairfl.json").write_text(json.dumps(own))
-    (place / "startup").mkdir()
-    (place / "startup" / "fed_client.json").write_text("{}")
+    for folder in ("local", "startup"):
+        (place / "kit" / folder).mkdir(parents=True)
+    (place / "kit" / "local" / "fairfl.json").write_text(json.dumps(own))
+    (place / "kit" / "startup" / "fed_client.json").write_text("{}")
     (place / "my_methods.py").write_text(
         "from monai_fairfl.strategies import FedAvg\n\n\nclass MyStrategy(FedAvg):\n    pass\n"
     )
@@ -438,6 +439,7 @@ def with_names(block: Block, place: Path) -> Block:
     """The block with names of this place for names of a reader's files."""
     site = sorted(folder.name for folder in (place / "DATA").iterdir() if folder.is_dir())[0]
     text = block.text.replace("DATA/SITE", f"DATA/{site}")
+    text = text.replace("/srv/fl/alder", str(place / "kit"))
     for name, here in (("prostate", "DATA/alder"), ("lists", "lists"), ("fl", "fl")):
         text = re.sub(rf"(?<![\w.])/data/{name}\b", str(place / here), text)
     return block._replace(text=text)
