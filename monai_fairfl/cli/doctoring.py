@@ -77,7 +77,7 @@ def add_commands(add: Add) -> None:
         "doctor\n"
         "doctor hospitals        # and the data of your sites\n"
         "doctor hospitals/alder  # and the data of one hospital\n"
-        "doctor kit              # and local/fairfl.json of a hospital's startup kit (NVIDIA FLARE)",
+        "doctor kit              # and local/fairfl.json of a hospital's startup kit",
     )
     command.add_argument(
         "folder",
@@ -284,15 +284,16 @@ def data(root: Path) -> Iterator[Finding]:
         yield Finding(what, WRONG, str(error))
         return
     is_one_hospital = root in folders.values()
+    is_alone = len(folders) < 2 and not is_one_hospital
     if is_one_hospital:
-        yield Finding(what, OK, f"one hospital, for the bundle {bundle}")
+        about = f"one hospital, for the bundle {bundle}"
     else:
-        names = ", ".join(folders)
-        yield Finding(what, OK, f"{len(folders)} sites ({names}), for the bundle {bundle}")
-    if len(folders) < 2 and not is_one_hospital:
-        yield Finding(
-            what, WRONG, "one site alone", "a federation needs two: give the folder above"
-        )
+        about = f"{len(folders)} sites ({', '.join(folders)}), for the bundle {bundle}"
+    if not is_alone and not found["problems"]:
+        yield Finding(what, OK, about)
+    if is_alone:
+        fix = "a federation needs two: give the folder above"
+        yield Finding(what, WRONG, "one site alone", fix)
     shown = f"monai-fairfl datalist {root} --check shows all"
     for problem in found["problems"]:
         yield Finding(what, WRONG, str(problem), shown)

@@ -72,7 +72,7 @@ def test_the_data_are_checked_in_short(
     root = tmp_path / "sites"
     shutil.copytree(hospitals / "alder", root / "alder")
     found = run_json(capsys, "doctor", root, code=2)
-    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert statuses(found)["data sites"] == ["WRONG"]
     assert "a federation needs two" in found["checks"][-1]["fix"]
 
     shutil.copytree(hospitals / "elm", root / "elm")
@@ -80,10 +80,11 @@ def test_the_data_are_checked_in_short(
 
     (root / "elm" / "Case00.nii.gz").write_text("no volume")
     found = run_json(capsys, "doctor", root, code=2)
-    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert statuses(found)["data sites"] == ["WRONG"]
     assert "Case00" in found["checks"][-1]["found"] and "--check" in found["checks"][-1]["fix"]
 
-    assert statuses(run_json(capsys, "doctor", tmp_path / "nowhere", code=2))["data nowhere"]
+    found = run_json(capsys, "doctor", tmp_path / "nowhere", code=2)
+    assert "nowhere does not exist" in found["checks"][-1]["found"]
 
 
 @pytest.mark.slow
@@ -98,7 +99,7 @@ def test_a_hospital_gives_its_own_folder(
     shutil.copytree(hospitals / "alder", alder)
     (alder / "Case00.nii.gz").write_text("no volume")
     found = run_json(capsys, "doctor", alder, code=2)
-    assert statuses(found)["data alder"] == ["ok", "WRONG"]
+    assert statuses(found)["data alder"] == ["WRONG"]
     assert "Case00" in found["checks"][-1]["found"]
 
 
