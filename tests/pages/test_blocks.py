@@ -110,7 +110,7 @@ ELSEWHERE = {
     "docs/flare_production.md": {
         "pip install": f"{PROVISION}test_each_participant_receives_what_the_page_says",
         "cd workspace": f"{PROVISION}test_the_servers_results_move_out_of_the_temporary_folder",
-        "pip wheel": WHEELS,
+        "pip download": WHEELS,
         "python3 -m venv": WHEELS,
         "sed -i": f"{PROVISION}test_error_logs_stay_at_a_hospital_that_says_so",
     },
