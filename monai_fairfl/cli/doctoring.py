@@ -76,13 +76,14 @@ def add_commands(add: Add) -> None:
         doctor,
         "doctor\n"
         "doctor hospitals        # and the data of your sites\n"
-        "doctor hospitals/alder  # and the data of one hospital",
+        "doctor hospitals/alder  # and the data of one hospital\n"
+        "doctor kit              # and local/fairfl.json of a hospital's startup kit",
     )
     command.add_argument(
         "folder",
         metavar="DATA",
         nargs="?",
-        help="one folder per hospital, or one hospital's own folder",
+        help="one folder per hospital, one hospital's own folder, or its startup kit",
     )
 
 
@@ -94,7 +95,9 @@ def doctor(args: argparse.Namespace) -> Answer:
     """
     findings = [*environment(), *extras(), *machine(Path.cwd())]
     if args.folder:
-        findings += data(Path(args.folder).absolute())
+        folder = Path(args.folder).absolute()
+        is_kit = (folder / "startup").is_dir() and (folder / "local").is_dir()
+        findings += [kit(folder)] if is_kit else data(folder)
     wrong = [finding for finding in findings if finding.status == WRONG]
     lines = [finding.line for finding in findings]
     lines.append(f"{len(wrong)} of {len(findings)} checks found something wrong.")
@@ -236,7 +239,30 @@ def _gpu() -> Finding:
     return Finding("GPU", OK, "; ".join(names))
 
 
-# --- data
+# --- kit and data
+
+
+def kit(root: Path) -> Finding:
+    """A hospital's startup kit: its own settings, read as a job's site reads them."""
+    from monai_fairfl.errors import FairFLError
+    from monai_fairfl.transports.engines.site import Site
+    from monai_fairfl.transports.engines.site_settings import SITE_FILE
+
+    what = f"kit {root.name}"
+    if not (root / "startup" / "fed_client.json").exists():
+        fix = "give a hospital's kit, or a folder of data"
+        return Finding(what, WRONG, "no kit of a hospital: no startup/fed_client.json", fix)
+    try:
+        site = Site(root.name, root, job={})
+        images = site.dataset_dir
+        if site.settings.bundle:
+            _ = site.bundle_root
+    except (FairFLError, TypeError, ValueError) as error:
+        return Finding(what, WRONG, f"{SITE_FILE}: {error}")
+    if not images.exists():
+        fix = f"mend dataset_dir in {root / SITE_FILE}"
+        return Finding(what, WRONG, f"the images {images} do not exist", fix)
+    return Finding(what, OK, f"{SITE_FILE} can be read; images in {images}")
 
 
 def data(root: Path) -> Iterator[Finding]:
@@ -258,15 +284,16 @@ def data(root: Path) -> Iterator[Finding]:
         yield Finding(what, WRONG, str(error))
         return
     is_one_hospital = root in folders.values()
+    is_alone = len(folders) < 2 and not is_one_hospital
     if is_one_hospital:
-        yield Finding(what, OK, f"one hospital, for the bundle {bundle}")
+        about = f"one hospital, for the bundle {bundle}"
     else:
-        names = ", ".join(folders)
-        yield Finding(what, OK, f"{len(folders)} sites ({names}), for the bundle {bundle}")
-    if len(folders) < 2 and not is_one_hospital:
-        yield Finding(
-            what, WRONG, "one site alone", "a federation needs two: give the folder above"
-        )
+        about = f"{len(folders)} sites ({', '.join(folders)}), for the bundle {bundle}"
+    if not is_alone and not found["problems"]:
+        yield Finding(what, OK, about)
+    if is_alone:
+        fix = "a federation needs two: give the folder above"
+        yield Finding(what, WRONG, "one site alone", fix)
     shown = f"monai-fairfl datalist {root} --check shows all"
     for problem in found["problems"]:
         yield Finding(what, WRONG, str(problem), shown)

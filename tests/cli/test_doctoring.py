@@ -72,7 +72,7 @@ def test_the_data_are_checked_in_short(
     root = tmp_path / "sites"
     shutil.copytree(hospitals / "alder", root / "alder")
     found = run_json(capsys, "doctor", root, code=2)
-    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert statuses(found)["data sites"] == ["WRONG"]
     assert "a federation needs two" in found["checks"][-1]["fix"]
 
     shutil.copytree(hospitals / "elm", root / "elm")
@@ -80,10 +80,11 @@ def test_the_data_are_checked_in_short(
 
     (root / "elm" / "Case00.nii.gz").write_text("no volume")
     found = run_json(capsys, "doctor", root, code=2)
-    assert statuses(found)["data sites"] == ["ok", "WRONG"]
+    assert statuses(found)["data sites"] == ["WRONG"]
     assert "Case00" in found["checks"][-1]["found"] and "--check" in found["checks"][-1]["fix"]
 
-    assert statuses(run_json(capsys, "doctor", tmp_path / "nowhere", code=2))["data nowhere"]
+    found = run_json(capsys, "doctor", tmp_path / "nowhere", code=2)
+    assert "nowhere does not exist" in found["checks"][-1]["found"]
 
 
 @pytest.mark.slow
@@ -98,7 +99,7 @@ def test_a_hospital_gives_its_own_folder(
     shutil.copytree(hospitals / "alder", alder)
     (alder / "Case00.nii.gz").write_text("no volume")
     found = run_json(capsys, "doctor", alder, code=2)
-    assert statuses(found)["data alder"] == ["ok", "WRONG"]
+    assert statuses(found)["data alder"] == ["WRONG"]
     assert "Case00" in found["checks"][-1]["found"]
 
 
@@ -108,3 +109,44 @@ def test_versions_of_the_package_and_of_nvflare_are_shown_since_they_must_match(
     lines = {finding.what: finding for finding in doctoring.extras()}
     version = importlib.metadata.version("nvflare")
     assert lines["extra nvflare"].found == f"nvflare {version}, for NVIDIA FLARE"
+
+
+@pytest.mark.parametrize(
+    ("content", "is_right", "says"),
+    [
+        ('{"dataset_dir": "IMAGES"}', True, "fairfl.json can be read"),
+        ('{"dataset_dir": "IMAGES", "bundle": "prostate_mri_segmentation"}', True, "images in"),
+        ('{"dataset_dir": "IMAGES",}', False, "cannot be read as settings"),
+        (
+            '{"dataset_dir": "IMAGES", "datasetdir": ""}',
+            False,
+            "sets 'datasetdir', which no site knows",
+        ),
+        ('{"dataset_dir": 3}', False, "dataset_dir"),
+        ('{"dataset_dir": "/nosuch"}', False, "the images /nosuch do not exist"),
+        ('{"dataset_dir": "IMAGES", "bundle": "/nosuch"}', False, "'/nosuch'"),
+        ("{}", False, "where are its images"),
+    ],
+)
+def test_the_settings_of_a_hospitals_kit_are_read_as_its_site_reads_them(
+    tmp_path: Path, content: str, is_right: bool, says: str
+) -> None:
+    kit = tmp_path / "alder"
+    for folder in ("startup", "local"):
+        (kit / folder).mkdir(parents=True)
+    (kit / "local" / "fairfl.json").write_text(content.replace("IMAGES", str(tmp_path)))
+    assert "no startup/fed_client.json" in doctoring.kit(kit).found
+
+    (kit / "startup" / "fed_client.json").write_text("{}")
+    finding = doctoring.kit(kit)
+    assert finding.what == "kit alder" and says in finding.found
+    assert finding.status == (doctoring.OK if is_right else doctoring.WRONG)
+
+
+def test_a_kit_is_not_taken_for_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("startup", "local"):
+        (tmp_path / "alder" / folder).mkdir(parents=True)
+    (tmp_path / "alder" / "startup" / "fed_client.json").write_text("{}")
+    found = run_json(capsys, "doctor", tmp_path / "alder", code=2)
+    assert found["checks"][-1]["what"] == "kit alder"
+    assert "where are its images" in found["checks"][-1]["found"]

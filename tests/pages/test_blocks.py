@@ -110,7 +110,7 @@ ELSEWHERE = {
     "docs/flare_production.md": {
         "pip install": f"{PROVISION}test_each_participant_receives_what_the_page_says",
         "cd workspace": f"{PROVISION}test_the_servers_results_move_out_of_the_temporary_folder",
-        "pip wheel": WHEELS,
+        "pip download": WHEELS,
         "python3 -m venv": WHEELS,
         "sed -i": f"{PROVISION}test_error_logs_stay_at_a_hospital_that_says_so",
     },
@@ -411,6 +411,11 @@ def for_production(place: Path) -> None:
     (place / "local").mkdir()
     policy = {"class_allow_list": ["nvflare."]}
     (place / "local" / "resources.json.default").write_text(json.dumps(policy))
+    own = {"dataset_dir": str(place / "DATA" / "alder")}
+    for folder in ("local", "startup"):
+        (place / "kit" / folder).mkdir(parents=True)
+    (place / "kit" / "local" / "fairfl.json").write_text(json.dumps(own))
+    (place / "kit" / "startup" / "fed_client.json").write_text("{}")
     (place / "my_methods.py").write_text(
         "from monai_fairfl.strategies import FedAvg\n\n\nclass MyStrategy(FedAvg):\n    pass\n"
     )
@@ -436,6 +441,7 @@ def with_names(block: Block, place: Path) -> Block:
     """The block with names of this place for names of a reader's files."""
     site = sorted(folder.name for folder in (place / "DATA").iterdir() if folder.is_dir())[0]
     text = block.text.replace("DATA/SITE", f"DATA/{site}")
+    text = text.replace("/srv/fl/alder", str(place / "kit"))
     for name, here in (("prostate", "DATA/alder"), ("lists", "lists"), ("fl", "fl")):
         text = re.sub(rf"(?<![\w.])/data/{name}\b", str(place / here), text)
     return block._replace(text=text)

@@ -109,7 +109,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     """
     root = Path(root)
     if not root.is_dir():
-        raise DataError(f"{root} is not a folder. Give the folder that holds one folder per site.")
+        fault = "is not a folder" if root.exists() else "does not exist"
+        raise DataError(f"{root} {fault}. Give the folder that holds one folder per site.")
     lists = nvflare.lists(root)
     # The folders above the images of the lists are not sites themselves.
     listed_folders: set[Path] = set()

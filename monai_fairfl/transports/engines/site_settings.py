@@ -285,6 +285,7 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "amp": (_is_switch, "true or false"),
     "cross_evaluation": (_is_switch, "true or false"),
     "alone": (_is_text, "the path of a model file"),
+    "dataset_dir": (_is_text, "the path of the site's images"),
     "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
     "groups": (
         _are_groups,

@@ -34,11 +34,13 @@ def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
 
     Args:
         kit: folder of a server or client, with ``local/``.
-        also: dotted paths of classes of another package, such as a strategy of one's own.
+        also: dotted paths of classes of another package, such as a strategy of one's own; in the
+            server's kit only.
 
     Raises:
-        ConfigError: when there is no policy.
+        ConfigError: when there is no policy, or the kit is of another kind.
     """
+    _check_kind(Path(kit), also)
     policy = _read_policy(Path(kit))
     return not _missing_entries(policy, also)
 
@@ -51,14 +53,16 @@ def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
 
     Args:
         kit: folder of a server or client, with ``local/``.
-        also: dotted paths of classes of another package, such as a strategy of one's own.
+        also: dotted paths of classes of another package, such as a strategy of one's own; in the
+            server's kit only.
 
     Returns:
         The file.
 
     Raises:
-        ConfigError: when there is no policy.
+        ConfigError: when there is no policy, or the kit is of another kind.
     """
+    _check_kind(Path(kit), also)
     policy = _read_policy(Path(kit))
     missing = _missing_entries(policy, also)
     if missing:
@@ -76,6 +80,20 @@ def has_policy(local: Path) -> bool:
 def write_default_policy(local: Path) -> None:
     """Write a policy without a list of its own: NVFlare's default list counts."""
     write_atomically(local / DEFAULT_POLICY, b'{"format_version": 2}')
+
+
+def _check_kind(kit: Path, also: Sequence[str]) -> None:
+    """Refuse a lead's kit, and classes of one's own in a site's: only the server builds these."""
+    if (kit / "startup" / "fed_admin.json").exists():
+        raise ConfigError(
+            f"{kit} is the kit of a person who submits jobs, and runs none. There are three kinds "
+            "of kits, of the server, of a site and of such a person: give one of the first two"
+        )
+    if also and (kit / "startup" / "fed_client.json").exists():
+        raise ConfigError(
+            f"{kit} is the kit of a site, and only the server runs {', '.join(also)}: leave out "
+            "--also here, or give the server's kit"
+        )
 
 
 def _missing_entries(policy: Mapping[str, Any], also: Sequence[str]) -> list[str]:

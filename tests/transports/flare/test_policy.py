@@ -96,3 +96,33 @@ def test_the_policy_command_allows_classes_of_ones_own_too(
     assert main(words) == main([*words, "--check"]) == 0
     listed = json.loads((site / "local" / "resources.json").read_text())["class_allow_list"]
     assert listed == ["nvflare.a.B", ENTRY, "inverse_loss.InverseLoss"]
+
+
+@pytest.mark.parametrize(
+    ("marker", "also", "says"),
+    [
+        ("fed_admin.json", [], "of the server, of a site and of such a person"),
+        ("fed_client.json", ["my.Strategy"], "only the server runs my.Strategy"),
+    ],
+)
+@pytest.mark.parametrize("function", [allow, allowed])
+def test_a_kit_of_another_kind_is_refused_and_stays(
+    tmp_path: Path, marker: str, also: list[str], says: str, function: Any
+) -> None:
+    other = kit(tmp_path)
+    (other / "startup").mkdir()
+    (other / "startup" / marker).write_text("{}")
+
+    with pytest.raises(ConfigError, match=says):
+        function(other, also)
+
+    assert not (other / "local" / "resources.json").exists()
+
+
+def test_a_site_allows_the_package_and_the_server_ones_own_classes(tmp_path: Path) -> None:
+    for name, also in (("fed_client.json", []), ("fed_server.json", ["my.Strategy"])):
+        own = kit(tmp_path / name)
+        (own / "startup").mkdir()
+        (own / "startup" / name).write_text("{}")
+        allow(own, also)
+        assert allowed(own, also)

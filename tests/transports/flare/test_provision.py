@@ -348,6 +348,13 @@ def test_nvflares_commands_and_their_flags_exist(tmp_path: Path) -> None:
             assert not word.startswith("-") or re.search(rf"{word}\b", text), (words, word)
 
 
+def test_all_commands_of_the_offline_folder_name_one_torch() -> None:
+    pip = [words for words in commands() if words[0] == "pip" and "wheels" in words]
+    named = [[word for word in words if word.startswith("torch==")] for words in pip]
+    assert [words[1] for words in pip] == ["download", "wheel", "install", "install"]
+    assert named[0] == named[1] == named[2] and len(named[0]) == 1
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: Path) -> None:
@@ -356,9 +363,9 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, copy)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    # What it needs is here already.
+    # What it needs is here already, torch too.
     alone = ["--no-deps", "--no-index"]
-    build = command("pip", "wheel")[1:]
+    build = [word for word in command("pip", "wheel")[1:] if not word.startswith("torch==")]
     install = [words for words in commands() if "monai-fairfl[nvflare]" in words][0][1:]
     checkout = tmp_path / "checkout"
     subprocess.run([*pip, *build, *alone, "--no-build-isolation"], cwd=checkout, check=True)
