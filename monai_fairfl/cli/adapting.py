@@ -109,6 +109,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     two validation cases. Nothing leaves the hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
+    from monai_fairfl.bundle.configuration import takes_any_folder
     from monai_fairfl.cli.model_runs import (
         bundle_of_model,
         model_file,
@@ -129,6 +130,8 @@ def adapt(args: argparse.Namespace) -> Answer:
     of_run = site_of_run(model, name)
     datalist, split = _cases(args.datalist, of_run, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
+    if not datalist.is_file() and not takes_any_folder(bundle):
+        _require_hospital(hospital)
     out.mkdir(parents=True, exist_ok=True)
     print(
         f"{name}: at most {args.epochs} epochs at a rate of {args.rate:g} ...",
@@ -151,6 +154,28 @@ def adapt(args: argparse.Namespace) -> Answer:
         )
     text = f"{adaptation_text(found, name)}\nSplit into cases ({split}): {datalist}"
     return Answer(_plain(found), text)
+
+
+def _require_hospital(folder: Path) -> None:
+    """Refuse what is no hospital's folder before anything is written.
+
+    Raises:
+        DataError: when there are no images with masks in it.
+    """
+    from monai_fairfl.data import find_cases, find_sites
+    from monai_fairfl.errors import DataError
+
+    try:
+        find_cases(folder)
+    except DataError as error:
+        try:
+            sites = find_sites(folder)
+        except DataError:
+            raise error from None
+        raise DataError(
+            f"{folder} holds {len(sites)} hospitals: name the folder of one, such as "
+            f"{folder / sites[0]}"
+        ) from None
 
 
 def _cases(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -194,3 +195,20 @@ def test_a_rate_that_trains_nothing_is_refused(
     with pytest.raises(SystemExit):
         main(["adapt", "model.pt", str(tmp_path), f"--rate={rate}"])
     assert "argument --rate" in capsys.readouterr().err
+
+
+def test_what_is_no_hospitals_folder_is_refused_before_anything_is_written(
+    model: Path, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    images = tmp_path / "new"
+    images.mkdir()
+    shutil.copy(hospitals / "alder" / "Case00.nii.gz", images)
+    for folder, words in (
+        (hospitals, f"name the folder of one, such as {hospitals / 'alder'}"),
+        (hospitals / "aldr", "is not a folder"),
+        (images, "Case00.nii.gz has no mask"),
+    ):
+        assert main(["adapt", str(model), str(folder), "--out", str(out), "--json"]) == 2
+        assert words in json.loads(capsys.readouterr().out)["error"]
+        assert not out.exists()
