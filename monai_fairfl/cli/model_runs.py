@@ -66,7 +66,8 @@ def model_file(given: str) -> Path:
             )
         return of_run
     runs = []
-    for file in sorted(path.glob(f"*/{GLOBAL_MODEL}")):
+    # The runs of `try` are in the folder `run` of its own.
+    for file in sorted([*path.glob(f"*/{GLOBAL_MODEL}"), *path.glob(f"run/*/{GLOBAL_MODEL}")]):
         if not _trained_alone(file.parents[1]):
             runs.append(file.parents[1])
     if len(runs) == 1:

@@ -159,6 +159,11 @@ def test_a_model_is_a_file_or_the_folder_of_its_run(run_folder: Path, tmp_path: 
     several = f"several runs: name one of {tmp_path}/FedAvg, {tmp_path}/FedCE$"
     with pytest.raises(ConfigError, match=several):
         model_file(str(tmp_path))
+    # The command try writes its runs one folder deeper.
+    (tmp_path / "try" / "run").mkdir(parents=True)
+    shutil.copytree(tmp_path / "FedCE", tmp_path / "try" / "run" / "FedCE")
+    of_try = tmp_path / "try" / "run" / "FedCE" / "models" / "global.pt"
+    assert model_file(str(tmp_path / "try")) == of_try
     with pytest.raises(ConfigError, match="of Standalone, in which each hospital trained"):
         model_file(str(tmp_path / "Standalone"))
 
