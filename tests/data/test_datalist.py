@@ -76,7 +76,7 @@ def test_sites_are_the_folders_with_images_in_order(tmp_path):
 
 def test_missing_and_empty_folders_are_named(tmp_path):
     for function in (find_sites, find_cases, check_cases):
-        with pytest.raises(DataError, match="nowhere is not a folder"):
+        with pytest.raises(DataError, match="nowhere (is not a folder|does not exist)"):
             function(tmp_path / "nowhere")
     with pytest.raises(DataError, match=f"{tmp_path.name} has no site"):
         find_sites(tmp_path)
