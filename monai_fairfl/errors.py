@@ -17,6 +17,10 @@ class DataError(FairFLError, ValueError):
     """A site's images, labels or data list cannot be used as they are."""
 
 
+class DataWarning(UserWarning):
+    """A site's images, labels or data list can be used, but a person should know something."""
+
+
 class ConfigError(FairFLError, ValueError):
     """A configuration key, argument or combination is wrong."""
 

@@ -114,8 +114,13 @@ class Evaluation:
         try:
             layouts.find(data)
             sites: Mapping[str, Path] = {name_of_site(data): data}
-        except DataError:
-            sites = site_folders(data)
+        except DataError as no_site:
+            if not data.is_dir():
+                raise
+            sites = site_folders(data, must=False)
+            if not sites:
+                # What is wrong with its files helps more than that its folders are no sites.
+                raise no_site
         return cls(file, root, sites, out, device)
 
     def carry_out(self, output: TextIO, verbose: bool) -> tuple[dict[str, Any], str]:

@@ -15,6 +15,7 @@ import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -26,11 +27,13 @@ from rich.console import Console
 
 from monai_fairfl.bundle.runs_display import shown_on
 from monai_fairfl.bundle.trainings import has_ended
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, DataWarning, FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
 from monai_fairfl.run_folder.full_run import recorded_as
 from monai_fairfl.run_folder.schedule import Schedule
+
+logger = logging.getLogger(__name__)
 
 PACKAGE = "monai_fairfl"
 """Root of the loggers whose warnings a user sees."""
@@ -207,6 +210,7 @@ def quietly(log: Path) -> Iterator[None]:
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(_loggers_restored())
         inside.enter_context(_warnings_of_this_package_on(console))
+        inside.enter_context(_notes_on_data_logged())
         inside.enter_context(shown_on(console, rest_in_log=True))
         yield
 
@@ -267,6 +271,25 @@ def _warnings_of_this_package_on(console: Console) -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def _notes_on_data_logged() -> Iterator[None]:
+    """Inside, a note on a site's data is a warning in the log of this package."""
+    show = warnings.showwarning
+
+    def log_or_show(
+        message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
+        if issubclass(category, DataWarning):
+            logger.warning("%s", message)
+        else:
+            show(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = log_or_show
+        yield
 
 
 class _OnConsole(logging.Handler):

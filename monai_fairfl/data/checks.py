@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import DataError, DataWarning
 
 
 def check_cases(
@@ -62,7 +62,7 @@ def check_cases(
         listed = all_named(inspection.problems, separator="\n- ")
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
     for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(note, DataWarning, stacklevel=2)
     return summary_of(inspection)
 
 

@@ -24,7 +24,7 @@ from monai_fairfl.data.datalist_file import (
 from monai_fairfl.data.layouts import CaseFiles, Found, site_folders
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.splits import complete_split, split_cases, warn_of_shared
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import DataError, DataWarning
 
 logger = logging.getLogger(__name__)
 
@@ -225,5 +225,6 @@ def _warn_of_changes(
             f"{len(new)} case(s) of {dataset_dir} are not in {file} and not used:"
             f" {all_named(new, 3)}. Delete the list to make a new split, for a training from the"
             " beginning; a model already trained may know the new test cases.",
+            DataWarning,
             stacklevel=3,
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_named, sorted_by_image
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import DataError, DataWarning
 
 
 def split_cases(
@@ -172,6 +172,7 @@ def warn_of_shared(
             f"{site}: its own split has patients in two parts, so a test sees who was trained:"
             f" {all_named(shared, 5)}. Move all images of a patient into one part, unless you"
             " compare with results on this very split.",
+            DataWarning,
             stacklevel=3,
         )
 

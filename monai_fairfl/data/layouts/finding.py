@@ -16,7 +16,7 @@ from pathlib import Path
 from monai_fairfl.data.layouts import dofe, folders, msd, nnunet, nvflare, saml
 from monai_fairfl.data.layouts.base import Found, Layout
 from monai_fairfl.data.layouts.image_files import is_image, stem
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import DataError, DataWarning
 
 LAYOUTS: Mapping[str, Layout] = {
     "saml": saml,
@@ -142,7 +142,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
             raise DataError(f"{root} has no site, but folders in it have: did you mean {names}?")
         raise DataError("\n- ".join([_no_site_in(root), *notes]))
     for note in notes:
-        warnings.warn(note, stacklevel=2)
+        warnings.warn(note, DataWarning, stacklevel=2)
     return dict(sorted(sites.items()))
 
 

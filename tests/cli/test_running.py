@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the terminal shows of a quiet run, and what goes into its log alone."""
+
+import warnings
+
+import pytest
+
+from monai_fairfl.cli.running import quietly
+from monai_fairfl.data import CLINICS, site_datalist, site_folders, write_clinics
+from monai_fairfl.errors import DataWarning
+
+
+@pytest.fixture
+def site(tmp_path):
+    root = tmp_path / "clinics"
+    write_clinics(root, clinics=CLINICS[:1], size=64, cases=4)
+    return next(iter(site_folders(root).values()))
+
+
+def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(
+    site, tmp_path, capfd
+):
+    file = tmp_path / "datalist.json"
+    site_datalist(site, file)
+    for folder in ("images", "masks"):
+        first = sorted((site / folder).iterdir())[0]
+        (site / folder / f"later{first.suffix}").write_bytes(first.read_bytes())
+    with quietly(tmp_path / "log.txt"):
+        site_datalist(site, file)
+        site_datalist(site, file)
+    shown = " ".join(capfd.readouterr().err.split())
+    assert shown.count("1 case(s) of") == 1
+    assert "not used" in shown and "later.png" in shown
+
+
+def test_a_warning_of_another_package_goes_where_it_went_before(tmp_path, capfd):
+    with pytest.warns(UserWarning, match="of another package"), quietly(tmp_path / "log.txt"):
+        warnings.warn("of another package", UserWarning, stacklevel=1)
+    assert "of another package" not in capfd.readouterr().err
+
+
+def test_warnings_are_as_before_after_a_quiet_run(tmp_path):
+    with quietly(tmp_path / "log.txt"):
+        pass
+    with pytest.warns(DataWarning, match="its label is empty"):
+        warnings.warn("its label is empty", DataWarning, stacklevel=1)
