@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
+from statistics import median
 from typing import Any
 
 from rich.progress import BarColumn
@@ -55,7 +56,8 @@ class Progress:
         self.rounds = rounds
         self.done = done
         self.title = title
-        # The last rounds' seconds, whose mean estimates the time left.
+        # The last rounds' seconds. Their median estimates the time left: the first round reads the
+        # images, too.
         self.seconds: deque[float] = deque(maxlen=8)
         self.shown_by = _shown_by.get()
         self.bar = Bar(
@@ -128,8 +130,7 @@ class Progress:
         """
         self.done = number + 1
         self.seconds.append(seconds)
-        mean_seconds = sum(self.seconds) / len(self.seconds)
-        left = timedelta(seconds=round(mean_seconds * (self.rounds - self.done)))
+        left = timedelta(seconds=round(median(self.seconds) * (self.rounds - self.done)))
         scores = {}
         for client, measured in received.items():
             if "global_score" in measured:

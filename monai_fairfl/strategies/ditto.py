@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from monai_fairfl.protocol.averages import sample_shares, uniform
@@ -45,8 +46,8 @@ class Ditto(Strategy):
         if weighting is None:
             weighting = "samples" if variant == "paper" else "uniform"
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
-        if not lam >= 0:
-            raise ValueError(f"Ditto: lam must be at least 0, got {lam!r}")
+        if not 0 <= lam < math.inf:
+            raise ValueError(f"Ditto: lam must be at least 0 and finite, got {lam!r}")
         self.lam = lam
         self.weighting = weighting
         self.variant = variant

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import (
@@ -86,9 +87,10 @@ class FedISM(Strategy):
         check_choice(self, "salt", salt, (True, False))
         check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
         check_choice(self, "plus", plus, (True, False))
-        if not q >= 0 or not 0 < beta <= 1 or not rho >= 0 or not alpha >= 0:
+        in_range = all(0 <= value < math.inf for value in (q, rho, alpha))
+        if not in_range or not 0 < beta <= 1:
             raise ValueError(
-                "FedISM: q, rho and alpha must be at least 0 and beta in (0, 1], "
+                "FedISM: q, rho and alpha must be at least 0 and finite, and beta in (0, 1], "
                 f"got q={q!r}, beta={beta!r}, rho={rho!r}, alpha={alpha!r}"
             )
         self.q = q

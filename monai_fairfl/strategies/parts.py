@@ -8,6 +8,7 @@ in :mod:`monai_fairfl.strategies.rewards`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -70,8 +71,8 @@ class Proportional(Weighting):
     """
 
     def __init__(self, power: float = 1.0):
-        if not power >= 0:
-            raise ValueError(f"Proportional: power must be at least 0, got {power!r}")
+        if not 0 <= power < math.inf:
+            raise ValueError(f"Proportional: power must be at least 0 and finite, got {power!r}")
         self.power = power
 
     def __call__(
