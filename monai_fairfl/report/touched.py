@@ -72,15 +72,13 @@ def directions(touched: Mapping[str, Any]) -> str:
         touched: a :class:`Touched` as ``report.json`` has it.
 
     >>> directions({"lowered": {"local_score": [1]}, "raised": {}})
-    'it reported more local score than the others, and the limit lowered it'
+    "its local_score was higher than the others', and the limit lowered it"
     """
     words = []
     for name in touched["lowered"]:
-        quantity = name.replace("_", " ")
-        words.append(f"it reported more {quantity} than the others, and the limit lowered it")
+        words.append(f"its {name} was higher than the others', and the limit lowered it")
     for name in touched["raised"]:
-        quantity = name.replace("_", " ")
-        words.append(f"it reported less {quantity} than the others, and the limit raised it")
+        words.append(f"its {name} was lower than the others', and the limit raised it")
     return "; ".join(words)
 
 

@@ -66,7 +66,7 @@ def test_each_hospital_shows_what_guards_and_limits_did(
     assert hospitals["ash"]["guards"] == []
     assert hospitals["hemlock"]["guards"] == ["update refused in 2 of 2 rounds (Noise)"]
     assert hospitals["yew"]["guards"] == ["own report limited in 2 of 2 rounds"]
-    direction = "it reported more leave one out error than the others, and the limit lowered it"
+    direction = "its leave_one_out_error was higher than the others', and the limit lowered it"
     asked = f"Ask yew how it validates: often {direction}"
     assert any(asked in line for line in hospitals["yew"]["advice"])
     limited = f"yew in 2 of 2 rounds ({direction})"
