@@ -49,7 +49,7 @@ def table_of(name: str) -> str:
     rows = []
     candidates = []
     for strategy, cells in strategies.items():
-        complete = _with_baselines(cells, baseline, alone)
+        complete = with_baselines(cells, baseline, alone)
         if not complete:
             continue
         rows.append(_row(strategy, complete, baseline, alone))
@@ -82,6 +82,21 @@ def table_of(name: str) -> str:
             markdown(of_candidates, candidates),
         ]
     )
+
+
+def gains_of(cells: Cells) -> Scores:
+    """Subtract the mean Dice of the received model from that of the used model.
+
+    Returns:
+        seed -> site -> fold -> difference: one number of each site in each training.
+    """
+    found: Scores = {}
+    for (seed, fold), result in cells.items():
+        used = means_of(cases([result], model="test_used"))
+        for site, received in means_of(cases([result])).items():
+            of_site = found.setdefault(seed, {}).setdefault(site, {})
+            of_site[f"fold{fold}"] = used[site] - received
+    return found
 
 
 def losses_of(cells: Cells, baseline: Cells, alone: Cells) -> Scores:
@@ -147,7 +162,7 @@ def came_out(holds: bool, complete: bool) -> str:
     return f"{word} so far"
 
 
-def _with_baselines(cells: Cells, baseline: Cells, alone: Cells) -> Cells:
+def with_baselines(cells: Cells, baseline: Cells, alone: Cells) -> Cells:
     """Return the cells of which FedAvg and training alone are finished too."""
     return {key: cells[key] for key in sorted(cells) if key in baseline and key in alone}
 
@@ -162,22 +177,12 @@ def _row(strategy: str, cells: Cells, baseline: Cells, alone: Cells) -> list[Any
     return [
         strategy,
         len(values),
-        words(hierarchical_interval(_used_less_received(cells)), signed=True),
+        words(hierarchical_interval(gains_of(cells)), signed=True),
         words(hierarchical_interval(differences), signed=True),
         f"{share_of_losers(differences):.0%}",
         f"{min(values):+.3f}",
         ", ".join(shown),
     ]
-
-
-def _used_less_received(cells: Cells) -> Scores:
-    found: Scores = {}
-    for (seed, fold), result in cells.items():
-        used = means_of(cases([result], model="test_used"))
-        for site, received in means_of(cases([result])).items():
-            of_site = found.setdefault(seed, {}).setdefault(site, {})
-            of_site[f"fold{fold}"] = used[site] - received
-    return found
 
 
 def _candidates(strategy: str, results: Sequence[dict[str, Any]]) -> list[list[Any]]:

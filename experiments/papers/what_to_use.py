@@ -30,7 +30,7 @@ from reading import (
     site_means,
     words,
 )
-from seeds import finished
+from seeds import finished, gains, on_same_cells, scores
 from study import Study
 
 from monai_fairfl.statistics.fairness import performance
@@ -41,6 +41,7 @@ STUDIES = (
     "fundus",
     "uneven_prostate",
     "strong_prostate",
+    "strong_fundus",
     "quality",
     "quality_volumes",
     "wrong_labels",
@@ -51,6 +52,13 @@ STUDIES = (
 MEASUREMENTS = ("controls_cgsv",)
 SMALL = "BIDMC"
 """The smallest hospital of `prostate`, with an endorectal coil."""
+
+OF_LAST_MILE = {
+    "uneven_prostate": f"volumes, {SMALL} with one for training",
+    "strong_prostate": "volumes",
+    "strong_fundus": "photographs",
+}
+"""Study with a last mile -> its images."""
 
 
 def table() -> str:
@@ -66,7 +74,8 @@ def table() -> str:
             "every hospital may end with a model of its own",
             "any strategy, and [`adapt_epochs`](last_mile.md)",
             _last_mile(),
-            "[last mile](results/stronger.md#the-last-mile)",
+            "[volumes](results/uneven.md#the-last-mile), "
+            "[photographs](results/stronger.md#photographs)",
         ],
         [
             "one of these hospitals is small or unusual",
@@ -128,19 +137,22 @@ def _together() -> str:
 
 
 def _last_mile() -> str:
-    study = Study.read("strong_prostate")
-    found = finished(study)
-    if not {"FedAvg", "Standalone"} <= set(found):
-        return "not finished"
-    alone = found["Standalone"]
-    cells = {key: found["FedAvg"][key] for key in found["FedAvg"] if key in alone}
-    if not cells:
-        return "not finished"
-    gained = hierarchical_interval(last_mile.losses_of(cells, cells, alone))
-    shown = f"Dice used less the better of FedAvg and alone {words(gained, signed=True)}"
-    if study.missing():
-        shown += ", not finished"
-    return shown
+    over_received = []
+    over_better = []
+    for name, images in OF_LAST_MILE.items():
+        found = finished(Study.read(name))
+        alone = found.get("Standalone", {})
+        cells = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
+        if not cells:
+            continue
+        gained = hierarchical_interval(last_mile.gains_of(cells))
+        lost = hierarchical_interval(last_mile.losses_of(cells, cells, alone))
+        over_received.append(f"{images} {words(gained, signed=True)}")
+        over_better.append(f"{images} {words(lost, signed=True)}")
+    return (
+        f"FedAvg, Dice of the used model over the received one: {', '.join(over_received)}<br>"
+        f"over the better of the received one and the own one: {', '.join(over_better)}"
+    )
 
 
 def _uniform() -> str:
@@ -182,7 +194,26 @@ def _fedce() -> str:
         f"worst site: with FedAvg {before.worst_client} {before.worst:.3f}, with FedCE "
         f"{after.worst_client} {after.worst:.3f}"
     )
-    return f"{_of_small(found['FedCE'], found['FedAvg'])}<br>{worst}"
+    return f"{_of_small(found['FedCE'], found['FedAvg'])}<br>{worst}<br>{_fedce_over_uniform()}"
+
+
+def _fedce_over_uniform() -> str:
+    """Describe what FedCE gains at the small hospital over uniform weights."""
+    uniform = read("prostate", "uniform")["FedAvg-uniform"]
+    gained = words(difference(read("prostate")["FedCE"], uniform, [SMALL]), signed=True)
+    of_uneven = []
+    found = uneven.complete("uneven_prostate")
+    for model, name in uneven.MODELS.items():
+        ours, other = (
+            uneven.only(uneven.by_seed(found[strategy], model), SMALL)
+            for strategy in ("FedCE", "FedAvg-uniform")
+        )
+        gain = words(hierarchical_difference(ours, other), signed=True)
+        of_uneven.append(f"{name} {gain}")
+    return (
+        f"Dice of FedCE over uniform weights at {SMALL}, {len(uniform)} folds: {gained}; where "
+        f"{SMALL} trains on one volume: {', '.join(of_uneven)}"
+    )
 
 
 def _of_small(one: list[Result], other: list[Result]) -> str:
@@ -197,7 +228,20 @@ def _alone_on_photographs() -> str:
     again = difference(read("fundus", "another_seed")["FedAvg"], found["FedAvg"])
     return (
         f"Dice of FedAvg over training alone {words(loss, signed=True)}<br>Dice of FedAvg with "
-        f"another seed over FedAvg {words(again, signed=True)}"
+        f"another seed over FedAvg {words(again, signed=True)}{_with_surer_looks()}"
+    )
+
+
+def _with_surer_looks() -> str:
+    """Describe the same clinics with looks that do not lose a disc, on the cells that exist."""
+    found = finished(Study.read("strong_fundus"))
+    if not {"FedAvg", "Standalone"} <= set(found):
+        return ""
+    same = on_same_cells({name: found[name] for name in ("FedAvg", "Standalone")})
+    loss = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
+    return (
+        "<br>The same with more rounds and [surer looks](results/stronger.md#photographs): "
+        f"FedAvg over training alone {words(loss, signed=True)}"
     )
 
 
