@@ -248,6 +248,7 @@ def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
     assert "nvflare" in loaded and not {"monai", "ignite", "nibabel"} & loaded
 
 
+@pytest.mark.slow
 def test_every_module_begins_with_the_licence() -> None:
     bare = [
         str(file)

@@ -276,6 +276,7 @@ def test_a_valuation_names_who_withdrew_and_the_others_updates_are_still_read(
             rebuild()
 
 
+@pytest.mark.slow
 def test_files_of_valuations_that_name_the_site_are_deleted(folder: Path) -> None:
     run = folder / "run"
     valuations = run / "valuations"

@@ -18,9 +18,7 @@ def site(tmp_path):
     return next(iter(site_folders(root).values()))
 
 
-def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(
-    site, tmp_path, capfd
-):
+def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(site, tmp_path, capfd):
     file = tmp_path / "datalist.json"
     site_datalist(site, file)
     for folder in ("images", "masks"):

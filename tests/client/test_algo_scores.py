@@ -214,6 +214,7 @@ def test_two_measurements_of_one_model_pass_over_the_images_once(
     assert error == pytest.approx(1 - value_of(both["global_score"]))
 
 
+@pytest.mark.slow
 def test_the_model_that_was_trained_last_is_read_from_disk_once(
     prostate_client: Maker, weights: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def test_a_relative_bundle_begins_at_the_app_root(
     assert 0 <= evaluate(client, weights)["val_mean_dice"] <= 1
 
 
+@pytest.mark.slow
 @both
 def test_a_client_without_a_training_evaluates(
     built: Maker, weights: Weights, kind: type[MonaiAlgo]

@@ -582,6 +582,7 @@ def changed_labels(dataset: Any, other_dataset: Any) -> list[bool]:
     return changed
 
 
+@pytest.mark.slow
 def test_an_overlay_makes_training_labels_wrong_and_no_others(hospitals, tmp_path):
     training, validation = datasets(hospitals / "alder", None, tmp_path)
     wrong_training, wrong_validation = datasets(hospitals / "alder", WRONG_LABELS, tmp_path)

@@ -126,6 +126,7 @@ def test_gamma_is_an_exponent_on_the_signal():
     )
 
 
+@pytest.mark.slow
 def test_zones_are_inverted_where_the_site_says_so():
     def outer_minus_inner(zones: float) -> float:
         from scipy.ndimage import binary_erosion

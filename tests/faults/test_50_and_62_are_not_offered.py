@@ -54,6 +54,7 @@ def test_no_option_key_or_argument_offers_it(offered: re.Pattern[str]) -> None:
     assert sorted(name for name in names if offered.search(name)) == []
 
 
+@pytest.mark.slow
 def test_no_module_unpacks_an_archive() -> None:
     unpackers = {"extract", "extractall", "unpack_archive"}
     calls = set()

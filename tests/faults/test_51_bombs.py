@@ -69,6 +69,7 @@ def test_a_file_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch)
         object_of_json(json.dumps({"a": "x" * 1100}))
 
 
+@pytest.mark.slow
 def test_values_that_are_many_are_counted_before_they_are_walked_through() -> None:
     # Shared parts, as an alias of YAML makes them: ten levels of ten are 10^10 values.
     bomb: Any = 0

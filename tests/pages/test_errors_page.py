@@ -77,6 +77,7 @@ def test_the_page_says_of_which_other_class_an_error_is() -> None:
             assert other in kinds, f"{name} is no {other}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message", messages())
 def test_the_fixed_words_of_a_message_are_in_one_text_of_the_code(
     message: str, texts: set[str]

@@ -125,6 +125,7 @@ def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
     transport.close()
 
 
+@pytest.mark.slow
 def test_a_round_by_hand_is_the_first_round_of_the_federation(
     page: dict[str, Any], in_one_process: Federation
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_round_by_hand_is_the_first_round_of_the_federation(
     assert to_json(page["result"].contributions) == first["contributions"]
 
 
+@pytest.mark.slow
 def test_the_mended_client_alone_trains_and_evaluates(
     page: dict[str, Any], three_hospitals: Path
 ) -> None:

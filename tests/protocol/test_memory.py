@@ -12,6 +12,7 @@ import torch
 from monai_fairfl.protocol.memory import ReusedMemory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hold", [lambda t: t[1:], lambda t: t.numpy(), lambda t: t.view(-1)])
 def test_memory_that_a_view_looks_at_is_not_given_out_again(hold) -> None:  # type: ignore[no-untyped-def]
     memory = ReusedMemory(most=1000)

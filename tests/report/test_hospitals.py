@@ -335,6 +335,7 @@ def test_contributions_of_a_round_before_the_last_say_which(write_run: WriteRun)
     assert elm is not None and elm.share is None and elm.words.endswith("after round 0")
 
 
+@pytest.mark.slow
 def test_a_site_of_a_drawn_round_is_compared_with_the_sites_of_that_round(tmp_path: Path) -> None:
     """Each round draws three of four hospitals, and the weights of a round sum to 1."""
 

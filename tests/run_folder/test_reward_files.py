@@ -27,6 +27,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and torch.equal(*both)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     dtype=st.sampled_from(TYPES),

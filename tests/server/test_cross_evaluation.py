@@ -182,6 +182,7 @@ def test_it_is_every_so_many_rounds(tmp_path: Path) -> None:
     assert asked == [False, True, False, True, False]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_ledger(tmp_path: Path) -> None:
     whole, _ = judged(tmp_path / "whole", rounds=3)
     whole.run()

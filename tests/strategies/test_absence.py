@@ -115,6 +115,7 @@ def _sorted(value: object) -> object:
 SHARES = st.dictionaries(st.sampled_from("ABCDEF"), st.floats(0.01, 1.0), min_size=1)
 
 
+@pytest.mark.slow
 @given(SHARES, SHARES)
 def test_absent_clients_keep_their_proportions_and_all_weights_sum_to_one(
     known: dict[str, float], new: dict[str, float]

@@ -89,6 +89,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 @pytest.mark.parametrize("setting", ["", "MALLOC_TRIM_THRESHOLD_"])
 def test_memory_that_was_freed_is_used_again_unless_the_environment_has_a_setting(

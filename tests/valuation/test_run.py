@@ -318,6 +318,7 @@ class WithErrors(FedAvg):
         return replace(result, contributions=scores)
 
 
+@pytest.mark.slow
 def test_a_score_far_below_0_has_no_share_in_any_draw_of_the_interval(tmp_path: Path) -> None:
     linear = LinearRun(tmp_path)
     linear.federate(tmp_path, strategy=WithErrors())

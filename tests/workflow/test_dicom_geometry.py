@@ -64,6 +64,7 @@ def test_series_has_the_geometry_of_its_headers(
     np.testing.assert_array_equal(voxels, VOXELS)
 
 
+@pytest.mark.slow
 def test_series_agrees_with_highdicom_voxel_by_voxel_in_the_patient(tmp_path: Path) -> None:
     highdicom = pytest.importorskip("highdicom")
     datasets = write_series(

@@ -75,6 +75,7 @@ def test_mask_of_a_file_of_several_frames_lies_on_its_frames(
         np.testing.assert_array_equal(drawn.T, MASK[..., index])
 
 
+@pytest.mark.slow
 def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(
     tmp_path: Path,
 ) -> None:

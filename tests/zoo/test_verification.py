@@ -140,6 +140,7 @@ def test_our_example_of_an_own_bundle_has_valid_metadata() -> None:
     )
 
 
+@pytest.mark.slow
 def test_bare_weights_are_exported_as_the_zoo_exports_them(bundle: Bundle, tmp_path: Path) -> None:
     root = copied(bundle, tmp_path)
     weights = write_untrained_weights(root)

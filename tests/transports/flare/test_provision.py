@@ -95,6 +95,7 @@ def certificate(file: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(file.read_bytes())
 
 
+@pytest.mark.slow
 def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
     assert {kit.name for kit in kits.iterdir()} == {
@@ -117,6 +118,7 @@ def test_each_participant_receives_what_the_page_says(provisioned: Path) -> None
     assert not list(kits.rglob("signature.json"))
 
 
+@pytest.mark.slow
 def test_certificates_name_their_owner_and_are_signed_by_the_root(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
     for site in HOSPITALS:
@@ -129,6 +131,7 @@ def test_certificates_name_their_owner_and_are_signed_by_the_root(provisioned: P
     assert "root_pri_key" in json.loads((provisioned / "state" / "cert.json").read_text())
 
 
+@pytest.mark.slow
 def test_one_port_and_mutual_tls_for_everybody(provisioned: Path) -> None:
     kits = provisioned / "prod_00"
     server_file = kits / "fl.example.org" / "startup" / "fed_server.json"
@@ -160,6 +163,7 @@ def test_a_second_provision_keeps_all_certificates(tmp_path: Path) -> None:
 # ---- what the hospital writes ----
 
 
+@pytest.mark.slow
 def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) -> None:
     assert "`local/fairfl.json`" in PAGE
     (kits / "alder" / "local" / "fairfl.json").write_text(json.dumps(SITE))
@@ -177,6 +181,7 @@ def test_the_site_reads_the_pages_settings_where_the_page_puts_them(kits: Path) 
     assert set(SITE["overrides"]) <= set(known)
 
 
+@pytest.mark.slow
 def test_the_policy_command_adds_the_entry_to_nvflares_list(
     kits: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +196,7 @@ def test_the_policy_command_adds_the_entry_to_nvflares_list(
         assert json.loads(own.read_text()) == default
 
 
+@pytest.mark.slow
 def test_the_servers_results_move_out_of_the_temporary_folder(kits: Path) -> None:
     local = kits / "fl.example.org" / "local"
     main(["flare-policy", "--kit", str(local.parent)])
@@ -201,6 +207,7 @@ def test_the_servers_results_move_out_of_the_temporary_folder(kits: Path) -> Non
     assert f"`{new}/jobs-storage/`" in PAGE
 
 
+@pytest.mark.slow
 def test_error_logs_stay_at_a_hospital_that_says_so(kits: Path) -> None:
     kit = kits / "alder"
     context = FLContext()
@@ -220,6 +227,7 @@ def rights(policy: dict[str, Any]) -> Authorizer:
     return authorizer
 
 
+@pytest.mark.slow
 def test_custom_code_is_refused_by_the_pages_authorization_and_by_it_only(kits: Path) -> None:
     def may(authorizer: Authorizer, right: str, role: str = "project_admin") -> bool:
         lead = Person("lead@example.org", "consortium", role)
@@ -238,6 +246,7 @@ def test_custom_code_is_refused_by_the_pages_authorization_and_by_it_only(kits: 
     assert Workspace(str(local.parent)).get_authorization_file_path() == str(file)
 
 
+@pytest.mark.slow
 def test_the_pages_privacy_policy_changes_the_update_and_nothing_else(kits: Path) -> None:
     kit = kits / "cedar"
     (kit / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
