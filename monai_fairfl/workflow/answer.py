@@ -12,6 +12,9 @@ from monai_fairfl.workflow.findings import has_real_spacing, size_words
 
 NOTHING = "–"
 
+ONLY = "Remarks are about border and size only. Before you use a mask, look at it."
+"""What no remark on a case means: a model that never learned the organ may get none."""
+
 
 def answer_text(table: Mapping[str, Any]) -> str:
     """The cases in columns, and below them what to look at.
@@ -29,6 +32,7 @@ def answer_text(table: Mapping[str, Any]) -> str:
     1 of 1 cases segmented.
     Look at: Case01: the mask reaches the lowest slice: the images may end within the organ
     Volumes are not compared.
+    Remarks are about border and size only. Before you use a mask, look at it.
     """
     lines = table["cases"]
     with_ratio = any("vertical_cup_to_disc_ratio" in line for line in lines)
@@ -51,6 +55,8 @@ def answer_text(table: Mapping[str, Any]) -> str:
             found.append(f"Look at: {line['case']}: {remark}")
     if table.get("compared"):
         found.append(table["compared"])
+    if segmented:
+        found.append(ONLY)
     return "\n".join(found)
 
 
