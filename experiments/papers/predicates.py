@@ -27,8 +27,13 @@ from study import ROOT, Study, studies
 
 from monai_fairfl.statistics.fairness import Performance, performance
 
-UNEVEN, CORRUPTED = "uneven_prostate", "uneven_corrupted"
-STUDIES = tuple(name for name in (UNEVEN, CORRUPTED) if name in studies())
+UNEVEN = "uneven_prostate"
+CORRUPTED = {
+    "uneven_corrupted": "volumes, cross-entropy",
+    "corrupted_longer": "volumes, cross-entropy, 80 rounds in place of 20",
+}
+"""Study with noisy clients -> what it is called in a row."""
+STUDIES = tuple(name for name in (UNEVEN, *CORRUPTED) if name in studies())
 MEASUREMENTS = (
     "controls_cgsv",
     "controls_shapfed_figure3",
@@ -316,11 +321,16 @@ def _fedism_on_digits() -> list[Asked]:
 
 
 def _fedism_on_volumes() -> list[Asked]:
-    """Compare FedISM with FedAvg on volumes with noise, in every seed that both have finished."""
-    federation = "volumes, cross-entropy"
-    if CORRUPTED not in studies():
-        return [Asked(federation, "", NOT_FINISHED)]
-    study = Study.read(CORRUPTED)
+    """Compare FedISM with FedAvg on volumes with noise."""
+    asked = []
+    for name, federation in CORRUPTED.items():
+        if name in studies():
+            asked.append(_fedism_in(Study.read(name), federation))
+    return asked or [Asked("volumes, cross-entropy", "", NOT_FINISHED)]
+
+
+def _fedism_in(study: Study, federation: str) -> Asked:
+    """Compare FedISM with FedAvg in every seed of a study that both have finished."""
     found = finished(study)
     groups = study.arguments["groups"]
     ours = []
@@ -335,9 +345,9 @@ def _fedism_on_volumes() -> list[Asked]:
             seeds.append(str(seed))
     of_corrupted, of_clean, holds = controls_fedism.over_baseline(ours, baseline)
     if not holds:
-        return [Asked(federation, "", NOT_FINISHED)]
+        return Asked(federation, "", NOT_FINISHED)
     numbers = f"seeds {', '.join(seeds)} {_both(of_corrupted, of_clean)}"
-    return [Asked(federation, numbers, answer_of(holds))]
+    return Asked(federation, numbers, answer_of(holds))
 
 
 def _of_groups(results: Sequence[Result], groups: Mapping[str, Sequence[str]]) -> dict[str, float]:

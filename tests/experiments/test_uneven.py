@@ -33,6 +33,7 @@ PAPERS = (
     "uneven_others",
     "uneven_views",
     "uneven_corrupted",
+    "corrupted_longer",
 )
 TITLES = {
     "uneven_fusion": "majority of the masks",
@@ -142,10 +143,11 @@ def invented(study: Any, cell: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def invented_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """All cells of the four studies with invented numbers."""
+    """All cells of the five studies with invented numbers."""
     study = load("study")
     monkeypatch.setattr(study.Study, "results", property(lambda self: tmp_path / self.name))
-    for name in ("uneven_prostate", "uneven_others", "uneven_views", "uneven_corrupted"):
+    studies = (*CUT, "uneven_views", "uneven_corrupted", "corrupted_longer")
+    for name in studies:
         which = study.Study.read(name)
         which.results.mkdir()
         for cell in which.cells():
