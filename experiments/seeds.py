@@ -141,6 +141,18 @@ def described(cells: Cells) -> str:
     >>> described({(0, 0): {}, (0, 1): {}, (2, 0): {}})
     '3 cells: seed 0, folds 0 and 1; seed 2, fold 0'
     """
+    noun = "cells"
+    if len(cells) == 1:
+        noun = "cell"
+    return f"{len(cells)} {noun}: {seeds_and_folds(cells)}"
+
+
+def seeds_and_folds(cells: Cells) -> str:
+    """Write which seeds and folds cells have.
+
+    >>> seeds_and_folds({(0, 0): {}, (0, 1): {}, (2, 0): {}})
+    'seed 0, folds 0 and 1; seed 2, fold 0'
+    """
     folds: dict[int, list[int]] = {}
     for seed, fold in sorted(cells):
         folds.setdefault(seed, []).append(fold)
@@ -150,10 +162,7 @@ def described(cells: Cells) -> str:
         if len(of_seed) == 1:
             noun = "fold"
         parts.append(f"seed {seed}, {noun} {_listed(of_seed)}")
-    noun = "cells"
-    if len(cells) == 1:
-        noun = "cell"
-    return f"{len(cells)} {noun}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def _listed(numbers: Sequence[int]) -> str:

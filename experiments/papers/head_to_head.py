@@ -34,6 +34,8 @@ LOCAL_EPOCHS = 4
 OVERRIDES = {"size": [128, 128], "split_folds": 4, "split_seed": 0, "split_validation": 0.35}
 SITES = "prostate"
 LIAR = "UCL"
+LOST = 0.5
+"""Below this Dice, an organ was not found."""
 FIRST_COUNTED_ROUND = 2
 """In round 0 nobody has a model without itself, and in round 1 there is one such error only."""
 
@@ -169,15 +171,18 @@ def _honest() -> str:
         results = _read(system)
         # Seconds by the clock are in the files, too; other work on the machine changes them.
         minutes = f"{median(result['minutes'] for result in results):.1f}"
-        rows.append([SHOWN[system], *_dice(results), minutes, _touched(results)])
+        row = [SHOWN[system], *_dice(results), _lost(results)]
+        rows.append([*row, minutes, _touched(results)])
         if system == FEDBN:
             name = "the same, each site's best round by its own validation"
-            rows.append([name, *_dice(results, "test_best"), NOTHING, NOTHING])
+            row = [name, *_dice(results, "test_best"), _lost(results, "test_best")]
+            rows.append([*row, NOTHING, NOTHING])
     head = [
         "system",
         "mean",
         "deviation",
         "worst site",
+        f"volumes with Dice below {LOST}",
         "processor minutes",
         "honest client-rounds that guards touched",
     ]
@@ -193,6 +198,14 @@ def _dice(results: Sequence[dict[str, Any]], model: str = "test") -> list[str]:
         f"{summary.std:.3f}",
         f"{summary.worst:.3f} ({summary.worst_client})",
     ]
+
+
+def _lost(results: Sequence[dict[str, Any]], model: str = "test") -> str:
+    """Count the test volumes whose organ was not found."""
+    dice: list[float] = []
+    for of_cases in cases(results, model=model).values():
+        dice += of_cases.values()
+    return f"{sum(score < LOST for score in dice)} of {len(dice)}"
 
 
 def _touched(results: Sequence[dict[str, Any]]) -> str:
@@ -226,8 +239,13 @@ def _false_reports() -> str:
     rows = []
     for system in LYING:
         for report in FOLDS_OF_REPORTS:
-            if _read(system, report, short=True):
-                rows.append(_row_of_report(system, report))
+            results = _read(system, report, short=True)
+            if results:
+                rows.append(_row_of_report(system, report, results))
+        # What the reports that were tried in the first fold only are compared with.
+        first = [result for result in _read(system, short=True) if result["fold"] == FOLDS[0]]
+        if first:
+            rows.append(_row_of_report(system, HONEST, first))
     head = [
         "system",
         f"{LIAR} reports",
@@ -257,9 +275,8 @@ def _end_of(result: dict[str, Any]) -> str:
     return f"{where}: {result['ended']}"
 
 
-def _row_of_report(system: str, report: str) -> list[str]:
+def _row_of_report(system: str, report: str, results: Sequence[dict[str, Any]]) -> list[str]:
     """Write a row; where the run ended early, why."""
-    results = _read(system, report, short=True)
     folds = ", ".join(str(result["fold"]) for result in results)
     row = [SHOWN[system], report or "its own error", folds]
     ended = sorted({_end_of(result) for result in results if result["ended"]})

@@ -22,7 +22,7 @@ RUINED = 0.02
 """A site that loses more Dice than this is counted as one that lost."""
 MOST_LOSERS = 0.1
 LEAST_BOUND = -0.005
-STAYED = "none"
+STAYED = "kept"
 
 
 def table() -> str:
@@ -58,9 +58,9 @@ def table_of(name: str) -> str:
         raise NotFinished("a seed and fold of FedAvg, training alone and a last mile")
     head = [
         "strategy",
-        "sites, folds and seeds",
-        "used less received",
-        "used less the better of alone and FedAvg",
+        "site × fold × seed",
+        "used − received",
+        "used − the better of alone and FedAvg",
         f"loses more than {RUINED}",
         "most lost",
         "taken",
@@ -123,6 +123,12 @@ def share_of_losers(differences: Scores) -> float:
     return float(np.mean(values < -RUINED))
 
 
+def number_of_losers(differences: Scores) -> tuple[int, int]:
+    """Return how many sites, folds and seeds lose more than ``RUINED``, and of how many."""
+    values = np.array(_flat(differences))
+    return round(share_of_losers(differences) * values.size), values.size
+
+
 def predicted(fedavg: Cells, alone: Cells, complete: bool) -> list[list[str]]:
     """Write what was predicted of the models that sites use under FedAvg, and what came out.
 
@@ -139,8 +145,7 @@ def predicted(fedavg: Cells, alone: Cells, complete: bool) -> list[list[str]]:
         bound = mean.estimate
     return [
         [
-            "FedAvg: used less the better of FedAvg and alone, lower bound at least "
-            f"{LEAST_BOUND}",
+            "FedAvg: used − the better of FedAvg and alone, lower bound at least " f"{LEAST_BOUND}",
             words(mean, signed=True),
             came_out(bound >= LEAST_BOUND, complete),
         ],

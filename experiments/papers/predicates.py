@@ -30,7 +30,7 @@ from monai_fairfl.statistics.fairness import Performance, performance
 UNEVEN = "uneven_prostate"
 CORRUPTED = {
     "uneven_corrupted": "volumes, cross-entropy",
-    "corrupted_longer": "volumes, cross-entropy, 80 rounds in place of 20",
+    "uneven_corrupted_longer": "volumes, cross-entropy, 80 rounds in place of 20",
 }
 """Study with noisy clients -> what it is called in a row."""
 STUDIES = tuple(name for name in (UNEVEN, *CORRUPTED) if name in studies())
@@ -58,7 +58,7 @@ def table() -> str:
     rows = [
         _row(
             "FedCE: worst site at least 0.05 above FedAvg's, interval above zero, mean not lower",
-            _fedce_gains(),
+            _of_all_seeds(uneven_predictions.fedce_gains, f"`{uneven_predictions.NAMED_MODE}`"),
             {"results/uneven.md#what-was-predicted": "uniform weights"},
         ),
         _row(
@@ -69,7 +69,7 @@ def table() -> str:
         ),
         _row(
             "CGSV: fairness at least 70, and 20 above its null",
-            _cgsv(),
+            [*_of_all_seeds(uneven_predictions.cgsv_rewards, "`CGSV`"), *_cgsv()],
             {
                 "controls.md#tables-1-and-2-accuracy-and-fairness-beside-its-null": (
                     "CGSV with beta 1e7 (the null), and CGSV with the rewards given to the wrong "
@@ -89,7 +89,7 @@ def table() -> str:
         ),
         _row(
             "ShapFed: Pearson with training alone at least 0.85",
-            _personal_models(),
+            [*_of_all_seeds(uneven_predictions.shapfed_follows, "`ShapFed`"), *_personal_models()],
             {
                 "controls.md#table-1-personal-models-beside-their-null": (
                     "1/N of the average for everybody"
@@ -150,13 +150,18 @@ def _links(pages: Mapping[str, str]) -> str:
     return "; ".join(shown)
 
 
-def _fedce_gains() -> list[Asked]:
-    """Ask of all seeds together, where the interval is over seeds and cases."""
+def _of_all_seeds(judge: Callable[[str], uneven_predictions.Verdict], method: str) -> list[Asked]:
+    """Ask of all seeds of the uneven hospitals together.
+
+    Args:
+        judge: of the models that the sites receive or use.
+        method: its name in the row.
+    """
     asked = []
     for model, name in uneven.MODELS.items():
-        federation = f"uneven volumes, {name}, `{uneven_predictions.NAMED_MODE}`"
+        federation = f"uneven volumes, {name}, {method}"
         try:
-            came_true, numbers = uneven_predictions.fedce_gains(model)
+            came_true, numbers = judge(model)
         except NotFinished:
             asked.append(Asked(federation, "", NOT_FINISHED))
             continue
@@ -183,8 +188,8 @@ def _more_even(fair: Performance, fedavg: Performance, uniform: Performance) -> 
 
 def _std_and_worst(fair: Performance, fedavg: Performance, uniform: Performance) -> str:
     return (
-        f"std {fair.std:.3f} ({fedavg.std:.3f}, {uniform.std:.3f}), "
-        f"worst {fair.worst:.3f} ({fedavg.worst:.3f}, {uniform.worst:.3f})"
+        f"std {fair.std:.3f} (FedAvg {fedavg.std:.3f}, uniform {uniform.std:.3f}), "
+        f"worst {fair.worst:.3f} (FedAvg {fedavg.worst:.3f}, uniform {uniform.worst:.3f})"
     )
 
 
@@ -201,7 +206,7 @@ def _worst_above(fair: Performance, uniform: Performance) -> bool:
 
 
 def _worst(fair: Performance, uniform: Performance) -> str:
-    return f"worst {fair.worst:.3f} ({uniform.worst:.3f})"
+    return f"worst {fair.worst:.3f} (uniform {uniform.worst:.3f})"
 
 
 def _of_uneven(

@@ -38,7 +38,7 @@ def table() -> str:
 
 
 def taken(results: Iterable[Result], sites: Iterable[str] | None = None) -> str:
-    """Count which models the sites take: their own, or a candidate of the last mile.
+    """Count which models the sites take: the received one, kept, or a candidate of the last mile.
 
     Args:
         results: of a method, one for each seed.
@@ -46,14 +46,14 @@ def taken(results: Iterable[Result], sites: Iterable[str] | None = None) -> str:
 
     >>> miles = {"A": {"taken": "adapted"}, "B": {"taken": None}}
     >>> taken([{"last_mile": miles}, {"last_mile": miles}])
-    'own 2, adapted 2'
+    'kept 2, adapted 2'
     """
     counts: Counter[str] = Counter()
     for result in results:
         miles = result.get("last_mile", {})
         for site in sites or miles:
             if site in miles:
-                counts[miles[site]["taken"] or "own"] += 1
-    order = ("own", "adapted", "averaged", "alone")
+                counts[miles[site]["taken"] or "kept"] += 1
+    order = ("kept", "adapted", "averaged", "alone")
     words = [f"{name} {counts[name]}" for name in order if counts[name]]
     return ", ".join(words) or NOTHING

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 import uneven
-from classification.summaries import chosen, spread
-from papers import controls_cgsv, last_mile, shapfed_figure5
+from classification.summaries import chosen, each, spread
+from papers import controls_cgsv, last_mile, shapfed_figure5, uneven_predictions
 from papers.cgsv_figure2 import WRONG
 from papers.fedce_table1_fundus import MISSED
 from papers.fedce_table3 import agree, drops
@@ -30,10 +30,8 @@ from reading import (
     site_means,
     words,
 )
-from seeds import finished, gains, on_same_cells, scores
+from seeds import Cells, finished, gains, on_same_cells, scores, seeds_and_folds
 from study import Study
-
-from monai_fairfl.statistics.fairness import performance
 
 STUDIES = (
     "prostate",
@@ -54,7 +52,7 @@ SMALL = "BIDMC"
 """The smallest hospital of `prostate`, with an endorectal coil."""
 
 OF_LAST_MILE = {
-    "uneven_prostate": f"volumes, {SMALL} with one for training",
+    "uneven_prostate": f"volumes ({SMALL} trains on one)",
     "strong_prostate": "volumes",
     "strong_fundus": "photographs",
 }
@@ -67,187 +65,185 @@ def table() -> str:
         [
             "hospitals with one kind of image of one organ, some dozens of volumes in all",
             "`FedAvg`",
+            "real volumes, four folds",
             _together(),
             "[volumes](results/fedce.md#table-1-prostate)",
         ],
         [
             "every hospital may end with a model of its own",
-            "any strategy, and [`adapt_epochs`](last_mile.md)",
+            "`FedAvg` with [`adapt_epochs`](last_mile.md)",
+            _images_of_last_mile(),
             _last_mile(),
             "[volumes](results/uneven.md#the-last-mile), "
             "[photographs](results/stronger.md#photographs)",
         ],
         [
-            "one of these hospitals is small or unusual",
+            "one of these hospitals is small",
             '`FedAvg(weighting="uniform")`, before any fair method',
-            f"{_uniform()}<br>{_one_volume()}",
+            "real volumes, two folds",
+            _uniform(),
             "[uniform weights](results/chance.md#uniform-weights), "
             "[one volume](results/uneven.md#bidmc-has-one-training-volume)",
         ],
         [
             "uniform weights leave that hospital behind",
             "`FedCE()`",
+            "real volumes, four folds",
             _fedce(),
-            "[volumes](results/fedce.md#table-1-prostate)",
+            "[volumes](results/fedce.md#table-1-prostate), "
+            "[one volume](results/uneven.md#fedce-or-uniform-weights)",
         ],
         [
-            "sites that look at different parts of the body, or at other scales",
+            "sites with other fields of view, or at other scales",
             "train each alone too: `Standalone`",
+            "real photographs, three folds; the last line: "
+            f"{seeds_and_folds(_with_alone('strong_fundus')['FedAvg'])}",
             _alone_on_photographs(),
-            "[photographs](results/fedce.md#table-1-fundus)",
+            "[photographs](results/fedce.md#table-1-fundus), "
+            "[a better search](results/stronger.md#photographs)",
         ],
         [
-            "some hospitals have poor images",
-            "`FedGA()` for noisy volumes only, and look at each fold; not `FedISM()`",
-            _poor_images(),
-            "[noise](results/fedism.md#table-1), " "[photographs](results/fedce.md#table-1-fundus)",
+            "some hospitals have noisy images",
+            "`FedGA()` for volumes only, and look at each fold; not `FedISM()`",
+            "ten clients, two of them with added noise: generated volumes, real photographs",
+            _noisy_images(),
+            "[noise](results/fedism.md#table-1), [photographs](results/fedce.md#table-1-fundus)",
         ],
         [
             "some labels may be wrong",
-            "contributions of `CGSV(gamma=None)`, not of `FedCE()`",
+            "train with `CGSV(gamma=None)` and read its contributions, not those of `FedCE()`",
+            "photographs of one clinic, dealt to five clients",
             _wrong_labels(),
             "[wrong labels](results/cgsv.md#fig-2)",
         ],
         [
             "which structure of a site is wrong?",
             "class values of `ShapFed()`",
+            "photographs of one clinic, dealt to five clients",
             _wrong_class(),
             "[class values](results/shapfed.md#fig-5)",
         ],
         [
             "who brings more must receive more",
-            '`CGSV(gamma=0.15, variant="paper", beta=1.0)`, classification without BatchNorm',
+            '`CGSV(gamma=0.15, variant="paper", beta=1.0)`, classification without BatchNorm only',
+            "pictures of digits, dealt by a power law; real volumes",
             _rewards(),
-            "[rewards](controls.md#tables-1-and-2-accuracy-and-fairness-beside-its-null)",
+            "[rewards](controls.md#tables-1-and-2-accuracy-and-fairness-beside-its-null), "
+            "[volumes](results/uneven.md#what-was-predicted)",
         ],
         [
             "what was each site worth?",
-            "[leave-one-out](valuation.md) by retraining; values of `FedCI()` for a first idea",
+            "[leave-one-out](valuation.md) by retraining",
+            "generated clinics and hospitals, six each",
             _worth(),
             "[weights and worth](results/fedce.md#table-3)",
         ],
     ]
-    return markdown(["your situation", "method and setting", "what was seen", "table"], rows)
+    head = ["your situation", "method and setting", "images", "what was seen", "table"]
+    return markdown(head, rows)
 
 
 def _together() -> str:
     found = joined("prostate", "prostate_other_folds")
     gain = difference(found["FedAvg"], found["Standalone"])
-    return f"Dice over training alone {words(gain, signed=True)}"
+    return f"Dice, minus that of training alone: {words(gain, signed=True)}"
+
+
+def _last_mile_cells() -> dict[str, tuple[Cells, Cells]]:
+    """Images -> the finished cells of FedAvg, and those of training alone."""
+    found = {}
+    for name, images in OF_LAST_MILE.items():
+        of_study = finished(Study.read(name))
+        alone = of_study.get("Standalone", {})
+        cells = last_mile.with_baselines(of_study.get("FedAvg", {}), alone, alone)
+        if cells:
+            found[images] = (cells, alone)
+    return found
+
+
+def _images_of_last_mile() -> str:
+    shown = []
+    for images, (cells, _) in _last_mile_cells().items():
+        shown.append(f"real {images}: {seeds_and_folds(cells)}")
+    return "<br>".join(shown)
 
 
 def _last_mile() -> str:
-    over_received = []
-    over_better = []
-    for name, images in OF_LAST_MILE.items():
-        found = finished(Study.read(name))
-        alone = found.get("Standalone", {})
-        cells = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
-        if not cells:
-            continue
-        gained = hierarchical_interval(last_mile.gains_of(cells))
-        lost = hierarchical_interval(last_mile.losses_of(cells, cells, alone))
-        over_received.append(f"{images} {words(gained, signed=True)}")
-        over_better.append(f"{images} {words(lost, signed=True)}")
-    return (
-        f"FedAvg, Dice of the used model over the received one: {', '.join(over_received)}<br>"
-        f"over the better of the received one and the own one: {', '.join(over_better)}"
-    )
+    shown = [
+        "Dice of the used model, minus the received one's; minus the better of the received "
+        f"model's and that of training alone; losses of more than {last_mile.RUINED}"
+    ]
+    for images, (cells, alone) in _last_mile_cells().items():
+        gained = words(hierarchical_interval(last_mile.gains_of(cells)), signed=True)
+        differences = last_mile.losses_of(cells, cells, alone)
+        over_better = words(hierarchical_interval(differences), signed=True)
+        losers, number = last_mile.number_of_losers(differences)
+        shown.append(f"{images}: {gained}; {over_better}; {losers} of {number}")
+    return "<br>".join(shown)
+
+
+def _with_alone(study: str) -> dict[str, Cells]:
+    """Read FedAvg and training alone on the cells that both have."""
+    found = finished(Study.read(study))
+    return on_same_cells({name: found.get(name, {}) for name in ("FedAvg", "Standalone")})
 
 
 def _uniform() -> str:
+    # FedAvg was trained again beside the uniform weights, on the same processor.
     trained = read("prostate", "uniform")
-    uniform, fedavg = trained["FedAvg-uniform"], trained["FedAvg"]
-    # Uniform weights were trained on fewer folds than FedCE: only the same folds can be compared.
-    found = read("prostate")
-    fedce = difference(found["FedCE"], found["FedAvg"], [SMALL])
-    folds = len(uniform)
-    at_small = words(difference(uniform, fedavg, [SMALL]), signed=True)
-    mean = words(difference(uniform, fedavg), signed=True)
     return (
-        f"Dice over FedAvg at {SMALL}, {folds} folds: uniform weights {at_small}, FedCE "
-        f"{words(fedce, signed=True)}<br>mean over the hospitals, uniform weights: {mean}"
+        f"{_over_fedavg(trained['FedAvg-uniform'], trained['FedAvg'])}<br>"
+        f"where {SMALL} trains on one volume: {_with_one_volume('FedAvg-uniform', 'FedAvg')}"
     )
-
-
-def _one_volume() -> str:
-    """Describe the same hospital with a single training volume, before and after a last mile."""
-    found = uneven.complete("uneven_prostate")
-    shown = []
-    for model, name in uneven.MODELS.items():
-        fedavg = uneven.only(uneven.by_seed(found["FedAvg"], model), SMALL)
-        gains = []
-        for strategy, label in {"FedAvg-uniform": "uniform weights", "FedCE": "FedCE"}.items():
-            ours = uneven.only(uneven.by_seed(found[strategy], model), SMALL)
-            gain = hierarchical_difference(ours, fedavg)
-            gains.append(f"{label} {words(gain, signed=True)}")
-        shown.append(f"*{name}*: {', '.join(gains)}")
-    of_models = "<br>".join(shown)
-    return f"Dice over FedAvg at {SMALL}, which trains on one volume:<br>{of_models}"
 
 
 def _fedce() -> str:
     found = joined("prostate", "prostate_other_folds")
-    before = performance(site_means(cases(found["FedAvg"])))
-    after = performance(site_means(cases(found["FedCE"])))
-    worst = (
-        f"worst site: with FedAvg {before.worst_client} {before.worst:.3f}, with FedCE "
-        f"{after.worst_client} {after.worst:.3f}"
-    )
-    return f"{_of_small(found['FedCE'], found['FedAvg'])}<br>{worst}<br>{_fedce_over_uniform()}"
-
-
-def _fedce_over_uniform() -> str:
-    """Describe what FedCE gains at the small hospital over uniform weights."""
-    uniform = read("prostate", "uniform")["FedAvg-uniform"]
-    gained = words(difference(read("prostate")["FedCE"], uniform, [SMALL]), signed=True)
-    of_uneven = []
-    found = uneven.complete("uneven_prostate")
-    for model, name in uneven.MODELS.items():
-        ours, other = (
-            uneven.only(uneven.by_seed(found[strategy], model), SMALL)
-            for strategy in ("FedCE", "FedAvg-uniform")
-        )
-        gain = words(hierarchical_difference(ours, other), signed=True)
-        of_uneven.append(f"{name} {gain}")
     return (
-        f"Dice of FedCE over uniform weights at {SMALL}, {len(uniform)} folds: {gained}; where "
-        f"{SMALL} trains on one volume: {', '.join(of_uneven)}"
+        f"{_over_fedavg(found['FedCE'], found['FedAvg'])}<br>"
+        f"where {SMALL} trains on one volume, minus uniform weights: "
+        f"{_with_one_volume('FedCE', 'FedAvg-uniform')}"
     )
 
 
-def _of_small(one: list[Result], other: list[Result]) -> str:
-    at_small = words(difference(one, other, [SMALL]), signed=True)
-    mean = words(difference(one, other), signed=True)
-    return f"Dice over FedAvg at {SMALL} {at_small}, mean {mean}"
+def _over_fedavg(one: list[Result], fedavg: list[Result]) -> str:
+    """Describe what the small hospital gains over FedAvg, who loses most, and the mean."""
+    gains_of_sites = {}
+    for site in site_means(cases(one)):
+        gains_of_sites[site] = difference(one, fedavg, [site])
+    loser = min(gains_of_sites, key=lambda site: gains_of_sites[site].estimate)
+    shown = [f"{site} {words(gains_of_sites[site], signed=True)}" for site in (SMALL, loser)]
+    mean = words(difference(one, fedavg), signed=True)
+    return f"Dice, minus FedAvg's: {', '.join(shown)}, mean of four {mean}"
+
+
+def _with_one_volume(one: str, other: str) -> str:
+    """Describe what the small hospital gains with a single training volume."""
+    found = uneven.complete("uneven_prostate")
+    shown = []
+    for model, name in uneven.MODELS.items():
+        values = [uneven.by_seed(found[strategy], model) for strategy in (one, other)]
+        gain = hierarchical_difference(*(uneven.only(of_one, SMALL) for of_one in values))
+        shown.append(f"{name} {words(gain, signed=True)}")
+    return f"{SMALL}, {', '.join(shown)}"
 
 
 def _alone_on_photographs() -> str:
     found = read("fundus")
     loss = difference(found["FedAvg"], found["Standalone"])
     again = difference(read("fundus", "another_seed")["FedAvg"], found["FedAvg"])
+    same = _with_alone("strong_fundus")
+    better = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
     return (
-        f"Dice of FedAvg over training alone {words(loss, signed=True)}<br>Dice of FedAvg with "
-        f"another seed over FedAvg {words(again, signed=True)}{_with_surer_looks()}"
+        f"Dice of FedAvg, minus that of training alone: {words(loss, signed=True)}<br>of FedAvg "
+        f"with another seed, minus FedAvg's: {words(again, signed=True)}<br>with more rounds and a "
+        f"better search for the disc, minus training alone: {words(better, signed=True)}"
     )
 
 
-def _with_surer_looks() -> str:
-    """Describe the same clinics with looks that do not lose a disc, on the cells that exist."""
-    found = finished(Study.read("strong_fundus"))
-    if not {"FedAvg", "Standalone"} <= set(found):
-        return ""
-    same = on_same_cells({name: found[name] for name in ("FedAvg", "Standalone")})
-    loss = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
-    return (
-        "<br>The same with more rounds and [surer looks](results/stronger.md#photographs): "
-        f"FedAvg over training alone {words(loss, signed=True)}"
-    )
-
-
-def _poor_images() -> str:
+def _noisy_images() -> str:
     shown = []
-    for study, images in (("quality_volumes", "Volumes"), ("quality", "Photographs")):
+    for study, images in (("quality_volumes", "volumes"), ("quality", "photographs")):
         found = read(study, "noise20")
         corrupted = groups_of(study, "noise20")["corrupted"][:1]
         of_images = []
@@ -258,7 +254,7 @@ def _poor_images() -> str:
         shown.append(f"{images}: {'; '.join(of_images)}")
     noisy = "<br>".join(shown)
     return (
-        f"Dice over FedAvg of the two noisy clients of ten:<br>{noisy}<br>"
+        f"Dice of the two noisy clients, minus FedAvg's:<br>{noisy}<br>"
         f"{_fedga_on_clean_photographs()}"
     )
 
@@ -272,8 +268,8 @@ def _fedga_on_clean_photographs() -> str:
         dice = [score for of_site in discs.values() for score in of_site.values()]
         missed[strategy] = sum(score < MISSED for score in dice)
     return (
-        f"Dice over FedAvg on the photographs of three clinics, without added noise: FedGA {gain}; "
-        f"discs not found: {missed['FedGA']} with FedGA, {missed['FedAvg']} with FedAvg"
+        f"FedGA on real photographs without added noise: {gain}; discs not found: "
+        f"{missed['FedGA']}, with FedAvg {missed['FedAvg']}"
     )
 
 
@@ -298,12 +294,15 @@ def _wrong_class() -> str:
     values = shapfed_figure5.class_values()
     honest = len(shapfed_figure5.WRONG)
     scaled = [value / value[honest:].mean(axis=0) for value in values]
-    disc = over_folds([float(value[0, 0]) for value in scaled], np.mean)
-    cup = over_folds([float(value[0, 1]) for value in scaled], np.mean)
-    return (
-        f"cups drawn anywhere: value of the cup {words(cup, 2)}, of the disc {words(disc, 2)}; "
-        "honest clients 1"
-    )
+    shown = []
+    for client, wrong in enumerate(("cups", "discs")):
+        of_client = []
+        for column, structure in enumerate(shapfed_figure5.CLASSES):
+            value = over_folds([float(fold[client, column]) for fold in scaled], np.mean)
+            of_client.append(f"{structure} {words(value, 2)}")
+        shown.append(f"{wrong} drawn anywhere: {', '.join(of_client)}")
+    of_clients = "<br>".join(shown)
+    return f"class values, where honest clients have 1<br>{of_clients}"
 
 
 def _rewards() -> str:
@@ -311,7 +310,13 @@ def _rewards() -> str:
     values, _, _ = controls_cgsv.beside_null(runs, 10, "POW", "received")
     wrongly = chosen(runs, agents=10, partition="POW", method="null: dealt wrongly")
     nulls = [controls_cgsv.fairness_of(run, runs, "received") for run in wrongly]
-    return f"fairness {spread(values, 0)}; rewards dealt to the wrong agents {spread(nulls, 0)}"
+    twenty, _, _ = controls_cgsv.beside_null(runs, 20, "POW", "received")
+    _, volumes = uneven_predictions.cgsv_rewards("test")
+    return (
+        f"fairness, ten agents: {spread(values, 0)}; rewards dealt to the wrong agents: "
+        f"{spread(nulls, 0)}<br>twenty agents: {each(twenty, 0)}<br>segmentation of volumes: "
+        f"{volumes}, which rewards nobody"
+    )
 
 
 def _worth() -> str:
@@ -321,10 +326,11 @@ def _worth() -> str:
         reference = drops(study)
         found = read(study)
         of_study = []
-        for strategy in ("FedCI", "FedCE", "FedAvg"):
+        of_strategies = {"FedCI": "FedCI", "FedCE": "FedCE", "FedAvg": "share of the images"}
+        for strategy, label in of_strategies.items():
             estimated = [shares(result) for result in found[strategy]]
             folds = list(zip(estimated, reference, strict=True))
             pearson = over_folds(folds, partial(agree, "Pearson"))
-            of_study.append(f"{strategy} {words(pearson, 2)}")
-        shown.append(f"{name} (`{study}`): {', '.join(of_study)}")
+            of_study.append(f"{label} {words(pearson, 2)}")
+        shown.append(f"{name}: {', '.join(of_study)}")
     return f"Pearson with leave-one-out by retraining<br>{'<br>'.join(shown)}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from papers.uneven_corrupted import table_of
 
-STUDIES = ("corrupted_longer",)
+STUDIES = ("uneven_corrupted_longer",)
 
 
 def table() -> str:
