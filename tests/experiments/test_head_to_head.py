@@ -264,7 +264,8 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
         module.table()
     text = written(module, tmp_path, [0])
     assert "fold 0 of four" in text
-    assert '| `FedCE("sum")`: the paper | 0.835 | 0.017 | 0.820 (BIDMC) | 6.0 |' in text
+    assert '| `FedCE("sum")`: the paper | 0.835 | 0.017 | 0.820 (BIDMC) | 0 of 8 | 6.0 |' in text
+    assert "its own error | 0 |" in text and text.count("its own error") == 2
     assert "| +0.050 (+0.050 to +0.050) | +0.050 |" in text
     assert "| 4 of 160 |" in text
     assert "| ends, without a model: ValueError: not finite |" in text
@@ -279,6 +280,8 @@ def test_the_table_has_the_folds_all_of_whose_trainings_are_done(
     text = module.table()
     assert "folds 0, 1 of four" in text
     assert "| 1e9 | 0, 1 | 0.250 |" in text and "| -1 | 0 | 0.250 |" in text
+    # What the reports of fold 0 alone are compared with.
+    assert "its own error | 0, 1 |" in text and text.count("its own error | 0 |") == 2
 
 
 def test_a_training_that_fails_is_named_and_the_others_are_done(

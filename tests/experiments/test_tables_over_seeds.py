@@ -139,7 +139,7 @@ def test_the_last_mile_is_compared_with_the_better_of_alone_and_fedavg(
     row, adapted = rows_of(table, "FedAvg")
     # A: +0.05, 0; B, which is better alone: -0.05, -0.13.
     assert row[1] == "4" and row[3].startswith("-0.032 (")
-    assert row[4:] == ["50%", "-0.130", "adapted 2, averaged 0, alone 0, none 2"]
+    assert row[4:] == ["50%", "-0.130", "adapted 2, averaged 0, alone 0, kept 2"]
     assert row[2].startswith("-0.008 (")
     assert adapted[1:] == ["adapted", "4", "+0.010", "-0.008", "2", "+0.010", "-0.015"]
     assert rows_of(table, "FedCE-sum")[0][1] == "4"
@@ -243,7 +243,7 @@ def test_a_predicate_needs_deviation_and_worst_site_in_two_of_three_seeds(
     assert answer() == "yes"
     one_seed(1, (0.73, 0.8))  # the deviation alone
     assert answer() == "no"
-    assert "worst 0.800 (0.700, 0.740)" in uneven._fedce()[0].numbers
+    assert "worst 0.800 (FedAvg 0.700, uniform 0.740)" in uneven._fedce()[0].numbers
     # A method that was not trained is not finished, whatever the others are.
     assert uneven._fedlwr()[0].answer == "not finished"
 
@@ -262,4 +262,4 @@ def test_a_predicate_is_asked_of_received_and_of_used_models(
     of_received, of_used = uneven._fedce()[:2]
     assert of_received[::2] == ("uneven volumes, received, `FedCE`", "yes")
     assert of_used[::2] == ("uneven volumes, used, `FedCE`", "no")
-    assert "worst 0.800 (0.850, 0.850)" in of_used.numbers
+    assert "worst 0.800 (FedAvg 0.850, uniform 0.850)" in of_used.numbers

@@ -228,7 +228,9 @@ def test_what_is_not_complete_is_left_out(name: str, invented_results: Path) -> 
     some = results.block(name)
     # FedCE is none of its methods.
     is_whole = name == "uneven_corrupted_longer"
-    assert is_whole or "*Not finished. Missing: " in some and "Incomplete parts are left out" in some
+    assert (
+        is_whole or "*Not finished. Missing: " in some and "Incomplete parts are left out" in some
+    )
     if name == "uneven_predictions":
         assert rows(some)[next(key for key in rows(some) if key.startswith("FedCE"))] == ["–", "–"]
     elif name != "uneven_corrupted_longer":
