@@ -260,7 +260,8 @@ def test_the_predicate_of_cgsv_by_numpys_correlation() -> None:
     asked = {}
     for answer in ("yes", "no"):
         for cell in row[answer].split("<br>"):
-            asked[cell.partition(":")[0]] = (answer, cell)
+            if not cell.startswith("uneven volumes"):
+                asked[cell.partition(":")[0]] = (answer, cell)
     assert len(asked) == 6
     for federation, (answer, cell) in asked.items():
         agents, partition = federation.split(" agents, ")
