@@ -65,6 +65,11 @@ def find(name: str) -> type[Strategy]:
         ...
     monai_fairfl.errors.ConfigError: 'monai_fairfl.strategies.compose' is no class that ...
     """
+    if name == "compose":
+        raise ConfigError(
+            "compose is no strategy: it puts other parts into one, and is written as a call, such "
+            'as "compose(FedCE(), clip_reports=3)" (docs/methods/composition.md)'
+        )
     kind = find_class(name, shipped(), "strategy", "my_methods")
     if not is_subclass(kind, Strategy):
         raise ConfigError(

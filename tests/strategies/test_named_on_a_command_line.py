@@ -22,7 +22,7 @@ from monai_fairfl.strategies import (
     compose,
 )
 from monai_fairfl.strategies.configuration import configuration_of
-from monai_fairfl.strategies.resolver import shipped, strategy_of, strategy_of_words
+from monai_fairfl.strategies.resolver import find, shipped, strategy_of, strategy_of_words
 
 
 @pytest.mark.parametrize(
@@ -229,3 +229,10 @@ def test_a_number_out_of_range_is_refused_before_anything_is_trained(text: str) 
     given = float(value) if value in ("nan", "inf") else json.loads(value)
     with pytest.raises(ConfigError, match=f"{name}: .*{argument}.* must be"):
         strategy_of({"_target_": name, argument: given})
+
+
+def test_compose_is_no_name_of_a_strategy_and_its_form_is_shown() -> None:
+    with pytest.raises(ConfigError, match=r"written as a call, such as \"compose\(FedCE\(\)"):
+        find("compose")
+    with pytest.raises(ConfigError, match=r"written as a call"):
+        strategy_of_words(["compose", "strategy=FedCE"])
