@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The last mile with other rules of choice: would a site have chosen better by another one?
+
+Every candidate was scored on validation and on test cases, so no training is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from papers import last_mile
+from reading import NotFinished, cases, hierarchical_interval, markdown, site_means, words
+from seeds import Cells, Scores, finished
+from study import Study
+
+from monai_fairfl.protocol.last_mile import CANDIDATES
+
+STUDIES = ("uneven_prostate", "strong_prostate", "strong_fundus")
+ADAPTED, *_ = CANDIDATES
+IMAGES = {
+    "uneven_prostate": "volumes, BIDMC trains on one",
+    "strong_prostate": "volumes",
+    "strong_fundus": "photographs",
+}
+
+
+class Candidate(NamedTuple):
+    """A candidate of one site: its gain over the model that the site would use without it."""
+
+    name: str
+    gain: float
+    """On validation cases."""
+    stderr: float | None
+    """Of that gain; one validation case has none."""
+    test_gain: float
+    """On test cases."""
+
+
+Rule = Callable[[Sequence[Candidate]], float]
+"""Candidates of a site -> what it gains on test cases by what the rule takes; 0: it keeps."""
+
+
+def above(errors: float, names: Sequence[str] = CANDIDATES) -> Rule:
+    """Take the largest gain of those above so many of their standard errors.
+
+    >>> rule = above(1.0)
+    >>> rule([Candidate("adapted", 0.02, 0.01, 0.03), Candidate("alone", 0.04, 0.05, -0.1)])
+    0.03
+    """
+
+    def rule(candidates: Sequence[Candidate]) -> float:
+        taken = []
+        for each in candidates:
+            if each.name in names and each.stderr is not None:
+                if each.gain > errors * each.stderr:
+                    taken.append(each)
+        if not taken:
+            return 0.0
+        return max(taken, key=lambda each: each.gain).test_gain
+
+    return rule
+
+
+def always_adapted(candidates: Sequence[Candidate]) -> float:
+    """Take the adapted model, whatever validation says."""
+    for each in candidates:
+        if each.name == ADAPTED:
+            return each.test_gain
+    return 0.0
+
+
+def best_on_test(candidates: Sequence[Candidate]) -> float:
+    """Take the best on the test cases, which no site knows: what no rule can exceed."""
+    return max([0.0, *(each.test_gain for each in candidates)])
+
+
+RULES: dict[str, Rule] = {
+    "keep the received model": lambda candidates: 0.0,
+    "gain above 0": above(0.0),
+    "**gain above one standard error, as it is**": above(1.0),
+    "gain above two standard errors": above(2.0),
+    "the same as it is, of `adapted` alone": above(1.0, [ADAPTED]),
+    "always `adapted`": always_adapted,
+    "best on the test cases, which no site knows": best_on_test,
+}
+
+
+def table() -> str:
+    """A row per rule and study, of FedAvg; then of all strategies together."""
+    rows = []
+    for name in STUDIES:
+        found = finished(Study.read(name))
+        alone = found.pop("Standalone", {})
+        fedavg = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
+        if not fedavg:
+            continue
+        for title, rule in RULES.items():
+            of_fedavg = _losses(rule, fedavg, fedavg, alone)
+            row = [IMAGES[name], title, words(hierarchical_interval(of_fedavg), signed=True)]
+            row.append(_losers([of_fedavg]))
+            of_all = []
+            for cells in found.values():
+                complete = last_mile.with_baselines(cells, fedavg, alone)
+                of_all.append(_losses(rule, complete, fedavg, alone))
+            row.append(_losers(of_all))
+            rows.append(row)
+    if not rows:
+        raise NotFinished("a seed and fold of FedAvg and training alone")
+    head = [
+        "images",
+        "rule",
+        "FedAvg: used − the better of alone and FedAvg",
+        f"FedAvg: losses of more than {last_mile.RUINED}",
+        "all strategies: such losses",
+    ]
+    return markdown(head, rows)
+
+
+def _losses(rule: Rule, cells: Cells, baseline: Cells, alone: Cells) -> Scores:
+    """As :func:`papers.last_mile.losses_of`, with the model that a rule takes."""
+    found: Scores = {}
+    for (seed, fold), result in cells.items():
+        received = site_means(cases([result]))
+        of_baseline = site_means(cases([baseline[seed, fold]]))
+        by_itself = site_means(cases([alone[seed, fold]]))
+        for site, mile in result["last_mile"].items():
+            used = received[site] + rule(_candidates(result, site, mile, received[site]))
+            better = max(of_baseline[site], by_itself[site])
+            found.setdefault(seed, {}).setdefault(site, {})[f"fold{fold}"] = used - better
+    return found
+
+
+def _candidates(
+    result: dict[str, Any], site: str, mile: dict[str, Any], received: float
+) -> list[Candidate]:
+    found = []
+    for name, (gain, stderr) in mile["gains"].items():
+        test_score = result["closing"][site][name]["test_score"]
+        found.append(Candidate(name, gain, stderr, test_score - received))
+    return found
+
+
+def _losers(of_strategies: Sequence[Scores]) -> str:
+    losers = 0
+    number = 0
+    for differences in of_strategies:
+        if differences:
+            of_strategy, of = last_mile.number_of_losers(differences)
+            losers += of_strategy
+            number += of
+    return f"{losers} of {number}"
