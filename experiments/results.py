@@ -152,10 +152,13 @@ def cost(module: ModuleType) -> str:
     processors = Counter(result["processor"] for result in found if "processor" in result)
     on = ""
     if processors:
-        counts = [f"{count} on {name}" for name, count in sorted(processors.items())]
-        on = f" ({', '.join(counts)})"
+        counts = [f"{name} {count}" for name, count in sorted(processors.items())]
+        unnamed = len(found) - sum(processors.values())
+        if unnamed:
+            counts.append(f"not recorded {unnamed}")
+        on = f" Files by processor: {', '.join(counts)}."
     return (
-        f"{len(contents)} {noun}{of_studies}: {hours:.1f} h of one thread{on}.{of_guards} "
+        f"{len(contents)} {noun}{of_studies}: {hours:.1f} h of one thread.{on}{of_guards} "
         f"Checksum of the input: {digest}"
     )
 
