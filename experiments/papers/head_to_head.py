@@ -46,7 +46,7 @@ FOLDS_OF_REPORTS = {HONEST: FOLDS, "1": FOLDS, "1e9": FOLDS, "NaN": (0,), "-1": 
 """Report -> folds. NaN ends a run or is refused, whatever the fold; -1 buys nothing anywhere."""
 SHOWN = {
     NVFLARE: "NVFlare's `FedCERecipe`",
-    SAME_FORMULA: '`FedCE("sum", variant="revised")`: its formula',
+    SAME_FORMULA: '`FedCE("sum", variant="revised")`: that of NVFlare',
     "FedCE": '`FedCE("sum")`: the paper',
     "FedAvg": "`FedAvg`",
     LOCAL_NORM: "`FedAvg`, `local_norm`: FedBN in our engine",
@@ -230,7 +230,7 @@ def _differences() -> str:
         other = _read(second)
         gain = words(difference(one, other), signed=True)
         rows.append([SHOWN[first], SHOWN[second], gain, by_fold(one, other)])
-    head = ["system", "compared with", "its Dice over the other's", "each fold"]
+    head = ["system", "compared with", "its Dice, minus the other's", "each fold"]
     return markdown(head, rows)
 
 

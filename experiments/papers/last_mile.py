@@ -68,7 +68,7 @@ def table_of(name: str) -> str:
     of_candidates = [
         "strategy",
         "candidate",
-        "sites that had it",
+        "site × fold × seed that had it",
         "gain on validation",
         "gain on test",
         "taken by",

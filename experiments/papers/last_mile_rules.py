@@ -79,9 +79,9 @@ def best_on_test(candidates: Sequence[Candidate]) -> float:
 RULES: dict[str, Rule] = {
     "keep the received model": lambda candidates: 0.0,
     "gain above 0": above(0.0),
-    "**gain above one standard error, as it is**": above(1.0),
+    "**gain above one standard error: the package's rule**": above(1.0),
     "gain above two standard errors": above(2.0),
-    "the same as it is, of `adapted` alone": above(1.0, [ADAPTED]),
+    "the package's rule, with `adapted` as the only candidate": above(1.0, [ADAPTED]),
     "always `adapted`": always_adapted,
     "best on the test cases, which no site knows": best_on_test,
 }

@@ -52,7 +52,7 @@ SMALL = "BIDMC"
 """The smallest hospital of `prostate`, with an endorectal coil."""
 
 OF_LAST_MILE = {
-    "uneven_prostate": f"volumes ({SMALL} trains on one)",
+    "uneven_prostate": f"volumes ({SMALL} trains on one volume)",
     "strong_prostate": "volumes",
     "strong_fundus": "photographs",
 }
@@ -78,34 +78,37 @@ def table() -> str:
             "[photographs](results/stronger.md#photographs)",
         ],
         [
-            "one of these hospitals is small",
+            "one hospital is small",
             '`FedAvg(weighting="uniform")`, before any fair method',
-            "real volumes, two folds",
+            "real volumes, two folds; the last line: three seeds",
             _uniform(),
             "[uniform weights](results/chance.md#uniform-weights), "
             "[one volume](results/uneven.md#bidmc-has-one-training-volume)",
         ],
         [
             "uniform weights leave that hospital behind",
-            "`FedCE()`",
-            "real volumes, four folds",
+            "`FedCE()`, as a trial: no gain over uniform weights is shown",
+            "real volumes, four folds; the last line: three seeds",
             _fedce(),
             "[volumes](results/fedce.md#table-1-prostate), "
             "[one volume](results/uneven.md#fedce-or-uniform-weights)",
         ],
         [
-            "sites with other fields of view, or at other scales",
+            "the sites' images differ in field of view or scale",
             "train each alone too: `Standalone`",
             "real photographs, three folds; the last line: "
             f"{seeds_and_folds(_with_alone('strong_fundus')['FedAvg'])}",
             _alone_on_photographs(),
             "[photographs](results/fedce.md#table-1-fundus), "
-            "[a better search](results/stronger.md#photographs)",
+            "[another seed](results/chance.md#seeds), "
+            "[surer looks](results/stronger.md#photographs)",
         ],
         [
             "some hospitals have noisy images",
-            "`FedGA()` for volumes only, and look at each fold; not `FedISM()`",
-            "ten clients, two of them with added noise: generated volumes, real photographs",
+            "`FedGA()` for volumes only, most of whose gain is in one fold of three; not "
+            "`FedISM()`",
+            "ten clients, two of them with added noise: generated volumes, or photographs of one "
+            "clinic, dealt to them; the last line: three real clinics",
             _noisy_images(),
             "[noise](results/fedism.md#table-1), [photographs](results/fedce.md#table-1-fundus)",
         ],
@@ -117,7 +120,7 @@ def table() -> str:
             "[wrong labels](results/cgsv.md#fig-2)",
         ],
         [
-            "which structure of a site is wrong?",
+            "in which structure are a site's labels wrong?",
             "class values of `ShapFed()`",
             "photographs of one clinic, dealt to five clients",
             _wrong_class(),
@@ -169,16 +172,16 @@ def _images_of_last_mile() -> str:
 
 
 def _last_mile() -> str:
-    shown = [
-        "Dice of the used model, minus the received one's; minus the better of the received "
-        f"model's and that of training alone; losses of more than {last_mile.RUINED}"
-    ]
+    shown = []
     for images, (cells, alone) in _last_mile_cells().items():
         gained = words(hierarchical_interval(last_mile.gains_of(cells)), signed=True)
         differences = last_mile.losses_of(cells, cells, alone)
         over_better = words(hierarchical_interval(differences), signed=True)
         losers, number = last_mile.number_of_losers(differences)
-        shown.append(f"{images}: {gained}; {over_better}; {losers} of {number}")
+        shown.append(
+            f"{images}: used − received {gained}; used − the better of received and alone "
+            f"{over_better}; of these, losses above {last_mile.RUINED}: {losers} of {number}"
+        )
     return "<br>".join(shown)
 
 
@@ -235,9 +238,9 @@ def _alone_on_photographs() -> str:
     same = _with_alone("strong_fundus")
     better = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
     return (
-        f"Dice of FedAvg, minus that of training alone: {words(loss, signed=True)}<br>of FedAvg "
-        f"with another seed, minus FedAvg's: {words(again, signed=True)}<br>with more rounds and a "
-        f"better search for the disc, minus training alone: {words(better, signed=True)}"
+        f"Dice of FedAvg, minus that of training alone: {words(loss, signed=True)}<br>Dice of "
+        f"FedAvg with another seed, minus FedAvg's: {words(again, signed=True)}<br>the first with "
+        f"more rounds, and looks that do not lose a disc: {words(better, signed=True)}"
     )
 
 
@@ -287,7 +290,7 @@ def _wrong_labels() -> str:
             f"{strategy}: the client with {WRONG['client03']} wrong labels {worst}, the two clean "
             f"clients {' and '.join(honest)}"
         )
-    return f"share of the contribution<br>{'<br>'.join(shown)}"
+    return f"share of all contributions<br>{'<br>'.join(shown)}"
 
 
 def _wrong_class() -> str:
@@ -300,7 +303,7 @@ def _wrong_class() -> str:
         for column, structure in enumerate(shapfed_figure5.CLASSES):
             value = over_folds([float(fold[client, column]) for fold in scaled], np.mean)
             of_client.append(f"{structure} {words(value, 2)}")
-        shown.append(f"{wrong} drawn anywhere: {', '.join(of_client)}")
+        shown.append(f"{wrong} labelled at random places: {', '.join(of_client)}")
     of_clients = "<br>".join(shown)
     return f"class values, where honest clients have 1<br>{of_clients}"
 
@@ -313,8 +316,10 @@ def _rewards() -> str:
     twenty, _, _ = controls_cgsv.beside_null(runs, 20, "POW", "received")
     _, volumes = uneven_predictions.cgsv_rewards("test")
     return (
-        f"fairness, ten agents: {spread(values, 0)}; rewards dealt to the wrong agents: "
-        f"{spread(nulls, 0)}<br>twenty agents: {each(twenty, 0)}<br>segmentation of volumes: "
+        f"fairness (100 x the correlation with training alone), ten agents: "
+        f"{spread(values, 0)}; rewards dealt to the wrong agents: "
+        f"{spread(nulls, 0)}<br>twenty agents, three seeds: "
+        f"{each(twenty, 0)}<br>segmentation of volumes: "
         f"{volumes}, which rewards nobody"
     )
 
