@@ -148,21 +148,32 @@ def described(cells: Cells) -> str:
 
 
 def seeds_and_folds(cells: Cells) -> str:
-    """Write which seeds and folds cells have.
+    """Write which seeds and folds cells have; seeds with the same folds stand together.
 
-    >>> seeds_and_folds({(0, 0): {}, (0, 1): {}, (2, 0): {}})
-    'seed 0, folds 0 and 1; seed 2, fold 0'
+    >>> seeds_and_folds({(0, 0): {}, (0, 1): {}, (1, 0): {}, (1, 1): {}, (2, 0): {}})
+    'seeds 0 and 1, folds 0 and 1; seed 2, fold 0'
     """
     folds: dict[int, list[int]] = {}
     for seed, fold in sorted(cells):
         folds.setdefault(seed, []).append(fold)
-    parts = []
+    seeds: dict[tuple[int, ...], list[int]] = {}
     for seed, of_seed in folds.items():
-        noun = "folds"
-        if len(of_seed) == 1:
-            noun = "fold"
-        parts.append(f"seed {seed}, {noun} {_listed(of_seed)}")
+        seeds.setdefault(tuple(of_seed), []).append(seed)
+    parts = []
+    for of_seeds, same in seeds.items():
+        parts.append(f"{_numbered('seed', same)}, {_numbered('fold', of_seeds)}")
     return "; ".join(parts)
+
+
+def _numbered(noun: str, numbers: Sequence[int]) -> str:
+    """Write one thing or several with their numbers.
+
+    >>> _numbered("fold", [0]), _numbered("fold", [0, 1, 2])
+    ('fold 0', 'folds 0, 1 and 2')
+    """
+    if len(numbers) == 1:
+        return f"{noun} {numbers[0]}"
+    return f"{noun}s {_listed(numbers)}"
 
 
 def _listed(numbers: Sequence[int]) -> str:
