@@ -27,6 +27,7 @@ from monai_fairfl.workflow.export import export_model
 # --- what a training writes, and who reads it
 
 
+@pytest.mark.slow
 def test_the_training_writes_its_values_into_the_file_and_beside_it(
     bundle: Bundle, trained: Path
 ) -> None:

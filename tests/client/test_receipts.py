@@ -31,6 +31,7 @@ def test_each_answer_leaves_a_receipt_with_the_head_and_the_digest_of_the_update
     assert (measured.round, measured.head, measured.update) == (1, "cd34", None)
 
 
+@pytest.mark.slow
 def test_the_last_head_is_stored_and_a_request_of_no_ledger_is_not(
     prostate_client: Callable[..., FairMonaiAlgo], weights: dict[str, torch.Tensor]
 ) -> None:

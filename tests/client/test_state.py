@@ -100,6 +100,7 @@ def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: P
     assert Past(states, "r", 2).state["round"] == 0  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_a_schedule_that_gives_numpys_numbers_is_read_again(tmp_path: Path) -> None:
     network = conv_net()
     optimizer = torch.optim.Adam(network.parameters(), 0.01)

@@ -80,6 +80,7 @@ def test_too_few_patients_are_counted_as_patients() -> None:
         split_cases(cases, patients=owner)
 
 
+@pytest.mark.slow
 @given(
     training=st.integers(2, 30),
     missing=st.sampled_from(["validation", "testing"]),

@@ -153,6 +153,7 @@ def test_a_scanners_enhanced_image_lies_where_nibabel_places_it(tmp_path: Path) 
     np.testing.assert_allclose(ours.affine, expected, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_without_highdicom_several_frames_are_skipped_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ def found(folder: Path, tmp_path: Path, **settings: str) -> Cases:
     return find_images(folder, tmp_path / "out" / "volumes.json", **settings)
 
 
+@pytest.mark.slow
 def test_volumes_are_found_compressed_or_not_and_masks_left_out(tmp_path: Path) -> None:
     for name in ("b.nii.gz", "a.nii", "a_Segmentation.nii.gz", "deeper/c.nii.gz"):
         save(tmp_path / "in" / name, VOLUME)
