@@ -69,6 +69,8 @@ def test_what_was_measured_before_counts_as_done(
 ) -> None:
     run = LinearRun(tmp_path).finished()
     OfOneModel("leave_one_out").value(run)
+    # Another test may have left the logger at this level.
+    caplog.clear()
     with caplog.at_level(logging.INFO, "monai_fairfl"):
         OfOneModel("exact").value(run)
     assert [message.rpartition("; ")[2].split(",")[0] for message in caplog.messages] == [
