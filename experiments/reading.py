@@ -28,6 +28,8 @@ LAST = 10
 DRAWS = 2000
 """Bootstrap samples of folds, and of seeds and cases."""
 NOTHING = "–"
+NOT_FOUND = 0.5
+"""A case with a lower Dice counts as one in which nothing was found."""
 """A cell of a table without a value."""
 
 
@@ -142,6 +144,22 @@ def cases(
                     f"{result['strategy']}: {site} tested {sorted(tested_twice)} in two folds"
                 )
     return {site: scores for site, scores in sorted(pooled.items()) if scores}
+
+
+def not_found(
+    results: Iterable[Result], column: str = "dice", model: str = "test"
+) -> tuple[int, int]:
+    """Count the cases whose Dice is below ``NOT_FOUND``, and all.
+
+    Args:
+        results: of a method, one for each fold.
+        column: as for :func:`cases`.
+        model: as for :func:`cases`.
+    """
+    dice: list[float] = []
+    for of_cases in cases(results, column, model).values():
+        dice += of_cases.values()
+    return sum(value < NOT_FOUND for value in dice), len(dice)
 
 
 def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

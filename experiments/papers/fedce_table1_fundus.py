@@ -7,12 +7,11 @@ Mean with its interval, deviation over sites, worst site.
 
 from __future__ import annotations
 
-from reading import Results, cases, dice_table, markdown, read, shown_name
+from reading import NOT_FOUND, Results, cases, dice_table, markdown, read, shown_name
 
 STUDIES = ("fundus",)
 SHORT = ("Standalone", "FedAvg", "FedCE", "FedCE-sum")
 """The rows of the short table: the strategies that have all four folds on the volumes."""
-MISSED = 0.5  # Dice below which a disc counts as not found
 
 
 def table() -> str:
@@ -41,8 +40,8 @@ def missed(results: Results) -> str:
     for strategy, found in discs.items():
         missed_at = []
         for site in first:
-            missed_at.append(sum(dice < MISSED for dice in found[site].values()))
+            missed_at.append(sum(dice < NOT_FOUND for dice in found[site].values()))
         rows.append([shown_name(strategy), *missed_at, sum(missed_at)])
     sites = [f"{site} ({len(scores)})" for site, scores in first.items()]
     head = ["strategy", *sites, "all"]
-    return f"Discs not found (Dice below {MISSED:g}):\n\n{markdown(head, rows)}"
+    return f"Discs not found (Dice below {NOT_FOUND:g}):\n\n{markdown(head, rows)}"

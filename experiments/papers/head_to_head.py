@@ -21,7 +21,18 @@ import numpy as np
 from head_to_head.cells import HONEST, Cell, run_cell
 from head_to_head.systems import FEDBN, LOCAL_NORM, NVFLARE
 from head_to_head.task import Task
-from reading import NOTHING, NotFinished, by_fold, cases, difference, markdown, site_means, words
+from reading import (
+    NOT_FOUND,
+    NOTHING,
+    NotFinished,
+    by_fold,
+    cases,
+    difference,
+    markdown,
+    not_found,
+    site_means,
+    words,
+)
 from study import HERE
 
 from monai_fairfl.statistics.fairness import performance
@@ -34,8 +45,6 @@ LOCAL_EPOCHS = 4
 OVERRIDES = {"size": [128, 128], "split_folds": 4, "split_seed": 0, "split_validation": 0.35}
 SITES = "prostate"
 LIAR = "UCL"
-LOST = 0.5
-"""Below this Dice, an organ was not found."""
 FIRST_COUNTED_ROUND = 2
 """In round 0 nobody has a model without itself, and in round 1 there is one such error only."""
 
@@ -171,18 +180,19 @@ def _honest() -> str:
         results = _read(system)
         # Seconds by the clock are in the files, too; other work on the machine changes them.
         minutes = f"{median(result['minutes'] for result in results):.1f}"
-        row = [SHOWN[system], *_dice(results), _lost(results)]
+        row = [SHOWN[system], *_dice(results), "{} of {}".format(*not_found(results))]
         rows.append([*row, minutes, _touched(results)])
         if system == FEDBN:
             name = "the same, each site's best round by its own validation"
-            row = [name, *_dice(results, "test_best"), _lost(results, "test_best")]
+            row = [name, *_dice(results, "test_best")]
+            row.append("{} of {}".format(*not_found(results, model="test_best")))
             rows.append([*row, NOTHING, NOTHING])
     head = [
         "system",
         "mean",
         "deviation",
         "worst site",
-        f"volumes with Dice below {LOST}",
+        f"volumes with Dice below {NOT_FOUND}",
         "processor minutes",
         "honest client-rounds that guards touched",
     ]
@@ -198,14 +208,6 @@ def _dice(results: Sequence[dict[str, Any]], model: str = "test") -> list[str]:
         f"{summary.std:.3f}",
         f"{summary.worst:.3f} ({summary.worst_client})",
     ]
-
-
-def _lost(results: Sequence[dict[str, Any]], model: str = "test") -> str:
-    """Count the test volumes whose organ was not found."""
-    dice: list[float] = []
-    for of_cases in cases(results, model=model).values():
-        dice += of_cases.values()
-    return f"{sum(score < LOST for score in dice)} of {len(dice)}"
 
 
 def _touched(results: Sequence[dict[str, Any]]) -> str:

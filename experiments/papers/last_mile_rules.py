@@ -12,18 +12,13 @@ from typing import Any, NamedTuple
 
 from papers import last_mile
 from reading import NotFinished, cases, hierarchical_interval, markdown, site_means, words
-from seeds import Cells, Scores, finished
+from seeds import Scores, finished
 from study import Study
 
 from monai_fairfl.protocol.last_mile import CANDIDATES
 
-STUDIES = ("uneven_prostate", "strong_prostate", "strong_fundus")
-ADAPTED, *_ = CANDIDATES
-IMAGES = {
-    "uneven_prostate": "volumes, BIDMC trains on one",
-    "strong_prostate": "volumes",
-    "strong_fundus": "photographs",
-}
+STUDIES = tuple(last_mile.IMAGES)
+ADAPTED = "adapted"
 
 
 class Candidate(NamedTuple):
@@ -90,20 +85,21 @@ RULES: dict[str, Rule] = {
 def table() -> str:
     """A row per rule and study, of FedAvg; then of all strategies together."""
     rows = []
-    for name in STUDIES:
+    for name, images in last_mile.IMAGES.items():
         found = finished(Study.read(name))
         alone = found.pop("Standalone", {})
         fedavg = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
         if not fedavg:
             continue
         for title, rule in RULES.items():
-            of_fedavg = _losses(rule, fedavg, fedavg, alone)
-            row = [IMAGES[name], title, words(hierarchical_interval(of_fedavg), signed=True)]
+            used = taken_by(rule)
+            of_fedavg = last_mile.losses_of(fedavg, fedavg, alone, used)
+            row = [images, title, words(hierarchical_interval(of_fedavg), signed=True)]
             row.append(_losers([of_fedavg]))
             of_all = []
             for cells in found.values():
                 complete = last_mile.with_baselines(cells, fedavg, alone)
-                of_all.append(_losses(rule, complete, fedavg, alone))
+                of_all.append(last_mile.losses_of(complete, fedavg, alone, used))
             row.append(_losers(of_all))
             rows.append(row)
     if not rows:
@@ -118,25 +114,21 @@ def table() -> str:
     return markdown(head, rows)
 
 
-def _losses(rule: Rule, cells: Cells, baseline: Cells, alone: Cells) -> Scores:
-    """As :func:`papers.last_mile.losses_of`, with the model that a rule takes."""
-    found: Scores = {}
-    for (seed, fold), result in cells.items():
-        received = site_means(cases([result]))
-        of_baseline = site_means(cases([baseline[seed, fold]]))
-        by_itself = site_means(cases([alone[seed, fold]]))
-        for site, mile in result["last_mile"].items():
-            used = received[site] + rule(_candidates(result, site, mile, received[site]))
-            better = max(of_baseline[site], by_itself[site])
-            found.setdefault(seed, {}).setdefault(site, {})[f"fold{fold}"] = used - better
-    return found
+def taken_by(rule: Rule) -> last_mile.Used:
+    """Say what sites would use with another rule."""
+
+    def used(result: dict[str, Any]) -> dict[str, float]:
+        found = {}
+        for site, received in site_means(cases([result])).items():
+            found[site] = received + rule(_candidates(result, site, received))
+        return found
+
+    return used
 
 
-def _candidates(
-    result: dict[str, Any], site: str, mile: dict[str, Any], received: float
-) -> list[Candidate]:
+def _candidates(result: dict[str, Any], site: str, received: float) -> list[Candidate]:
     found = []
-    for name, (gain, stderr) in mile["gains"].items():
+    for name, (gain, stderr) in result["last_mile"][site]["gains"].items():
         test_score = result["closing"][site][name]["test_score"]
         found.append(Candidate(name, gain, stderr, test_score - received))
     return found

@@ -6,9 +6,16 @@ from __future__ import annotations
 
 import numpy as np
 from papers import last_mile
-from papers.fedce_table1_fundus import MISSED
 from papers.last_mile import came_out
-from reading import NotFinished, cases, hierarchical_interval, markdown, shares, words
+from reading import (
+    NOT_FOUND,
+    NotFinished,
+    hierarchical_interval,
+    markdown,
+    not_found,
+    shares,
+    words,
+)
 from seeds import (
     Cells,
     Scores,
@@ -49,7 +56,7 @@ def table() -> str:
             dice_of_seeds(found, "test"),
             "With the model that each site uses after its last mile:",
             dice_of_seeds(found, "test_used"),
-            f"Discs not found (Dice below {MISSED:g}) as received, seed by seed:",
+            f"Discs not found (Dice below {NOT_FOUND:g}) as received, seed by seed:",
             _missed(found),
             "The last mile, strategy by strategy:",
             last_mile.table_of("strong_fundus"),
@@ -71,10 +78,7 @@ def _missed_of_seeds(cells: Cells) -> list[tuple[int, int]]:
     counts = []
     for seed in sorted({seed for seed, _ in cells}):
         results = [result for (of, _), result in sorted(cells.items()) if of == seed]
-        dice: list[float] = []
-        for of_cases in cases(results, "disc").values():
-            dice += of_cases.values()
-        counts.append((sum(value < MISSED for value in dice), len(dice)))
+        counts.append(not_found(results, "disc"))
     return counts
 
 

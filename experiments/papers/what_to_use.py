@@ -11,7 +11,6 @@ import uneven
 from classification.summaries import chosen, each, spread
 from papers import controls_cgsv, last_mile, shapfed_figure5, uneven_predictions
 from papers.cgsv_figure2 import WRONG
-from papers.fedce_table1_fundus import MISSED
 from papers.fedce_table3 import agree, drops
 from papers.fedism_table1 import groups_of
 from reading import (
@@ -24,6 +23,7 @@ from reading import (
     joined,
     markdown,
     measurement,
+    not_found,
     over_folds,
     read,
     shares,
@@ -50,13 +50,6 @@ STUDIES = (
 MEASUREMENTS = ("controls_cgsv",)
 SMALL = "BIDMC"
 """The smallest hospital of `prostate`, with an endorectal coil."""
-
-OF_LAST_MILE = {
-    "uneven_prostate": f"volumes ({SMALL} trains on one volume)",
-    "strong_prostate": "volumes",
-    "strong_fundus": "photographs",
-}
-"""Study with a last mile -> its images."""
 
 
 def table() -> str:
@@ -155,7 +148,7 @@ def _together() -> str:
 def _last_mile_cells() -> dict[str, tuple[Cells, Cells]]:
     """Images -> the finished cells of FedAvg, and those of training alone."""
     found = {}
-    for name, images in OF_LAST_MILE.items():
+    for name, images in last_mile.IMAGES.items():
         of_study = finished(Study.read(name))
         alone = of_study.get("Standalone", {})
         cells = last_mile.with_baselines(of_study.get("FedAvg", {}), alone, alone)
@@ -267,9 +260,7 @@ def _fedga_on_clean_photographs() -> str:
     gain = words(difference(found["FedGA"], found["FedAvg"]), signed=True)
     missed = {}
     for strategy in ("FedGA", "FedAvg"):
-        discs = cases(found[strategy], "disc")
-        dice = [score for of_site in discs.values() for score in of_site.values()]
-        missed[strategy] = sum(score < MISSED for score in dice)
+        missed[strategy], _ = not_found(found[strategy], "disc")
     return (
         f"FedGA on real photographs without added noise: {gain}; discs not found: "
         f"{missed['FedGA']}, with FedAvg {missed['FedAvg']}"

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the terminal shows of a quiet run, and what goes into its log alone."""
 
+from __future__ import annotations
+
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +15,15 @@ from monai_fairfl.errors import DataWarning
 
 
 @pytest.fixture
-def site(tmp_path):
+def site(tmp_path: Path) -> Path:
     root = tmp_path / "clinics"
     write_clinics(root, clinics=CLINICS[:1], size=64, cases=4)
     return next(iter(site_folders(root).values()))
 
 
-def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(site, tmp_path, capfd):
+def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(
+    site: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "datalist.json"
     site_datalist(site, file)
     for folder in ("images", "masks"):
@@ -32,14 +37,18 @@ def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(site
     assert "not used" in shown and "later.png" in shown
 
 
-def test_a_warning_of_another_package_goes_where_it_went_before(tmp_path, capfd):
+def test_a_warning_of_another_package_goes_where_it_went_before(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.warns(UserWarning, match="of another package"), quietly(tmp_path / "log.txt"):
         warnings.warn("of another package", UserWarning, stacklevel=1)
     assert "of another package" not in capfd.readouterr().err
 
 
-def test_warnings_are_as_before_after_a_quiet_run(tmp_path):
+def test_warnings_are_as_before_after_a_quiet_run(tmp_path: Path) -> None:
+    before = warnings.showwarning, list(warnings.filters)
     with quietly(tmp_path / "log.txt"):
         pass
+    assert (warnings.showwarning, list(warnings.filters)) == before
     with pytest.warns(DataWarning, match="its label is empty"):
         warnings.warn("its label is empty", DataWarning, stacklevel=1)

@@ -358,3 +358,21 @@ def test_a_data_list_of_nvflare_is_a_hospital_of_its_name(run_folder: Path, tmp_
     assert split.startswith("all cases")
     parts = site_datalist(file, lists)
     assert len(parts["testing"]) == 8 and not parts["training"]
+
+
+@pytest.mark.slow
+def test_an_evaluation_says_what_is_wrong_with_a_folders_files(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "new"
+    images.mkdir()
+    shutil.copy(hospitals / "alder" / "Case00.nii.gz", images)
+    for folder, words in (
+        (images, "Case00.nii.gz has no mask"),
+        (tmp_path / "nothing", "is not a folder"),
+    ):
+        out = tmp_path / "out"
+        words_of_command = ["evaluate", str(run_folder), str(folder), "--out", str(out), "--json"]
+        assert main(words_of_command) == 2
+        assert words in json.loads(capsys.readouterr().out)["error"]
+        assert not out.exists()
