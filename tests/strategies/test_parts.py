@@ -270,7 +270,7 @@ def test_a_training_that_no_client_could_do_is_refused(training: Any, words: str
         compose(FedAvg(), training=training)
 
 
-@pytest.mark.parametrize("power", [-1.0, math.nan])
+@pytest.mark.parametrize("power", [-1.0, math.nan, math.inf])
 def test_a_power_that_some_contributions_do_not_have_is_refused(power: float) -> None:
     with pytest.raises(ValueError, match="Proportional: power must be at least 0"):
         Proportional(power)
