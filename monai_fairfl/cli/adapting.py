@@ -160,22 +160,18 @@ def _require_hospital(folder: Path) -> None:
     """Refuse what is no hospital's folder before anything is written.
 
     Raises:
-        DataError: when there are no images with masks in it.
+        DataError: there are no images with masks in it, or it holds several hospitals.
     """
-    from monai_fairfl.data import find_cases, find_sites
+    from monai_fairfl.data.layouts import find, sites_at
     from monai_fairfl.errors import DataError
 
-    try:
-        find_cases(folder)
-    except DataError as error:
-        try:
-            sites = find_sites(folder)
-        except DataError:
-            raise error from None
+    sites = sites_at(folder)
+    if folder not in sites.values():
         raise DataError(
             f"{folder} holds {len(sites)} hospitals: name the folder of one, such as "
-            f"{folder / sites[0]}"
-        ) from None
+            f"{next(iter(sites.values()))}"
+        )
+    find(folder)
 
 
 def _cases(

@@ -39,7 +39,7 @@ from monai_fairfl.cli.model_runs import (
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts
-from monai_fairfl.data.layouts import CaseFiles, name_of_site, site_folders
+from monai_fairfl.data.layouts import CaseFiles, sites_at
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
@@ -111,16 +111,11 @@ class Evaluation:
         if takes_any_folder(root):
             files = _files_of(file, root)
             return cls(file, root, listed_sites(data, root, files), out, device, files)
-        try:
-            layouts.find(data)
-            sites: Mapping[str, Path] = {name_of_site(data): data}
-        except DataError as no_site:
-            if not data.is_dir():
-                raise
-            sites = site_folders(data, must=False)
-            if not sites:
-                # What is wrong with its files helps more than that its folders are no sites.
-                raise no_site
+        sites = sites_at(data)
+        for site, folder in sites.items():
+            # Faults of files are named before anything is written; a run has a list of its cases.
+            if site_of_run(file, site) is None:
+                layouts.find(folder)
         return cls(file, root, sites, out, device)
 
     def carry_out(self, output: TextIO, verbose: bool) -> tuple[dict[str, Any], str]:

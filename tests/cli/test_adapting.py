@@ -206,7 +206,7 @@ def test_what_is_no_hospitals_folder_is_refused_before_anything_is_written(
     shutil.copy(hospitals / "alder" / "Case00.nii.gz", images)
     for folder, words in (
         (hospitals, f"name the folder of one, such as {hospitals / 'alder'}"),
-        (hospitals / "aldr", "is not a folder"),
+        (hospitals / "aldr", "does not exist. Give a site"),
         (images, "Case00.nii.gz has no mask"),
     ):
         assert main(["adapt", str(model), str(folder), "--out", str(out), "--json"]) == 2

@@ -367,9 +367,13 @@ def test_an_evaluation_says_what_is_wrong_with_a_folders_files(
     images = tmp_path / "new"
     images.mkdir()
     shutil.copy(hospitals / "alder" / "Case00.nii.gz", images)
+    unlabelled = tmp_path / "unlabelled"
+    (unlabelled / "images").mkdir(parents=True)
+    shutil.copy(hospitals / "alder" / "Case00.nii.gz", unlabelled / "images")
     for folder, words in (
         (images, "Case00.nii.gz has no mask"),
-        (tmp_path / "nothing", "is not a folder"),
+        (unlabelled, "There is images/ with 1 NII.GZ, but masks/ is missing"),
+        (tmp_path / "nothing", "does not exist"),
     ):
         out = tmp_path / "out"
         words_of_command = ["evaluate", str(run_folder), str(folder), "--out", str(out), "--json"]

@@ -186,7 +186,12 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     path = Path(path)
     if path.is_file():
         return {path.stem: path}
-    if not path.is_dir() or not _is_site(path):
+    if not path.exists():
+        raise DataError(
+            f"{path} does not exist. Give a site's folder, or the folder that holds one folder "
+            "per site."
+        )
+    if not _is_site(path):
         return site_folders(path)
     # A folder with a single data list is a site; one with several lists holds several sites.
     if nvflare.lists(path) and len(site_folders(path)) > 1:
