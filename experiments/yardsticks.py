@@ -8,7 +8,7 @@ component, the grid of the label.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.protocol.values import Weights
 
 Mask = npt.NDArray[np.bool_]
+ROUNDING = 0.001
+"""By so much may a model's Dice differ from what its own run recorded."""
 EVALUATE = "configs/evaluate.json"
 SPLIT = {"folds": "split_folds", "fold": "split_fold", "validation": "split_validation"}
 """Argument of a split -> its key in a bundle's configuration."""
@@ -58,14 +60,23 @@ def training_configuration(study: Study, cell: Cell) -> ConfigParser:
     return parser
 
 
-def test_engine(study: Study, cell: Cell, cases: list[dict[str, Any]]) -> SupervisedEvaluator:
-    """Return what tests a network of the cell on these cases, without any saved file."""
+def test_engine(
+    study: Study, cell: Cell, cases: list[dict[str, Any]], **values: Any
+) -> SupervisedEvaluator:
+    """Return what tests a network of the cell on these cases, without any saved file.
+
+    Args:
+        study: of the cell.
+        cell: whose network and settings are tested.
+        cases: of one site.
+        values: of the configuration, other than in the study.
+    """
     bundle = ROOT / "bundles" / study.bundle
     files = [*study.arguments_of(cell)["config"], EVALUATE]
     deciding = training_configuration(study, cell).get_parsed_content("deciding")
     parser = ConfigParser()
     parser.read_config([str(bundle / file) for file in files])
-    parser.update({**deciding, **study.overrides_of(cell)})
+    parser.update({**deciding, **study.overrides_of(cell), **values})
     parser["bundle_root"] = str(bundle)
     parser["device"] = "$torch.device('cpu')"
     parser["network"] = "$@network_def.to(@device)"
@@ -110,3 +121,20 @@ def names_of_cases(result: Mapping[str, Any], site: str) -> list[str]:
     """Return the names of a site's test cases in a cell's result, in the order of its tests."""
     of_sites = result["test"]["cases"]
     return list(of_sites.get(site) or of_sites["all"])
+
+
+def require_recorded(
+    result: Mapping[str, Any], site: str, predicted: Sequence[Mask], labels: Sequence[Mask]
+) -> None:
+    """Refuse masks that are not those which the cell's own test scored.
+
+    Raises:
+        ValueError: a Dice differs by more than rounding.
+    """
+    recorded = result["test"]["dice"][site]
+    for number, (mask, label) in enumerate(zip(predicted, labels, strict=True)):
+        if abs(dice(mask, label) - recorded[number]) > ROUNDING:
+            raise ValueError(
+                f"{site}, seed {result['seed']}: test case {number} has Dice "
+                f"{dice(mask, label):.4f} here and {recorded[number]} in its run"
+            )

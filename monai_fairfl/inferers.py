@@ -13,6 +13,7 @@ from scipy import ndimage
 from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
+from monai_fairfl.data.parts import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
 
 FAR = -20.0
@@ -20,9 +21,6 @@ FAR = -20.0
 
 MOST_OF_IMAGE = 0.8
 """Share of an image's sides above which a square is most of the image already."""
-
-PARTS = ("largest", "surest")
-"""The connected parts that a further pass can look at."""
 
 
 class BFloat16Inferer(SimpleInferer):
@@ -225,8 +223,8 @@ class CoarseToFineInferer(Inferer):
         super().__init__()
         if not 0 <= least_side <= 1:
             raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
-        if part not in PARTS:
-            raise ConfigError(f"part={part!r}: give one of {', '.join(PARTS)}.")
+        if part not in KINDS:
+            raise ConfigError(f"part={part!r}: give one of {', '.join(KINDS)}.")
         self.size = tuple(size)
         self.margin = margin
         self.channel = channel
@@ -273,7 +271,7 @@ class CoarseToFineInferer(Inferer):
     def _part_of(self, logits: torch.Tensor) -> torch.Tensor:
         """The connected part of what is found that the next pass looks at."""
         if self.part == "surest":
-            return _surest_part(logits)
+            return surest_part(logits > 0, logits)
         return _largest_part(logits > 0)
 
 
@@ -295,13 +293,3 @@ def _largest_part(mask: torch.Tensor) -> torch.Tensor:
     # Parts are numbered from 1.
     largest = int(sizes.argmax()) + 1
     return torch.as_tensor(parts == largest, device=mask.device)
-
-
-def _surest_part(logits: torch.Tensor) -> torch.Tensor:
-    """The connected part above 0 that holds the highest logit."""
-    found = logits > 0
-    parts, count = ndimage.label(found.cpu().numpy())
-    if count < 2:
-        return found
-    surest = int(parts.flat[int(logits.argmax())])
-    return torch.as_tensor(parts == surest, device=logits.device)

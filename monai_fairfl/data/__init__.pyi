@@ -24,6 +24,8 @@ from .listed import listed_datalist as listed_datalist
 from .partition import chosen_clients as chosen_clients
 from .partition import partitioned_datalist as partitioned_datalist
 from .partition import repeat_case as repeat_case
+from .parts import KeepPartd as KeepPartd
+from .parts import surest_part as surest_part
 from .prepared import RememberingCompose as RememberingCompose
 from .prepared import remember_prepared as remember_prepared
 from .resizing import SmoothResized as SmoothResized
