@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .entry import Context as Context
 from .entry import Entry as Entry
 from .entry import Memory as Memory
 from .features import network_inputs as network_inputs

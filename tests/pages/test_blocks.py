@@ -88,6 +88,8 @@ ELSEWHERE = {
         '"prediction_entropy": Entry': MEASUREMENT,
         '"prediction_entropy": Range': MEASUREMENT,
         "def test_the_entropy_is_measured": MEASUREMENT,
+        "from monai_fairfl.measurements import MEASUREMENTS": f"{CONTRIBUTING}"
+        "test_a_measurement_is_added_without_the_package_as_the_guide_shows",
         "requires = frozenset": f"{CONTRIBUTING}"
         "test_a_strategy_asks_for_a_measurement_as_the_guide_shows",
     },
