@@ -151,6 +151,8 @@ ELSEWHERE = {
     "docs/own_bundle.md": {
         "cp bundles/": "tests/bundles/test_own_bundle.py::"
         "test_the_bundle_federates_as_the_page_says",
+        "monai-fairfl train": "tests/bundles/test_own_bundle.py::"
+        "test_the_short_command_reads_the_file_that_it_is_given",
     },
     "docs/statistics.md": {
         "monai-fairfl statistics DATA ": DESCRIBING,
