@@ -16,6 +16,7 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.report.write import write_report
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import Ditto, FedCE, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -99,6 +100,17 @@ def test_the_page_names_what_the_client_measures_and_reads() -> None:
     section = section.partition("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", section))
     assert named >= own_client.MEASURES | own_client.READS
+
+
+def test_the_report_judges_the_run_with_the_file_of_the_page(tmp_path: Path) -> None:
+    history = run(tmp_path, FedCE())
+    [entry] = write_report([history.run_dir])["first_look"]
+    assert entry["why"].startswith("nobody said how long a full training is")
+
+    page = (CHECKOUT / "docs" / "own_loop.md").read_text()
+    [config] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    (history.run_dir / "config.json").write_text(config)
+    assert write_report([history.run_dir])["first_look"] == []
 
 
 def test_the_script_of_the_page_prints_the_weights_of_each_round(
