@@ -142,6 +142,13 @@ class BundleFederation:
             ``cross_evaluators`` of ``"server"`` it scores models on their validation part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
+
+    >>> from monai_fairfl import find_bundle
+    >>> bundle = str(find_bundle("prostate_mri_segmentation"))
+    >>> strategies = ["FedAvg", "FedCE('sum')"]
+    >>> federation = BundleFederation(bundle, "DATA", strategies, rounds=2, run_dir="runs/two")
+    >>> [strategy.name for strategy in federation.strategies]  # federation.run() trains both
+    ['FedAvg', 'FedCE-sum']
     """
 
     def __init__(
