@@ -74,6 +74,13 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         cross_evaluation: permit runs in which sites score models without some other sites, this
             one among them; off by default. See :mod:`monai_fairfl.server.cross_evaluation`.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
+
+    >>> import tempfile
+    >>> from monai_fairfl.bundle import find_bundle
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> algo = FairMonaiAlgo(str(bundle), tempfile.mkdtemp(), local_epochs=2)
+    >>> algo.local_epochs  # algo.answer(request) trains
+    2
     """
 
     def __init__(

@@ -14,6 +14,9 @@ from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError, DataWarning
 
+LISTED = 3
+"""Problems of a site that an error lists: a wrong folder has one for each file."""
+
 
 def check_cases(
     site_dir: str | os.PathLike[str],
@@ -47,7 +50,7 @@ def check_cases(
         each.
 
     Raises:
-        DataError: with every problem of the site in one text.
+        DataError: with the number of problems, and the first three.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -59,7 +62,9 @@ def check_cases(
     """
     inspection = inspect_site(site_dir, structures, values, stereo)
     if inspection.problems:
-        listed = all_named(inspection.problems, separator="\n- ")
+        listed = all_named(inspection.problems, LISTED, separator="\n- ")
+        if len(inspection.problems) > LISTED:
+            listed += f"; monai-fairfl datalist {site_dir} --check lists all"
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
     for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
         warnings.warn(note, DataWarning, stacklevel=2)

@@ -163,7 +163,12 @@ def uniform(clients: Iterable[str]) -> dict[str, float]:
 
 
 def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
-    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch."""
+    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch.
+
+    >>> from monai_fairfl.protocol import Reply
+    >>> sample_shares([Reply("A", {}, num_samples=30), Reply("B", {}, num_samples=10)])
+    {'A': 0.75, 'B': 0.25}
+    """
     return normalise({reply.client: reply.num_samples for reply in replies})
 
 

@@ -60,6 +60,7 @@ class UpdateMatrix:
             more than the copy.
         memory: of the averages that are made of the updates; ``None``: fresh.
 
+    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -308,6 +309,7 @@ class Geometry:
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
 
+    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
     >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
     >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})

@@ -129,6 +129,8 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W);
             without any, the output layer stays unknown.
 
+    >>> import torch
+    >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
     >>> spec = read_spec(net, torch.zeros(1, 1, 8, 8))
     >>> spec.output, spec.parameters[:2], len(spec.buffers)

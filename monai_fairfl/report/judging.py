@@ -132,7 +132,9 @@ def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement
 def judge_training(run: Run) -> Judgement:
     """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
     if not run.config:
-        return Judgement("it has no config.json, so its bundle's full_run is not known")
+        return Judgement(
+            "nobody said how long a full training is: the run has no config.json with full_run"
+        )
     try:
         full = FullRun.read(run.config.get("full_run"))
     except ConfigError as error:

@@ -51,6 +51,8 @@ def check_data(
 def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
     """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
 
+    >>> from pathlib import Path
+    >>> from torch import nn
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
     >>> save_model(path, nn.Linear(1, 1))

@@ -152,6 +152,17 @@ def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> N
         assert file in str(caught.value)
 
 
+def test_of_many_problems_an_error_has_three_and_says_how_to_see_all(tmp_path: Path) -> None:
+    site = made.folders(tmp_path, cases=5)
+    for file in site.glob("images/*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(DataError, match=r"5 problem\(s\)") as caught:
+        check_cases(site)
+    *problems, others = str(caught.value).splitlines()[1:]
+    assert len(problems) == 3 and all("cannot be read as" in line for line in problems)
+    assert others == f"- and 2 more; monai-fairfl datalist {site} --check lists all"
+
+
 @pytest.mark.parametrize("layout", ["saml", "folders"])
 def test_links_to_an_archive_that_is_not_mounted_are_problems_and_take_no_case_away(
     tmp_path: Path, layout: str

@@ -107,7 +107,7 @@ def test_a_run_of_an_engine_that_recorded_nothing_is_not_why_not_judged(
     path = run(write_run, rounds=4)
     (path / "config.json").unlink()
     assert why_not_judged(path) == {
-        "FedCE": "it has no config.json, so its bundle's full_run is not known"
+        "FedCE": "nobody said how long a full training is: the run has no config.json with full_run"
     }
 
 
