@@ -317,7 +317,7 @@ def _replies(
         grams = recorded.grams.of(sorted(trained))
     found = RecordedReplies(replies, requests, spec, missing, grams)
     found.parts = parts_of_groups(_shared(recorded.record))
-    found.factors = _factors(recorded.record)
+    found.shortened = _shortened(recorded.record)
     found.blended = frozenset(recorded.record.get("blended", ()))
     return found
 
@@ -334,14 +334,13 @@ def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:
     return found
 
 
-def _factors(record: Mapping[str, Any]) -> dict[str, float]:
-    """client -> the factor by which a guard multiplied its update."""
-    found = {}
+def _shortened(record: Mapping[str, Any]) -> frozenset[str]:
+    """The clients whose updates a guard multiplied."""
+    found = set()
     for client, verdicts in record["verdicts"].items():
-        for plain in verdicts:
-            if plain["action"] == "clip":
-                found[client] = float(plain["factor"])
-    return found
+        if any(plain["action"] == "clip" for plain in verdicts):
+            found.add(client)
+    return frozenset(found)
 
 
 def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:
