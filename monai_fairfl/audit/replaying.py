@@ -379,18 +379,3 @@ def _distance(recorded: Any, computed: Any) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def weight_of(aggregation: Mapping[str, Any], client: str) -> float | None:
-    """A client's weight in a round, its mean over layers where the weights are by layer.
-
-    >>> weight_of({"A": 0.25, "B": 0.75}, "A"), weight_of({"fc": {"A": 0.5}}, "B")
-    (0.25, None)
-    >>> weight_of({"conv": {"A": 0.5}, "fc": {"A": 1.0}}, "A")
-    0.75
-    """
-    by_layer = [of for of in aggregation.values() if isinstance(of, Mapping)]
-    if not by_layer:
-        return aggregation.get(client)
-    weights = [of[client] for of in by_layer if client in of]
-    return sum(weights) / len(weights) if weights else None
