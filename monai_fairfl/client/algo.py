@@ -39,7 +39,7 @@ from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, gain_name
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.protocol.values import Measurement, Weights, is_finite_or_unchanged
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
 
@@ -345,7 +345,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         for name in names_not_finite(trained):
             tensor = trained[name]
             is_parameter = name in self.spec.parameters
-            if is_parameter or not tensor.equal(received[name].to(tensor)):
+            if is_parameter or not is_finite_or_unchanged(tensor, received[name].to(tensor)):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite. "
                     "Nothing of this round is stored, and the next goes on from the previous "

@@ -78,6 +78,21 @@ class ModelSpec:
             local=tuple(data["local"]),
         )
 
+    def output_layer(self, named: str | None = None) -> tuple[str, int] | None:
+        """The module that makes the logits, and the class axis of its weight; ``None``: unknown.
+
+        Args:
+            named: the module's name; ``None``: the one found when the network ran. Another module
+                has its classes on the first axis, as convolutions and linear layers have.
+
+        >>> spec = ModelSpec(("head.weight",), output=("head", 1))
+        >>> spec.output_layer(), spec.output_layer("head"), spec.output_layer("other")
+        (('head', 1), ('head', 1), ('other', 0))
+        """
+        if named is None or (self.output is not None and named == self.output[0]):
+            return self.output
+        return named, 0
+
     def classes(self, weights: Weights) -> int:
         """Number of classes of the output layer in ``weights``; 0 where it is unknown."""
         if self.output is None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
@@ -375,6 +375,23 @@ class RoundPlayer:
             self._notes[client] = joined_notes(self._notes.get(client), note)
         return arrived
 
+    def _with_training(self, context: Mapping[str, float]) -> dict[str, float]:
+        """The context of a training request, with the ``training`` of ``compose``.
+
+        Raises:
+            ConfigError: when the strategy itself sends another number: the run's name would say
+                what no client does.
+        """
+        composed = self.strategy.parts.training
+        for key, value in composed.items():
+            own = context.get(key, value)
+            if own != value:
+                raise ConfigError(
+                    f"{self.strategy.name}: training has {key} {value:g}, and the strategy itself "
+                    f"sends {own:g}: leave {key} out of training"
+                )
+        return {**composed, **context}
+
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
         """``request`` with what the federation adds: its number, seed, context and measurements."""
         measure = request.measure
@@ -382,7 +399,7 @@ class RoundPlayer:
             measure = tuple(dict.fromkeys((*self.settings.evaluate, *request.measure)))
         context = dict(request.context)
         if request.task == "train":
-            context = {**self.strategy.parts.training, **context}
+            context = self._with_training(context)
             average_from = self.settings.average_from
             if average_from is not None and number >= average_from:
                 context["average_from"] = float(average_from)
