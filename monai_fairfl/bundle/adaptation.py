@@ -16,10 +16,12 @@ from typing import Any, cast
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.adoption.site_check import check_listed_site
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
+from monai_fairfl.data import check_cases
 from monai_fairfl.data.datalist_file import settings_of_split
-from monai_fairfl.data.layouts import name_of_site
+from monai_fairfl.data.layouts import CaseFiles, name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
@@ -48,6 +50,9 @@ GLOBAL_MODEL = Path("models") / "global.pt"
 
 OVERRIDES = ("overrides", "overrides_of_sites")
 """What a recipe without values has of its training's configuration."""
+
+CHECK = "monai_fairfl.workflow.check_data"
+"""The step of a training's ``run`` that checks the files."""
 
 RUN = "adapt"
 """Name of the files that the hospital's client writes."""
@@ -182,6 +187,33 @@ def _closing_request(
     names = (*final, *of_adapted, gain_name(ADAPTED), ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     return replace(Measure(site, weights, names, context), run=RUN, round=0)
+
+
+def check_listed(
+    bundle_root: Path, dataset_dir: Path, cases: Sequence[CaseFiles] | None, training: ConfigParser
+) -> None:
+    """Check the files of a hospital as a training does.
+
+    Args:
+        bundle_root: of an adopted bundle, or of one whose training has the step :data:`CHECK`; any
+            other bundle has no check.
+        dataset_dir: the hospital's images and labels.
+        cases: of a data list, with absolute paths; ``None``: all that the hospital has.
+        training: the training's configuration.
+
+    Raises:
+        DataError: naming each file and fix.
+    """
+    if configuration.takes_any_folder(bundle_root):
+        check_listed_site(str(dataset_dir), str(bundle_root), cases=cases)
+        return
+    for number, step in enumerate(training.get("run") or []):
+        if isinstance(step, Mapping) and step.get("_target_") == CHECK:
+            given = {}
+            for name in ("structures", "values", "stereo"):
+                if name in step:
+                    given[name] = training.get_parsed_content(f"run#{number}#{name}")
+            check_cases(dataset_dir, **given, cases=cases)
 
 
 def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
+from monai_fairfl.data.inspection import Inspection, inspect_cases, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError, DataWarning
@@ -20,6 +20,7 @@ def check_cases(
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
+    cases: Sequence[CaseFiles] | None = None,
 ) -> dict[str, Any]:
     """Read every file of a site and report all that would stop a training later.
 
@@ -38,6 +39,8 @@ def check_cases(
         values: the same given by hand: structure -> ``[lowest, highest]``.
         stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which
             is noted, and an error where a label lies in the half that is not used.
+        cases: the only ones that are checked, of a data list, with absolute paths; the other files
+            of the site may have faults, and all these labels may be empty. ``None``: all cases.
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
@@ -57,7 +60,10 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    inspection = inspect_site(site_dir, structures, values, stereo)
+    if cases is None:
+        inspection = inspect_site(site_dir, structures, values, stereo)
+    else:
+        inspection = inspect_cases(site_dir, cases, structures, stereo)
     if inspection.problems:
         listed = all_named(inspection.problems, separator="\n- ")
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")

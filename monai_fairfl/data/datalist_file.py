@@ -121,6 +121,24 @@ def read_datalist(
     return parts, bool(stored_record)
 
 
+def cases_of_list(
+    file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS
+) -> list[CaseFiles]:
+    """The cases of a data list, with absolute paths, whatever arguments it was made with.
+
+    Args:
+        file: of the list.
+        dataset_dir: the site's folder, or its data list (NVFlare).
+        parts: of the list.
+    """
+    folder = dataset_dir.parent if dataset_dir.is_file() else dataset_dir
+    content = object_of_json(file.read_bytes())
+    cases = []
+    for part in parts:
+        cases += [_absolute_case(case, folder, file) for case in content.get(part) or ()]
+    return cases
+
+
 def settings_of_split(file: Path) -> dict[str, Any]:
     """The keys of a bundle's configuration with which a data list was made, to read it again.
 

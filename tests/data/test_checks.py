@@ -28,7 +28,7 @@ from monai_fairfl.data import (
 )
 from monai_fairfl.data.inspection import inspect_site
 from monai_fairfl.data.layouts.image_files import WORKERS
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import DataError, DataWarning
 
 STRUCTURES = ("disc", "cup")
 
@@ -68,6 +68,22 @@ def test_a_mask_of_another_size_is_a_problem(tmp_path: Path) -> None:
     made.write(site / "masks" / "eye02.png", made.mask(2, size=40))
     line = problem_of(site)
     assert "masks/eye02.png has shape (40, 40) but its image (48, 48); resample" in line
+
+
+def test_only_the_cases_of_a_list_are_checked(tmp_path: Path) -> None:
+    site = made.folders(tmp_path)
+    cases = find_cases(site)
+    made.write(site / "masks" / "eye02.png", made.mask(2, size=40))
+    made.write(site / "images" / "unlabelled.png", made.photo(9))
+    made.write(site / "masks" / "eye00.png", np.zeros((48, 48), np.uint8))
+    with pytest.warns(DataWarning, match="eye00.png: its label is empty"):
+        summary = check_cases(site, STRUCTURES, cases=cases[:2])
+    assert [case["image"] for case in summary["cases"]] == ["images/eye00.png", "images/eye01.png"]
+    # All labels of one part may be empty.
+    with pytest.warns(DataWarning, match="eye00.png: its label is empty"):
+        check_cases(site, STRUCTURES, cases=cases[:1])
+    with pytest.raises(DataError, match=r"1 problem\(s\)\n- .*eye02.png has shape"):
+        check_cases(site, STRUCTURES, cases=cases[1:])
 
 
 def test_an_image_in_the_place_of_its_mask_is_a_problem(tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 
 
 def check_listed_site(
-    site_dir: str, bundle_root: str, config: Sequence[str] = TRAIN
+    site_dir: str,
+    bundle_root: str,
+    config: Sequence[str] = TRAIN,
+    cases: Sequence[CaseFiles] | None = None,
 ) -> dict[str, int]:
     """Make a site's data list, and read every file in it to its end.
 
@@ -32,6 +35,8 @@ def check_listed_site(
         site_dir: the site's folder.
         bundle_root: of the adopted bundle.
         config: its training configuration and the overlay.
+        cases: the only ones that are checked, of a data list, with absolute paths; ``None``: all
+            that the bundle lists.
 
     Returns:
         Number of cases by part.
@@ -40,7 +45,9 @@ def check_listed_site(
         DataError: with every problem of the site in one text.
         ConfigError: the configuration has no ``datalist``.
     """
-    parts = listed_cases(site_dir, bundle_root, config)
+    parts = {"listed": list(cases)} if cases is not None else {}
+    if cases is None:
+        parts = listed_cases(site_dir, bundle_root, config)
     files = []
     for case in all_cases(parts):
         files += [case["image"], case["label"]]
