@@ -21,7 +21,7 @@ def check_cases(
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
     cases: Sequence[CaseFiles] | None = None,
-) -> dict[str, Any]:
+) -> Summary:
     """Read every file of a site and report all that would stop a training later.
 
     Every file must be readable to its end, an image and its label of one size and not the same
@@ -72,16 +72,23 @@ def check_cases(
     return summary_of(inspection)
 
 
-def summary_of(inspection: Inspection) -> dict[str, Any]:
+class Summary(dict[str, Any]):
+    """A site's summary for JSON, which also has the inspection that it is of."""
+
+    inspection: Inspection
+
+
+def summary_of(inspection: Inspection) -> Summary:
     """Summarise an inspection for JSON, see :func:`check_cases`."""
     lines = inspection.lines
-    summary: dict[str, Any] = {
-        "site": inspection.site,
-        "layout": inspection.layout,
-        "num_cases": len(lines),
-        "labels": labels_of(lines),
-        "gland_slices": sum(line["gland_slices"] for line in lines),
-    }
+    summary = Summary(
+        site=inspection.site,
+        layout=inspection.layout,
+        num_cases=len(lines),
+        labels=labels_of(lines),
+        gland_slices=sum(line["gland_slices"] for line in lines),
+    )
+    summary.inspection = inspection
     if inspection.values:
         summary["values"] = dict(inspection.values)
     summary["cases"] = lines
