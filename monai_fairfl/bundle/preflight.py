@@ -15,7 +15,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
-from monai_fairfl.data.checks import Summary, check_duplicates
+from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
@@ -364,6 +364,6 @@ def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) 
     named = set()
     for name, inspection in inspections.items():
         named.update(check_duplicates({name: inspection}))
-    for note in check_duplicates(inspections):
+    for note in [*check_duplicates(inspections), *check_label_values(inspections)]:
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)

@@ -144,6 +144,39 @@ def check_duplicates(
     return found
 
 
+def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
+    """Find sites whose masks have more values than those of others, such as a second structure.
+
+    Which numbers they are does not matter: one site may write 255 where others write 1. Sites whose
+    structures were looked for are not compared.
+
+    Args:
+        sites: site -> its inspection.
+
+    Returns:
+        One sentence, or none where the sites have equally many values.
+    """
+    labels = {}
+    for site, inspection in sites.items():
+        found = [label for label in labels_of(inspection.lines) if label]
+        if found and not inspection.values:
+            labels[site] = found
+    if len({len(found) for found in labels.values()}) < 2:
+        return []
+    listed = []
+    for site, found in labels.items():
+        cases = sites[site].lines
+        counts = []
+        for label in found:
+            number = sum(label in case["labels"] for case in cases)
+            counts.append(f"{label} in {number} of {len(cases)} cases")
+        listed.append(f"{site} has {', '.join(counts)}")
+    return [
+        f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
+        "mean the same: the prostate bundle takes every label above 0 for the gland"
+    ]
+
+
 class _Copy(NamedTuple):
     """Where an image is; ``part`` is empty where no data list has it."""
 

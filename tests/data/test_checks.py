@@ -18,6 +18,7 @@ import pytest
 from helpers import public_layouts as made
 from monai.data import NibabelReader
 
+from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.data import (
     check_cases,
     check_duplicates,
@@ -26,8 +27,10 @@ from monai_fairfl.data import (
     site_datalist,
     site_folders,
 )
+from monai_fairfl.data.checks import check_label_values
 from monai_fairfl.data.inspection import inspect_site
 from monai_fairfl.data.layouts.image_files import WORKERS
+from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import DataError, DataWarning
 
 STRUCTURES = ("disc", "cup")
@@ -84,6 +87,23 @@ def test_only_the_cases_of_a_list_are_checked(tmp_path: Path) -> None:
         check_cases(site, STRUCTURES, cases=cases[:1])
     with pytest.raises(DataError, match=r"1 problem\(s\)\n- .*eye02.png has shape"):
         check_cases(site, STRUCTURES, cases=cases[1:])
+
+
+def test_sites_with_different_numbers_of_labels_are_named(tmp_path: Path) -> None:
+    for site, values in (("ash", (0, 1)), ("beech", (0, 1, 2)), ("elm", (0, 255))):
+        for number in range(2):
+            label = made.gland(number) * values[1]
+            label[0, 0, 0] = values[-1] if number else 0
+            made.write(tmp_path / site / f"Case0{number}.nii.gz", made.volume(number))
+            made.write(tmp_path / site / f"Case0{number}_segmentation.nii.gz", label)
+    sites = {site: inspect_site(tmp_path / site) for site in ("ash", "beech", "elm")}
+    [note] = check_label_values(sites)
+    assert "ash has 1 in 2 of 2 cases; beech has 1 in 2 of 2 cases, 2 in 1 of 2 cases; elm" in note
+    assert note in overview({site: tmp_path / site for site in sites})[0]["warnings"]
+    with pytest.warns(DataWarning, match="takes every label above 0 for the gland"):
+        check_sites({site: str(tmp_path / site) for site in sites}, check_cases)
+    # One writes 255 where the other writes 1.
+    assert check_label_values({site: sites[site] for site in ("ash", "elm")}) == []
 
 
 def test_an_image_in_the_place_of_its_mask_is_a_problem(tmp_path: Path) -> None:
