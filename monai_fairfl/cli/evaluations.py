@@ -168,6 +168,8 @@ class Evaluation:
             # Another configuration may have other scores.
             for table in folder.glob("*_raw.csv"):
                 table.unlink()
+            # A scoring that was killed goes on with the same question.
+            write_atomically(folder / ASKED, json.dumps(scoring.asked, indent=4).encode())
             # The lines of the others have other folders.
             self._score(site, folder, scoring.lists, output, verbose, shows_line=not line_shown)
             line_shown = True

@@ -23,6 +23,7 @@ from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
     bundle_of_model,
+    digest_of,
     model_file,
     site_of_run,
 )
@@ -270,6 +271,12 @@ def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
     for site in ("alder", "elm"):
         assert f"site '{site}': {root / site}: 1 problem(s)" in error
     assert "has label values such as 0.4" in error and not list(out.glob("*/*_raw.csv"))
+
+    # A scoring that was killed has tables of some scores, and no state of the files.
+    (out / "elm").mkdir()
+    (out / "elm" / "val_mean_dice_raw.csv").write_text("filename,mean\n")
+    asked = {"model": digest_of(run_folder / "models" / "global.pt"), "data": str(root / "elm")}
+    (out / "elm" / "asked.json").write_text(json.dumps(asked))
 
     # A fault in a case that is not tested stops nothing.
     for site in ("alder", "elm"):
