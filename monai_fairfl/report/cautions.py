@@ -169,7 +169,7 @@ def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
 
 
 def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
-    """Sites with test cases that have a distance of surfaces and no Dice: their labels are empty."""
+    """Sites with test cases that have a surface distance and no Dice: their labels are empty."""
     warnings = {}
     for run in runs:
         for site in run.sites:

@@ -273,7 +273,7 @@ def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
     assert "has label values such as 0.4" in error and not list(out.glob("*/*_raw.csv"))
 
     # A scoring that was killed has tables of some scores, and no state of the files.
-    (out / "elm").mkdir()
+    (out / "elm").mkdir(parents=True)
     (out / "elm" / "val_mean_dice_raw.csv").write_text("filename,mean\n")
     asked = {"model": digest_of(run_folder / "models" / "global.pt"), "data": str(root / "elm")}
     (out / "elm" / "asked.json").write_text(json.dumps(asked))
