@@ -270,7 +270,8 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
         found.add(recorded / START)
 
     newest = _newest_checkpoint(run)
-    for folder in Checkpoints(run / "checkpoints").newest_first():
+    checkpoints = Checkpoints(run / "checkpoints")
+    for folder in (*checkpoints.newest_first(), *checkpoints.damaged()):
         if newest is None or folder != newest[0]:
             found.update(_regular_files(folder))
         else:

@@ -266,6 +266,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             # The local model is the one that entered the average, with the filters' noise.
             for name, change in reply.update.items():
                 state["local"][name] = request.weights[name] + change
+            # A tensor of two names is the same under both.
+            state["local"] = self.spec.with_aliases(state["local"])
         self.states.save(request.run, request.round, state)
         self._trainer_is_at = (request.run, request.round)
         if self._needs_trained_model:

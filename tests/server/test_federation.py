@@ -31,6 +31,7 @@ from monai_fairfl.strategies import (
     FedAvg,
     FedCE,
     FedCI,
+    FedISM,
     LeaveOneOut,
     Rounds,
     Standalone,
@@ -67,6 +68,28 @@ def test_scores_of_coalitions_models_are_not_recorded_as_a_clients_own(
         assert record["details"]
         for measured in record["measurements"].values():
             assert set(measured) == {"global_score"}
+
+
+def test_what_a_client_trains_is_measured_where_it_trains_and_only_once(tmp_path: Path) -> None:
+    asked: list[Request] = []
+    evaluate = ("local_score", "global_score", "train_loss")
+
+    def measured_of(strategy: Strategy) -> dict[str, list[tuple[str, ...]]]:
+        asked.clear()
+        folder = tmp_path / strategy.name
+        settings = {"evaluate": evaluate, "final": (), "rounds": 1}
+        federation(folder, strategy, watching(asked.append), **settings).run()
+        found: dict[str, list[tuple[str, ...]]] = {"measure": [], "train": []}
+        for request in asked:
+            if request.client == "A" and not request.context.get("ended"):
+                found[request.task].append(request.measure)
+        return found
+
+    assert measured_of(FedISM()) == {"measure": [], "train": [(*evaluate, "sharpness")]}
+    assert measured_of(FedISM(salt=False)) == {
+        "measure": [("global_score", "sharpness")],
+        "train": [("local_score", "train_loss")],
+    }
 
 
 def test_without_final_measurements_everybody_is_sent_the_last_head_and_asked_for_nothing(
