@@ -23,10 +23,10 @@ from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
     bundle_of_model,
-    digest_of,
     model_file,
     site_of_run,
 )
+from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import save_model_file
@@ -272,12 +272,6 @@ def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
         assert f"site '{site}': {root / site}: 1 problem(s)" in error
     assert "has label values such as 0.4" in error and not list(out.glob("*/*_raw.csv"))
 
-    # A scoring that was killed has tables of some scores, and no state of the files.
-    (out / "elm").mkdir(parents=True)
-    (out / "elm" / "val_mean_dice_raw.csv").write_text("filename,mean\n")
-    asked = {"model": digest_of(run_folder / "models" / "global.pt"), "data": str(root / "elm")}
-    (out / "elm" / "asked.json").write_text(json.dumps(asked))
-
     # A fault in a case that is not tested stops nothing.
     for site in ("alder", "elm"):
         shutil.copy(hospitals / site / Path(lists[site]["testing"][0]["label"]).name, root / site)
@@ -287,6 +281,28 @@ def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
         shutil.copy(hospitals / site / "Case00.nii.gz", root / site / "Case09.nii.gz")
     assert main(words) == 0
     assert "alder, elm: the test cases of the run." in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_killed_goes_on(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "scores"
+
+    def killed(line: MonaiLine, log: Path, verbose: bool = False) -> None:
+        # The tables are written one after the other.
+        (out / "elm").mkdir(parents=True, exist_ok=True)
+        (out / "elm" / "val_mean_dice_raw.csv").write_text("filename,mean\n")
+        raise KeyboardInterrupt
+
+    words = ["evaluate", str(run_folder), str(hospitals / "elm"), "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MonaiLine, "run", killed)
+        assert main(words) == 130
+    capfd.readouterr()
+    assert main(words) == 0
+    assert "elm ...\n" in capfd.readouterr().out
+    assert len(_scores(out / "elm")) == 1
 
 
 def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
