@@ -143,6 +143,8 @@ class RoundPlayer:
         self._next_id = 0
         # What the clients of this round stated of their updates, see PlayedRound.
         self._digests: dict[str, str] = {}
+        # (client, measurement) of those that were dropped, each logged once.
+        self._dropped: set[tuple[str, str]] = set()
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
         # Memory of the global model and the rewards; as much is unused between two rounds as they
@@ -370,10 +372,22 @@ class RoundPlayer:
         if first:
             self._storage = inbox.storage
         arrived = inbox.replies()
+        self._log_dropped(arrived)
         self._digests.update(stated_digests(arrived))
         for client, note in self.facts.fix(arrived).items():
             self._notes[client] = joined_notes(self._notes.get(client), note)
         return arrived
+
+    def _log_dropped(self, arrived: Replies) -> None:
+        """Log each client's measurement that is dropped, when it is the first time."""
+        names: set[str] = set()
+        for of_reply in (*arrived.not_finite.values(), *arrived.dropped.values()):
+            names.update(of_reply)
+        for name in sorted(names):
+            for client, reason in arrived.why_dropped(name).items():
+                if (client, name) not in self._dropped:
+                    self._dropped.add((client, name))
+                    logger.warning("client %s: its %r does not count: %s", client, name, reason)
 
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
         """``request`` with what the federation adds: its number, seed, context and measurements."""

@@ -361,12 +361,19 @@ class Strategy(ABC):
                 known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
-                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} "
-                "measured it"
+                f"{type(self).__name__} needs {name!r}, and {self._nobody_measured(replies, name)}"
             )
         if self.parts.clip_reports is not None:
             return self._clipped(known, name, self.parts.clip_reports)
         return known
+
+    def _nobody_measured(self, replies: Replies, name: str) -> str:
+        """Why there is no measurement ``name``, for an error: nobody sent it, or all were dropped."""
+        reasons = replies.why_dropped(name)
+        if not reasons:
+            return f"no client of {replies.clients} measured it"
+        told = [f"{client} ({reason})" for client, reason in reasons.items()]
+        return f"what the clients sent cannot be used: {'; '.join(told)}"
 
     def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
         """The measurements, within k median distances of their median on the side that gains."""

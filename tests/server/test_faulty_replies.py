@@ -28,7 +28,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies import FedAvg, FedCE
 from monai_fairfl.transports.in_process import InProcess
 
 # --- one client's reply
@@ -84,7 +84,7 @@ def test_one_nan_update_does_not_poison_later_rounds(
     [
         {"gland": 0.5},
         Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
-        Estimate(0.5, np.float32(0.1), 3),  # type: ignore[arg-type]
+        np.array([0.5, 0.5]),
         10**400,
     ],
 )
@@ -100,6 +100,49 @@ def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(
     assert history.finished
     for record in history.rounds:
         assert record["not_finite"] == {"C": ["global_score"]}
+
+
+@pytest.mark.parametrize("number", [np.float32, torch.tensor, np.array])
+def test_numbers_of_numpy_and_pytorch_count_as_pythons(
+    tmp_path: Path, number: Callable[[float], Any]
+) -> None:
+    def wrapped(request: Request, reply: Reply) -> Reply:
+        changed: dict[str, Any] = {}
+        for name, value in reply.measurements.items():
+            assert isinstance(value, float)
+            changed[name] = {"mean": Estimate(number(value), number(0.5), 3)}
+        return replace(reply, measurements=changed)
+
+    found = federation(tmp_path, FedAvg(), Faulty(wrapped)).run().rounds[0]
+    assert not found["not_finite"] and not found["dropped"]
+    for measured in found["measurements"].values():
+        assert measured["global_score"]["mean"]["n"] == 3
+        assert isinstance(measured["global_score"]["mean"]["stderr"], float)
+
+
+def test_an_error_and_the_log_say_why_no_measurement_can_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    percent = {"A": 85.0, "B": math.nan, "C": 90.0}
+
+    def spoil(request: Request, reply: Reply) -> Reply:
+        if "leave_one_out_error" not in request.measure:
+            return reply
+        return replace(reply, measurements={"leave_one_out_error": percent[request.client]})
+
+    told = (
+        r"what the clients sent cannot be used: A \(85, outside of 0 to 1 \(1 - Dice\).*; B \(no "
+    )
+    with pytest.raises(FederationError, match=told):
+        federation(tmp_path, FedCE(), Faulty(spoil)).run()
+    assert "client A: its 'leave_one_out_error' does not count: 85, outside" in caplog.text
+
+    # In every round, and logged once.
+    caplog.clear()
+    some = changing(lambda request: request.client == "B", measurements={"global_score": 85.0})
+    history = federation(tmp_path / "some", FedAvg(), some).run()
+    assert all(record["dropped"]["B"]["global_score"] for record in history.rounds)
+    assert caplog.text.count("client B: its 'global_score' does not count") == 1
 
 
 # --- replies that do not belong to the exchange
