@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.driving import LeastSquares
@@ -26,6 +28,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -221,3 +224,51 @@ def test_a_round_that_returns_nothing_is_named_with_what_it_must_return(tmp_path
     words = r"strategy Forgetful: its round returned nothing; it must end with return self\.finish"
     with pytest.raises(ConfigError, match=words):
         federation(tmp_path, Forgetful()).run()
+
+
+class Giving(FedAvg):
+    """FedAvg that gives to the ledger what a test wants."""
+
+    def __init__(self, **fields: Any):
+        super().__init__()
+        self.fields = fields
+
+    @property
+    def name(self) -> str:
+        return "Giving"
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        return replace(result, **self.fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"contributions": None}, "contributions is None; contributions must map client -> number"),
+        ({"contributions": {"A": "0.5"}}, r"contributions\['A'\] is a str"),
+        ({"details": {"q": 3.0}}, r"details\['q'\] is a float; details must map name -> client"),
+        ({"details": {"q": {"A": [1, 2]}}}, r"details\['q'\]\['A'\] is a list"),
+        ({"aggregation": [0.5, 0.5]}, "aggregation is a list; aggregation must map client"),
+    ],
+)
+def test_what_the_ledger_cannot_hold_is_refused_in_the_first_round(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"strategy Giving: {words}"):
+        federation(tmp_path, Giving(**fields)).run()
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
+
+
+def test_numbers_of_numpy_and_pytorch_are_pythons_in_the_ledger(tmp_path: Path) -> None:
+    third, half = np.float32(1 / 3), torch.tensor(0.5)
+    stated: Any = Estimate(third, half, np.int64(2))  # type: ignore[arg-type]
+    given = {
+        "aggregation": dict.fromkeys("ABC", third),
+        "contributions": dict.fromkeys("ABC", stated),
+        "details": {"q": dict.fromkeys("ABC", {"layer": half})},
+    }
+    [record, *_] = federation(tmp_path, Giving(**given)).run().rounds
+    assert record["aggregation"]["A"] == float(third)
+    assert record["contributions"]["A"] == {"value": float(third), "stderr": 0.5, "n": 2}
+    assert record["details"] == {"q": dict.fromkeys("ABC", {"layer": 0.5})}
