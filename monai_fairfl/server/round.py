@@ -210,7 +210,7 @@ class RoundPlayer:
         Raises:
             FederationError: when all retries failed; it names the way to resume.
         """
-        snapshot = json.dumps(self.strategy.state_dict())
+        snapshot = self.strategy.state_as_json()
         known = self.facts.copy()
         failures = 0
         # Ids go on over the attempts, so that a late reply to a previous one answers no request:
@@ -249,6 +249,8 @@ class RoundPlayer:
                 requests = generator.send(replies)
         except StopIteration as stop:
             result = self.strategy.require_result(stop.value)
+            # Before anything of the round is stored.
+            self.strategy.state_as_json()
             self._require_finite(result, exchanges, number)
             parts = parts_of_groups(verdicts)
             evaluation = self._cross_evaluated(number, exchanges, result, ledger_head)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import re
 from abc import ABC, abstractmethod
@@ -440,6 +441,24 @@ class Strategy(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""
         return {name: getattr(self, name) for name in self.state}
+
+    def state_as_json(self) -> str:
+        """:meth:`state_dict` as a text.
+
+        Raises:
+            ConfigError: when it is no plain JSON; it names the strategy and the attribute.
+        """
+        state = self.state_dict()
+        for name, value in state.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"strategy {self.name}: its state {name!r} is no plain JSON ({error}): keep "
+                    "numbers, texts, lists and mappings of these, such as float(...) of a number "
+                    "of NumPy or PyTorch"
+                ) from error
+        return json.dumps(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`.

@@ -260,6 +260,30 @@ def test_what_the_ledger_cannot_hold_is_refused_in_the_first_round(
     assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
 
 
+class Remembering(FedAvg):
+    """FedAvg that keeps a number of NumPy in its state."""
+
+    state = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, Any] = {}
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        self.seen = dict.fromkeys(clients, np.float32(0.5))
+        return result
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_round_is_recorded(
+    tmp_path: Path,
+) -> None:
+    words = r"strategy Remembering: its state 'seen' is no plain JSON .*float32.*: keep numbers"
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, Remembering()).run()
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
+
+
 def test_numbers_of_numpy_and_pytorch_are_pythons_in_the_ledger(tmp_path: Path) -> None:
     third, half = np.float32(1 / 3), torch.tensor(0.5)
     stated: Any = Estimate(third, half, np.int64(2))  # type: ignore[arg-type]
