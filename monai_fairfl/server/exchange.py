@@ -125,6 +125,11 @@ class Inbox:
         missing, with the reason. One of another run or round is refused, too, but it is no answer
         to this request, so that the client's own may still come.
         """
+        if not isinstance(reply, Reply):
+            logger.warning(
+                "the transport brought a %s, which is no Reply: it is ignored", type(reply).__name__
+            )
+            return
         with self._lock:
             request = self.requests.get(reply.id)
             why_ignored = self._why_ignored(request, reply)

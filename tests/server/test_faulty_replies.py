@@ -67,6 +67,29 @@ def test_a_bad_reply_is_left_out_with_its_reason(
             assert math.isfinite(weight)
 
 
+@pytest.mark.parametrize("returned", [None, {"update": 1}])
+def test_what_is_no_reply_is_an_error_of_its_client_alone(tmp_path: Path, returned: Any) -> None:
+    class Odd:
+        def answer(self, request: Request) -> Reply:
+            return returned
+
+    mixed = InProcess({**clients(), "B": Odd})
+    history = federation(tmp_path, FedAvg(), mixed).run()
+    kind = type(returned).__name__
+    told = f"error: its answer is a {kind}, and a client returns a Reply"
+    assert history.finished and history.rounds[0]["missing"] == {"B": told}
+
+
+def test_a_transport_that_brings_no_reply_loses_that_client_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd: Any = {"update": 1}
+    carrier = Faulty(lambda request, reply: [odd] if request.client == "B" else [reply])
+    history = federation(tmp_path, FedAvg(), carrier).run()
+    assert history.finished and set(history.rounds[0]["missing"]) == {"B"}
+    assert "the transport brought a dict, which is no Reply" in caplog.text
+
+
 def test_one_nan_update_does_not_poison_later_rounds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
