@@ -15,6 +15,7 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.checks import unsent_statistics
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
@@ -145,6 +146,8 @@ class RoundPlayer:
         self._digests: dict[str, str] = {}
         # (client, measurement) of those that were dropped, each logged once.
         self._dropped: set[tuple[str, str]] = set()
+        # Clients that sent no statistics of batch normalisation, each logged once.
+        self._without_statistics: set[str] = set()
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
         # Memory of the global model and the rewards; as much is unused between two rounds as they
@@ -376,8 +379,9 @@ class RoundPlayer:
         arrived = inbox.replies()
         self._log_dropped(arrived)
         self._digests.update(stated_digests(arrived))
-        for client, note in self.facts.fix(arrived).items():
-            self._notes[client] = joined_notes(self._notes.get(client), note)
+        for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):
+            for client, note in notes.items():
+                self._notes[client] = joined_notes(self._notes.get(client), note)
         return arrived
 
     def _log_dropped(self, arrived: Replies) -> None:
@@ -390,6 +394,22 @@ class RoundPlayer:
                 if (client, name) not in self._dropped:
                     self._dropped.add((client, name))
                     logger.warning("client %s: its %r does not count: %s", client, name, reason)
+
+    def _notes_on_statistics(self, arrived: Replies) -> dict[str, str]:
+        """client -> note, of those that sent no statistics; each is logged once."""
+        notes: dict[str, str] = {}
+        for reply in arrived:
+            unsent = unsent_statistics(arrived.requests[reply.id], reply, arrived.spec)
+            if not unsent:
+                continue
+            notes[reply.client] = (
+                f"its reply lacks running statistics, such as {unsent[0]!r}: the average does "
+                "without them; send them in Reply.buffers"
+            )
+            if reply.client not in self._without_statistics:
+                self._without_statistics.add(reply.client)
+                logger.warning("client %s: %s", reply.client, notes[reply.client])
+        return notes
 
     def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
         """``request`` with what the federation adds: its number, seed, context and measurements."""

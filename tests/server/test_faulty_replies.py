@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import odd_federation
 from helpers.driving import vector
 from helpers.least_squares_federation import (
     TARGETS,
@@ -166,6 +167,19 @@ def test_an_error_and_the_log_say_why_no_measurement_can_be_used(
     history = federation(tmp_path / "some", FedAvg(), some).run()
     assert all(record["dropped"]["B"]["global_score"] for record in history.rounds)
     assert caplog.text.count("client B: its 'global_score' does not count") == 1
+
+
+def test_a_client_without_statistics_of_batch_normalisation_is_noted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without(request: Request, reply: Reply) -> Reply:
+        return replace(reply, buffers=None)
+
+    history = odd_federation.federation(FedAvg(), tmp_path / "run", faults={"elm": without}).run()
+    for record in history.rounds:
+        assert list(record["notes"]) == ["elm"]
+        assert "lacks running statistics, such as 'body.running_mean'" in record["notes"]["elm"]
+    assert caplog.text.count("lacks running statistics") == 1
 
 
 # --- replies that do not belong to the exchange
