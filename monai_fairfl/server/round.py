@@ -236,7 +236,7 @@ class RoundPlayer:
     def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Drive the strategy's generator through one round."""
         known = self.facts.copy()
-        generator = self.strategy.round(clients)
+        generator = self.strategy.begun_round(clients)
         exchanges: list[Replies] = []
         verdicts: dict[str, list[Verdict]] = {}
         self._digests = {}
@@ -244,7 +244,8 @@ class RoundPlayer:
             requests = next(generator)
             while True:
                 first = not exchanges
-                replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
+                asked = self.strategy.require_requests(requests)
+                replies, found = self._exchange(asked, number, ledger_head, first, verdicts)
                 replies.parts = parts_of_groups(found)
                 exchanges.append(replies)
                 for client, of_client in found.items():

@@ -269,6 +269,45 @@ class Strategy(ABC):
             clients: those that take part in this round.
         """
 
+    def begun_round(self, clients: Sequence[str]) -> Rounds:
+        """:meth:`round`, if it is a generator of requests.
+
+        Args:
+            clients: those that take part in this round.
+
+        Raises:
+            ConfigError: naming the strategy, what its round is and the fix.
+        """
+        generator: object = self.round(clients)
+        if isinstance(generator, Generator):
+            return generator
+        raise ConfigError(
+            f"strategy {self.name}: its round has no yield, and returned a "
+            f"{type(generator).__name__}; it must ask with replies = yield [Train(...), ...]"
+        )
+
+    def require_requests(self, asked: Any) -> list[Request]:
+        """Return what :meth:`round` asked, if it is a list of requests.
+
+        Args:
+            asked: what it yielded.
+
+        Raises:
+            ConfigError: naming the strategy, what it yielded and the fix.
+        """
+        if isinstance(asked, (list, tuple)):
+            others = [item for item in asked if not isinstance(item, Request)]
+            if not others:
+                return list(asked)
+            asked = others[0]
+            what = f"a list with a {type(asked).__name__}"
+        else:
+            what = f"a {type(asked).__name__}"
+        raise ConfigError(
+            f"strategy {self.name}: its round yielded {what}; it must yield a list of requests: "
+            "replies = yield [Train(...), ...]"
+        )
+
     def require_result(self, returned: Any) -> RoundResult:
         """Return what :meth:`round` returned, if it is the outcome of a round.
 

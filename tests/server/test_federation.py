@@ -226,6 +226,42 @@ def test_a_round_that_returns_nothing_is_named_with_what_it_must_return(tmp_path
         federation(tmp_path, Forgetful()).run()
 
 
+class WithoutYield(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        return [Train(client, self.weights) for client in clients]
+
+
+class WithoutList(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield Train(clients[0], self.weights)
+
+
+class WithClients(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield list(clients)
+
+
+class WithOneName(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield [Train(client, self.weights, "train_loss") for client in clients]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (WithoutYield, "WithoutYield: its round has no yield, and returned a list; it must ask"),
+        (WithoutList, "WithoutList: its round yielded a Request; it must yield a list of requests"),
+        (WithClients, "WithClients: its round yielded a list with a str; it must yield a list"),
+        (WithOneName, "measure must be a list of measurements, got 'train_loss'"),
+    ],
+)
+def test_a_slip_in_a_round_is_named_with_the_right_form(
+    tmp_path: Path, strategy: type[Strategy], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, strategy()).run()
+
+
 class Giving(FedAvg):
     """FedAvg that gives to the ledger what a test wants."""
 
