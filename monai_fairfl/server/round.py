@@ -228,9 +228,11 @@ class RoundPlayer:
                 self.facts.restore(known)
                 failures += 1
                 if failures > self.settings.retries:
+                    fix = "Bring the clients back" if reason.are_gone else "Mend these causes"
                     raise FederationError(
                         f"{what}: {reason}. Nothing of it was recorded; {rounds_done} rounds are "
-                        "done. Bring the clients back and run the same command with --resume True"
+                        f"done. {fix}, and run the same command with --resume True (in Python: "
+                        "run(resume=True))"
                     ) from None
 
     def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:

@@ -302,6 +302,17 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
 
 
+def test_an_answer_without_its_requests_numbers_is_no_timeout(tmp_path: Path) -> None:
+    silent_on_them = changing(lambda request: True, id=0, run="", round=-1)
+    with pytest.raises(FederationError) as error:
+        federation(tmp_path, FedAvg(), silent_on_them, retries=0).run()
+    told = str(error.value)
+    assert "A (refused: answers request 0 of run  round -1, asked was" in told
+    assert "B, C (ignored: it answered request 0 of round -1, which it was not asked; a" in told
+    assert "timeout" not in told and "Bring the clients back" not in told
+    assert "Mend these causes, and run the same command with --resume True (in Python: run(" in told
+
+
 def test_a_reason_that_all_clients_share_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
