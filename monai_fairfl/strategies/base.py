@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, uniform
+from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, is_by_layer, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -27,6 +28,11 @@ from monai_fairfl.strategies.arguments import check_layer as check_layer
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity
+
+ROUNDING = 1e-4
+"""By so much the sum of weights may differ from one: they may be of single precision."""
+
+logger = logging.getLogger(__name__)
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
@@ -125,6 +131,9 @@ class Strategy(ABC):
     needs_gram: bool = False
     """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
 
+    weights_sum_to_one: bool = True
+    """Whether the weights of each average sum to one; others are then logged."""
+
     output_layer: str | None = None
     """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
     """
@@ -176,6 +185,7 @@ class Strategy(ABC):
     parts: Parts = Parts()
 
     _initial_state: dict[str, Any] | None = None
+    _sum_is_told: bool = False
 
     @property
     def name(self) -> str:
@@ -206,6 +216,7 @@ class Strategy(ABC):
         self.spec = spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
+        self._sum_is_told = False
 
         # A second run knows nothing of the first.
         if self._initial_state is None:
@@ -362,6 +373,7 @@ class Strategy(ABC):
         """
         notes = self._notes
         self._notes = {}
+        uses_weights = self.parts.average is None or self.parts.average.uses_weights
         recorded: dict[str, Mapping[str, Any]] = dict(details or {})
         if scale is not None:
             recorded["scale"] = dict(scale)
@@ -371,6 +383,8 @@ class Strategy(ABC):
             aggregation = self.parts.weighting(replies, contributions)
         if self.parts.cap is not None:
             aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
+        if uses_weights:
+            self._warn_of_sum(aggregation)
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -382,7 +396,7 @@ class Strategy(ABC):
             averaged = replies.average(aggregation, self.buffers, start, scale)
         else:
             averaged = average(replies, aggregation, self.buffers, start, scale)
-            if not average.uses_weights:
+            if not uses_weights:
                 aggregation = uniform(replies.clients)
         weights = {**self.weights, **averaged}
 
@@ -393,6 +407,25 @@ class Strategy(ABC):
         if rewards is not None:
             rewards = self._with_absent(rewards)
         return RoundResult(weights, aggregation, contributions, rewards, notes, recorded, start)
+
+    def _warn_of_sum(self, aggregation: Aggregation) -> None:
+        """Log, once a run, that weights do not sum to one: the average is then no mean."""
+        if self._sum_is_told or not self.weights_sum_to_one:
+            return
+        layers = aggregation.values() if is_by_layer(aggregation) else [aggregation]
+        for weights in layers:
+            total = math.fsum(weights.values())  # type: ignore[arg-type]
+            if math.isfinite(total) and abs(total - 1) > ROUNDING:
+                self._sum_is_told = True
+                logger.warning(
+                    "strategy %s: the weights of an average sum to %.6g, and not to 1, so that the "
+                    "model moves by %.6g times their mean update: divide them by their sum, or set "
+                    "weights_sum_to_one = False",
+                    self.name,
+                    total,
+                    total,
+                )
+                return
 
     def _with_absent(self, rewards: Mapping[str, Weights]) -> dict[str, Weights]:
         """The rewards of the present clients beside what the absent ones had before."""

@@ -296,6 +296,36 @@ def test_what_the_ledger_cannot_hold_is_refused_in_the_first_round(
     assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
 
 
+class Summing(FedAvg):
+    """FedAvg whose weights have another sum."""
+
+    def __init__(self, total: float = 3.0, by_layer: bool = False) -> None:
+        super().__init__()
+        self.total = total
+        self.by_layer = by_layer
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.weights) for client in clients]
+        weights = dict.fromkeys(local.clients, self.total / len(local.clients))
+        return self.finish(local, {"fc": weights} if self.by_layer else weights, weights)
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_weights_that_do_not_sum_to_one_are_logged_once_unless_the_class_says_so(
+    tmp_path: Path, by_layer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings_of(folder: str, strategy: Strategy) -> int:
+        caplog.clear()
+        federation(tmp_path / folder, strategy).run()
+        return caplog.text.count("the weights of an average sum to 3, and not to 1")
+
+    told = Summing(by_layer=by_layer)
+    assert [warnings_of("first", told), warnings_of("second", told)] == [1, 1]
+    assert warnings_of("one", Summing(1.0, by_layer)) == 0
+    told.weights_sum_to_one = False
+    assert warnings_of("declared", told) == 0
+
+
 class Remembering(FedAvg):
     """FedAvg that keeps a number of NumPy in its state."""
 
