@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from monai_fairfl.protocol.measured import is_finite
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -95,6 +93,7 @@ def unsent_statistics(request: Request, reply: Reply, spec: ModelSpec) -> list[s
         reply: of a client.
         spec: the model's tensors.
 
+    >>> import torch
     >>> spec = ModelSpec(("w",), buffers=("n.running_mean", "n.table"))
     >>> model = dict.fromkeys(("w", "n.running_mean", "n.table"), torch.zeros(1))
     >>> reply = Reply("A", {"w": model["w"]}, 1)

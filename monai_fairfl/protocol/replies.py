@@ -40,8 +40,8 @@ class Replies(list[Reply]):
         replies: in any order.
         requests: the requests answered; their weights are what each client started from.
         spec: the model's tensors.
-        missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...", "error: ...",
-            "quarantined: ...").
+        missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
+            "error: ...", "quarantined: ...").
         matrix: the updates as rows in the order of the sorted replies; built here when not given.
         not_finite: id of a reply -> names of measurements that were dropped from it earlier.
         expected: the measurements that are taken.

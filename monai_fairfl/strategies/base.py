@@ -458,7 +458,7 @@ class Strategy(ABC):
         return known
 
     def _nobody_measured(self, replies: Replies, name: str) -> str:
-        """Why there is no measurement ``name``, for an error: nobody sent it, or all were dropped."""
+        """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
         reasons = replies.why_dropped(name)
         if not reasons:
             return f"no client of {replies.clients} measured it"
