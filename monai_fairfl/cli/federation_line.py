@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def federation_line(
                 f"{config} does not exist: --config names a file with keys of federate.json"
             )
         files.append(str(config))
+    of_files = MonaiLine(files, {}).configuration()
 
     arguments: dict[str, Any] = {
         "bundle_root": str(bundle),
@@ -64,17 +66,38 @@ def federation_line(
     }
     if len(strategies) == 1:
         arguments["strategy"] = strategies[0]
+        if of_files.get("strategies"):
+            # A file's list would count in its place.
+            arguments["strategies"] = []
     else:
         arguments["strategies"] = list(strategies)
     arguments["resume"] = True
     for name, value in keys.items():
         if value is not None:
             arguments[name] = value
-    line = MonaiLine(files, arguments)
-    if not overrides:
-        return line
-    of_files = line.configuration().get("overrides") or {}
-    return MonaiLine(files, {**arguments, **_override_arguments(of_files, overrides)})
+    if overrides:
+        arguments.update(_override_arguments(of_files.get("overrides") or {}, overrides))
+    return MonaiLine(files, arguments)
+
+
+def strategies_in_file(config: Path | None) -> list[str]:
+    """The strategies that a user's file names, each as on a command line; empty where it has none.
+
+    As ``python -m monai.bundle run`` reads it: ``strategy`` counts where ``strategies`` is empty.
+
+    Args:
+        config: a file with keys of ``federate.json``; ``None``: there is none.
+
+    Raises:
+        ConfigError: when the file is no configuration.
+    """
+    if config is None or not config.is_file():
+        return []
+    found = MonaiLine([str(config)], {}).configuration()
+    strategies = found.get("strategies") or found.get("strategy") or []
+    if not isinstance(strategies, list):
+        strategies = [strategies]
+    return [text if isinstance(text, str) else json.dumps(text) for text in strategies]
 
 
 def _override_arguments(of_files: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

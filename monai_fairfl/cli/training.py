@@ -43,12 +43,11 @@ def add_commands(add: Add) -> None:
         "--strategy",
         dest="strategy",
         nargs="+",
-        default=["FedAvg"],
         metavar="STRATEGY",
         help=(
             "one or more strategies, such as FedCE, \"FedCE('sum')\", "
             '"CGSV(gamma=None)", or the dotted path of your own; several are trained '
-            "for one report (default: FedAvg)"
+            "for one report (default: those of the file of --config, else FedAvg)"
         ),
     )
     command.add_argument(
@@ -88,7 +87,7 @@ def train(args: argparse.Namespace) -> Answer:
     from monai_fairfl.strategies.resolver import strategy_of
 
     root = Path(args.folder).absolute()
-    strategies = [strategy_of(text) for text in args.strategy]
+    strategies = [strategy_of(text) for text in named_strategies(args)]
     line = line_of(args, root, strategies)
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
@@ -186,6 +185,17 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
         )
 
 
+def named_strategies(args: argparse.Namespace) -> list[str]:
+    """The strategies of the command; where it names none, those of the file of ``--config``.
+
+    Raises:
+        ConfigError: when the file is no configuration.
+    """
+    from monai_fairfl.cli.federation_line import strategies_in_file
+
+    return args.strategy or strategies_in_file(args.config) or ["FedAvg"]
+
+
 def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> MonaiLine:
     """The line that trains.
 
@@ -202,7 +212,7 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
         args,
         root,
         _run_dir(args, root, strategies),
-        args.strategy,
+        named_strategies(args),
         adapt_epochs=args.adapt,
         seed=args.seed,
     )
@@ -221,7 +231,7 @@ def _full_run(
         "jobs": args.jobs,
         "devices": args.devices,
     }
-    return full_run_words(line, args.strategy, options)
+    return full_run_words(line, named_strategies(args), options)
 
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:

@@ -19,6 +19,9 @@ MOST_SAMPLES = 1_000_000
 MOST_STEPS = 1_000_000_000
 """Optimizer steps of one round that are believed."""
 
+RUNNING_STATISTICS = ("running_mean", "running_var")
+"""How the names of batch normalisation's statistics end."""
+
 MOST_TEXT = 1000
 """Characters of a reason, which a client's reply may have made long."""
 
@@ -77,6 +80,35 @@ def _refusal(request: Request, reply: Reply, spec: ModelSpec, most_samples: int)
     buffers = reply.buffers or {}
     sent = [name for name in spec.buffers if name in buffers]
     return _difference("buffers", buffers, request.weights, sent)
+
+
+def unsent_statistics(request: Request, reply: Reply, spec: ModelSpec) -> list[str]:
+    """Running statistics of batch normalisation that a training reply lacks and its request had.
+
+    Without them the averaged model keeps those that it had, unless another client sends some.
+
+    Args:
+        request: that it answers.
+        reply: of a client.
+        spec: the model's tensors.
+
+    >>> import torch
+    >>> spec = ModelSpec(("w",), buffers=("n.running_mean", "n.table"))
+    >>> model = dict.fromkeys(("w", "n.running_mean", "n.table"), torch.zeros(1))
+    >>> reply = Reply("A", {"w": model["w"]}, 1)
+    >>> unsent_statistics(Request("A", "train", model), reply, spec)
+    ['n.running_mean']
+    >>> unsent_statistics(Request("A", "train", {"w": model["w"]}), reply, spec)  # they stay there
+    []
+    """
+    if reply.update is None:
+        return []
+    unsent = []
+    for name in spec.buffers:
+        if name.endswith(RUNNING_STATISTICS) and name in request.weights:
+            if name not in (reply.buffers or {}):
+                unsent.append(name)
+    return unsent
 
 
 def _difference(

@@ -15,7 +15,13 @@ from dataclasses import dataclass, field
 
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, Measurement
+from monai_fairfl.protocol.values import (
+    IN_TRAINING,
+    IN_VALIDATION,
+    Estimate,
+    Measurement,
+    plain_numbers,
+)
 
 ROUNDING = 1e-6
 """Part of a range by which rounding may carry a value out of it; of 100 at most, so that counts of
@@ -150,7 +156,8 @@ class Expected:
         """
         found = Checked()
         values = 0
-        for name, value in reply.measurements.items():
+        for name, sent in reply.measurements.items():
+            value = plain_numbers(sent)
             problem = self._problem_of_name(name, request)
             if problem is None and _size(value) + values > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Measurement, Weights
 
 CONTEXT_KEYS: dict[str, str] = {
@@ -89,6 +90,13 @@ class Request:
             )
 
 
+def _names(measure: Iterable[str]) -> tuple[str, ...]:
+    """Names of measurements; one text by itself would be a name for each of its letters."""
+    if isinstance(measure, str):
+        raise ConfigError(f"measure must be a list of measurements, got {measure!r}")
+    return tuple(measure)
+
+
 def Train(
     client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
 ) -> Request:
@@ -97,7 +105,7 @@ def Train(
     >>> Train("A", {}, ("train_loss",)).task
     'train'
     """
-    return Request(client, "train", weights, tuple(measure), dict(context))
+    return Request(client, "train", weights, _names(measure), dict(context))
 
 
 def Measure(
@@ -108,7 +116,7 @@ def Measure(
     >>> Measure("A", {}, ("score",)).measure
     ('score',)
     """
-    return Request(client, "measure", weights, tuple(measure), dict(context))
+    return Request(client, "measure", weights, _names(measure), dict(context))
 
 
 @dataclass(frozen=True)

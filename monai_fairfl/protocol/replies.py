@@ -40,8 +40,8 @@ class Replies(list[Reply]):
         replies: in any order.
         requests: the requests answered; their weights are what each client started from.
         spec: the model's tensors.
-        missing: client -> why it is absent ("timeout", "refused: ...", "error: ...", "quarantined:
-            ...").
+        missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
+            "error: ...", "quarantined: ...").
         matrix: the updates as rows in the order of the sorted replies; built here when not given.
         not_finite: id of a reply -> names of measurements that were dropped from it earlier.
         expected: the measurements that are taken.
@@ -92,9 +92,7 @@ class Replies(list[Reply]):
                 self.not_finite[reply.id] = found.not_finite
             if found.dropped:
                 self.dropped[reply.id] = found.dropped
-            if len(found.usable) < len(reply.measurements):
-                reply = replace(reply, measurements=found.usable)
-            self.append(reply)
+            self.append(replace(reply, measurements=found.usable))
         self.spec = spec
         self.missing = dict(missing or {})
         self._matrix = matrix
@@ -103,6 +101,16 @@ class Replies(list[Reply]):
     def clients(self) -> list[str]:
         """Names of the present clients, sorted."""
         return sorted({reply.client for reply in self})
+
+    def why_dropped(self, name: str) -> dict[str, str]:
+        """client -> why its measurement ``name`` was dropped, of those that sent one."""
+        reasons: dict[str, str] = {}
+        for id, request in self.requests.items():
+            if name in self.not_finite.get(id, ()):
+                reasons[request.client] = "no finite number"
+            elif name in self.dropped.get(id, {}):
+                reasons[request.client] = self.dropped[id][name]
+        return dict(sorted(reasons.items()))
 
     def start(self, reply: Reply) -> Weights:
         """The weights that ``reply``'s client was sent."""

@@ -75,6 +75,28 @@ def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) ->
     return bool(good.all())
 
 
+def plain_number(value: Any) -> Any:
+    """A number of NumPy or PyTorch without dimensions as Python's; anything else as it is.
+
+    >>> plain_number(torch.tensor(0.5)), plain_number([0.5])
+    (0.5, [0.5])
+    """
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
+def plain_numbers(value: Any) -> Any:
+    """A measurement or contribution whose numbers are Python's, see :func:`plain_number`.
+
+    >>> plain_numbers({"mean": Estimate(torch.tensor(0.5), None, 2), "cup": torch.tensor(0.25)})
+    {'mean': Estimate(value=0.5, stderr=None, n=2), 'cup': 0.25}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain_numbers(item) for key, item in value.items()}
+    if isinstance(value, Estimate):
+        return Estimate(*map(plain_number, (value.value, value.stderr, value.n)))
+    return plain_number(value)
+
+
 OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement, joined_notes
 from monai_fairfl.server.global_models import GlobalModels
 
 PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
@@ -90,6 +90,40 @@ def closing_scores(replies: Replies, personal: bool, final: Sequence[str]) -> Sc
             }
         found["own" if closing else "global"] = measured
     return scores
+
+
+def notes_on_own_models(replies: Replies) -> dict[str, str]:
+    """client -> note, of those that sent nothing of a model that they were to make for themselves.
+
+    Args:
+        replies: to :func:`closing_requests`.
+
+    >>> from monai_fairfl.protocol.messages import Reply
+    >>> from monai_fairfl.protocol.model_spec import ModelSpec
+    >>> asked = Measure("A", {}, ("score", "personal_score"), {"closing": 1})
+    >>> replies = Replies([Reply("A", None, 0, {"score": 0.5})], [asked], ModelSpec(()))
+    >>> notes_on_own_models(replies)
+    {'A': 'no score of a personal model came: its own score is of the model that it received'}
+    """
+    personal = set(PERSONAL.values())
+    gains = {gain_name(candidate) for candidate in CANDIDATES}
+    notes: dict[str, str] = {}
+
+    def note(client: str, text: str) -> None:
+        notes[client] = joined_notes(notes.get(client), text)
+
+    for reply in replies:
+        asked = set(replies.requests[reply.id].measure)
+        sent = set(reply.measurements)
+        # A test score is not sent where the test cases are not fit for one.
+        if asked & personal and sent & set(PERSONAL) and not sent & personal:
+            note(
+                reply.client,
+                "no score of a personal model came: its own score is of the model that it received",
+            )
+        if asked & gains and not sent & gains:
+            note(reply.client, "no gain came: it did not take part in the last mile")
+    return notes
 
 
 def scores_of_global_model(

@@ -22,11 +22,25 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 
+TIMEOUT = "timeout"
+"""Why a client is missing of which nothing came."""
+
+NOT_ASKED = "this client was not asked that"
+
 logger = logging.getLogger(__name__)
 
 
 class TooFewClients(Exception):
-    """An exchange that too few clients answered."""
+    """An exchange that too few clients answered.
+
+    Args:
+        text: how many answered, and why each of the others is missing.
+        are_gone: whether nothing came of those that are missing.
+    """
+
+    def __init__(self, text: str, are_gone: bool):
+        super().__init__(text)
+        self.are_gone = are_gone
 
 
 class Transport(Protocol):
@@ -107,6 +121,8 @@ class Inbox:
             self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage, memory)
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
+        # Client that answered what it was not asked -> that in words.
+        self._foreign: dict[str, str] = {}
         # Ids of the requests that have their first answer, refused or not.
         self._answered: set[int] = set()
         self._closed = False
@@ -125,6 +141,11 @@ class Inbox:
         missing, with the reason. One of another run or round is refused, too, but it is no answer
         to this request, so that the client's own may still come.
         """
+        if not isinstance(reply, Reply):
+            logger.warning(
+                "the transport brought a %s, which is no Reply: it is ignored", type(reply).__name__
+            )
+            return
         with self._lock:
             request = self.requests.get(reply.id)
             why_ignored = self._why_ignored(request, reply)
@@ -136,6 +157,11 @@ class Inbox:
                     reply.round,
                     why_ignored,
                 )
+                if why_ignored == NOT_ASKED:
+                    self._foreign[reply.client] = (
+                        f"ignored: it answered request {reply.id} of round {reply.round}, which it "
+                        "was not asked; a Reply repeats id, run and round of its request"
+                    )
                 return
             assert request is not None
             reason = refusal(request, reply, self.spec, self.most_samples)
@@ -154,7 +180,7 @@ class Inbox:
         if self._closed:
             return "it came after the exchange was closed"
         if request is None or request.client != reply.client:
-            return "this client was not asked that"
+            return NOT_ASKED
         if reply.id in self._answered:
             return "it has answered already, and its first answer counts"
         return ""
@@ -192,7 +218,8 @@ class Inbox:
             # Of several requests to one client that have no reply, the first one's reason counts.
             missing: dict[str, str] = {}
             for id in sorted(set(self.requests) - set(self._replies), reverse=True):
-                missing[self.requests[id].client] = self._refused.get(id, "timeout")
+                client = self.requests[id].client
+                missing[client] = self._refused.get(id) or self._foreign.get(client, TIMEOUT)
             matrix = None
             if self._matrix is not None:
                 rows = sorted(row for id, row in self._row.items() if id in self._replies)
@@ -333,7 +360,8 @@ def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> Non
         asked = {request.client for request in replies.requests.values()}
         raise TooFewClients(
             f"{len(present)} of {len(asked)} clients answered, min_clients is {least}; "
-            f"missing: {missing_in_words(replies.missing)}"
+            f"missing: {missing_in_words(replies.missing)}",
+            are_gone=set(replies.missing.values()) == {TIMEOUT},
         )
 
 

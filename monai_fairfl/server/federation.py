@@ -19,7 +19,7 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.protocol.values import Measurement, Weights, joined_notes
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.run_folder.models import Models
@@ -36,7 +36,12 @@ from monai_fairfl.run_folder.records import (
 from monai_fairfl.run_folder.resuming import check_checkpoints
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
-from monai_fairfl.server.closing import closing_requests, closing_scores, scores_of_global_model
+from monai_fairfl.server.closing import (
+    closing_requests,
+    closing_scores,
+    notes_on_own_models,
+    scores_of_global_model,
+)
 from monai_fairfl.server.cross_evaluation import LEAST_SITES, CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
@@ -504,11 +509,15 @@ class Federation:
             )
             end = player.measure_at_end(requests, done, self.ledger.head)
         scores = closing_scores(end.replies, personal, final)
+        notes = dict(end.notes)
+        for client, note in notes_on_own_models(end.replies).items():
+            logger.warning("client %s: %s", client, note)
+            notes[client] = joined_notes(notes.get(client), note)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
         self.models.write(self.global_models.weights, self.global_models.rewards, done)
         weights = self.global_models.weights
         self._record(
-            end_record(done, scores, end.replies, self.models.best, weights, end.notes, end.facts)
+            end_record(done, scores, end.replies, self.models.best, weights, notes, end.facts)
         )
         # Also where nothing is measured at the end: the last round's record is in no earlier head.
         player.announce_end(clients, done, self.ledger.head)

@@ -15,6 +15,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import Guard, Verdict
+from monai_fairfl.protocol.checks import unsent_statistics
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
@@ -143,6 +144,10 @@ class RoundPlayer:
         self._next_id = 0
         # What the clients of this round stated of their updates, see PlayedRound.
         self._digests: dict[str, str] = {}
+        # (client, measurement) of those that were dropped, each logged once.
+        self._dropped: set[tuple[str, str]] = set()
+        # Clients that sent no statistics of batch normalisation, each logged once.
+        self._without_statistics: set[str] = set()
         # Memory of the update matrix, used again every round.
         self._storage: torch.Tensor | None = None
         # Memory of the global model and the rewards; as much is unused between two rounds as they
@@ -208,7 +213,7 @@ class RoundPlayer:
         Raises:
             FederationError: when all retries failed; it names the way to resume.
         """
-        snapshot = json.dumps(self.strategy.state_dict())
+        snapshot = self.strategy.state_as_json()
         known = self.facts.copy()
         failures = 0
         # Ids go on over the attempts, so that a late reply to a previous one answers no request:
@@ -223,15 +228,17 @@ class RoundPlayer:
                 self.facts.restore(known)
                 failures += 1
                 if failures > self.settings.retries:
+                    fix = "Bring the clients back" if reason.are_gone else "Mend these causes"
                     raise FederationError(
                         f"{what}: {reason}. Nothing of it was recorded; {rounds_done} rounds are "
-                        "done. Bring the clients back and run the same command with --resume True"
+                        f"done. {fix}, and run the same command with --resume True (in Python: "
+                        "run(resume=True))"
                     ) from None
 
     def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Drive the strategy's generator through one round."""
         known = self.facts.copy()
-        generator = self.strategy.round(clients)
+        generator = self.strategy.begun_round(clients)
         exchanges: list[Replies] = []
         verdicts: dict[str, list[Verdict]] = {}
         self._digests = {}
@@ -239,6 +246,7 @@ class RoundPlayer:
             requests = next(generator)
             while True:
                 first = not exchanges
+                requests = self.strategy.require_requests(requests)
                 requests = _with_measurements(requests, self.settings.evaluate, exchanges)
                 replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
                 replies.parts = parts_of_groups(found)
@@ -248,6 +256,8 @@ class RoundPlayer:
                 requests = generator.send(replies)
         except StopIteration as stop:
             result = self.strategy.require_result(stop.value)
+            # Before anything of the round is stored.
+            self.strategy.state_as_json()
             self._require_finite(result, exchanges, number)
             parts = parts_of_groups(verdicts)
             evaluation = self._cross_evaluated(number, exchanges, result, ledger_head)
@@ -371,10 +381,39 @@ class RoundPlayer:
         if first:
             self._storage = inbox.storage
         arrived = inbox.replies()
+        self._log_dropped(arrived)
         self._digests.update(stated_digests(arrived))
-        for client, note in self.facts.fix(arrived).items():
-            self._notes[client] = joined_notes(self._notes.get(client), note)
+        for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):
+            for client, note in notes.items():
+                self._notes[client] = joined_notes(self._notes.get(client), note)
         return arrived
+
+    def _log_dropped(self, arrived: Replies) -> None:
+        """Log each client's measurement that is dropped, when it is the first time."""
+        names: set[str] = set()
+        for of_reply in (*arrived.not_finite.values(), *arrived.dropped.values()):
+            names.update(of_reply)
+        for name in sorted(names):
+            for client, reason in arrived.why_dropped(name).items():
+                if (client, name) not in self._dropped:
+                    self._dropped.add((client, name))
+                    logger.warning("client %s: its %r does not count: %s", client, name, reason)
+
+    def _notes_on_statistics(self, arrived: Replies) -> dict[str, str]:
+        """client -> note, of those that sent no statistics; each is logged once."""
+        notes: dict[str, str] = {}
+        for reply in arrived:
+            unsent = unsent_statistics(arrived.requests[reply.id], reply, arrived.spec)
+            if not unsent:
+                continue
+            notes[reply.client] = (
+                f"its reply lacks running statistics, such as {unsent[0]!r}: the average does "
+                "without them; send them in Reply.buffers"
+            )
+            if reply.client not in self._without_statistics:
+                self._without_statistics.add(reply.client)
+                logger.warning("client %s: %s", reply.client, notes[reply.client])
+        return notes
 
     def _with_training(self, context: Mapping[str, float]) -> dict[str, float]:
         """The context of a training request, with the ``training`` of ``compose``.

@@ -5,27 +5,34 @@
 from __future__ import annotations
 
 import copy
+import json
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, uniform
+from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, is_by_layer, uniform
 from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, value_of
+from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, plain_numbers, value_of
 from monai_fairfl.strategies.arguments import check_choice as check_choice
 from monai_fairfl.strategies.arguments import check_layer as check_layer
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity
+
+ROUNDING = 1e-4
+"""By so much the sum of weights may differ from one: they may be of single precision."""
+
+logger = logging.getLogger(__name__)
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
@@ -71,6 +78,14 @@ class ImagesNeeded:
     data: str
     least: int
     instead: str
+
+
+FORMS = {
+    "aggregation": ("client -> weight, or layer -> client -> weight", 1, 2),
+    "contributions": ("client -> number or Estimate", 1, 1),
+    "details": ("name -> client -> number, or name -> client -> class or layer -> number", 2, 3),
+}
+"""What a round gives to the ledger -> its form, and its fewest and most mappings in each other."""
 
 
 class Strategy(ABC):
@@ -125,6 +140,9 @@ class Strategy(ABC):
     needs_gram: bool = False
     """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
 
+    weights_sum_to_one: bool = True
+    """Whether the weights of each average sum to one; others are then logged."""
+
     output_layer: str | None = None
     """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
     """
@@ -176,6 +194,7 @@ class Strategy(ABC):
     parts: Parts = Parts()
 
     _initial_state: dict[str, Any] | None = None
+    _sum_is_told: bool = False
 
     @property
     def name(self) -> str:
@@ -206,6 +225,7 @@ class Strategy(ABC):
         self.spec = spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
+        self._sum_is_told = False
 
         # A second run knows nothing of the first.
         if self._initial_state is None:
@@ -269,8 +289,49 @@ class Strategy(ABC):
             clients: those that take part in this round.
         """
 
+    def begun_round(self, clients: Sequence[str]) -> Rounds:
+        """:meth:`round`, if it is a generator of requests.
+
+        Args:
+            clients: those that take part in this round.
+
+        Raises:
+            ConfigError: naming the strategy, what its round is and the fix.
+        """
+        generator: object = self.round(clients)
+        if isinstance(generator, Generator):
+            return generator
+        raise ConfigError(
+            f"strategy {self.name}: its round has no yield, and returned a "
+            f"{type(generator).__name__}; it must ask with replies = yield [Train(...), ...]"
+        )
+
+    def require_requests(self, asked: Any) -> list[Request]:
+        """Return what :meth:`round` asked, if it is a list of requests.
+
+        Args:
+            asked: what it yielded.
+
+        Raises:
+            ConfigError: naming the strategy, what it yielded and the fix.
+        """
+        if isinstance(asked, (list, tuple)):
+            others = [item for item in asked if not isinstance(item, Request)]
+            if not others:
+                return list(asked)
+            asked = others[0]
+            what = f"a list with a {type(asked).__name__}"
+        else:
+            what = f"a {type(asked).__name__}"
+        raise ConfigError(
+            f"strategy {self.name}: its round yielded {what}; it must yield a list of requests: "
+            "replies = yield [Train(...), ...]"
+        )
+
     def require_result(self, returned: Any) -> RoundResult:
         """Return what :meth:`round` returned, if it is the outcome of a round.
+
+        Numbers of NumPy or PyTorch in it become Python's, since the ledger is JSON.
 
         Args:
             returned: by :meth:`round`.
@@ -278,13 +339,20 @@ class Strategy(ABC):
         Raises:
             ConfigError: naming the strategy, what it returned and the fix.
         """
-        if isinstance(returned, RoundResult):
-            return returned
-        what = "nothing" if returned is None else f"a {type(returned).__name__}"
-        raise ConfigError(
-            f"strategy {self.name}: its round returned {what}; it must end with "
-            "return self.finish(...)"
-        )
+        if not isinstance(returned, RoundResult):
+            what = "nothing" if returned is None else f"a {type(returned).__name__}"
+            raise ConfigError(
+                f"strategy {self.name}: its round returned {what}; it must end with "
+                "return self.finish(...)"
+            )
+        plain: dict[str, Any] = {}
+        for name, (form, least, most) in FORMS.items():
+            found = plain_numbers(getattr(returned, name))
+            wrong = _misplaced(found, name, least, most)
+            if wrong is not None:
+                raise ConfigError(f"strategy {self.name}: {wrong}; {name} must map {form}")
+            plain[name] = found
+        return replace(returned, **plain)
 
     def finish(
         self,
@@ -314,6 +382,7 @@ class Strategy(ABC):
         """
         notes = self._notes
         self._notes = {}
+        uses_weights = self.parts.average is None or self.parts.average.uses_weights
         recorded: dict[str, Mapping[str, Any]] = dict(details or {})
         if scale is not None:
             recorded["scale"] = dict(scale)
@@ -323,6 +392,8 @@ class Strategy(ABC):
             aggregation = self.parts.weighting(replies, contributions)
         if self.parts.cap is not None:
             aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
+        if uses_weights:
+            self._warn_of_sum(aggregation)
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -334,7 +405,7 @@ class Strategy(ABC):
             averaged = replies.average(aggregation, self.buffers, start, scale)
         else:
             averaged = average(replies, aggregation, self.buffers, start, scale)
-            if not average.uses_weights:
+            if not uses_weights:
                 aggregation = uniform(replies.clients)
         weights = {**self.weights, **averaged}
 
@@ -345,6 +416,25 @@ class Strategy(ABC):
         if rewards is not None:
             rewards = self._with_absent(rewards)
         return RoundResult(weights, aggregation, contributions, rewards, notes, recorded, start)
+
+    def _warn_of_sum(self, aggregation: Aggregation) -> None:
+        """Log, once a run, that weights do not sum to one: the average is then no mean."""
+        if self._sum_is_told or not self.weights_sum_to_one:
+            return
+        layers = aggregation.values() if is_by_layer(aggregation) else [aggregation]
+        for weights in layers:
+            total = math.fsum(weights.values())  # type: ignore[arg-type]
+            if math.isfinite(total) and abs(total - 1) > ROUNDING:
+                self._sum_is_told = True
+                logger.warning(
+                    "strategy %s: the weights of an average sum to %.6g, and not to 1, so that the "
+                    "model moves by %.6g times their mean update: divide them by their sum, or set "
+                    "weights_sum_to_one = False",
+                    self.name,
+                    total,
+                    total,
+                )
+                return
 
     def _with_absent(self, rewards: Mapping[str, Weights]) -> dict[str, Weights]:
         """The rewards of the present clients beside what the absent ones had before."""
@@ -370,12 +460,19 @@ class Strategy(ABC):
                 known[reply.client] = value_of(reply.measurements[name])
         if not known:
             raise FederationError(
-                f"{type(self).__name__} needs {name!r}, and no client of {replies.clients} "
-                "measured it"
+                f"{type(self).__name__} needs {name!r}, and {self._nobody_measured(replies, name)}"
             )
         if self.parts.clip_reports is not None:
             return self._clipped(known, name, self.parts.clip_reports)
         return known
+
+    def _nobody_measured(self, replies: Replies, name: str) -> str:
+        """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
+        reasons = replies.why_dropped(name)
+        if not reasons:
+            return f"no client of {replies.clients} measured it"
+        told = [f"{client} ({reason})" for client, reason in reasons.items()]
+        return f"what the clients sent cannot be used: {'; '.join(told)}"
 
     def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
         """The measurements, within k median distances of their median on the side that gains."""
@@ -426,6 +523,24 @@ class Strategy(ABC):
         """Everything a resumed run needs but the models; JSON."""
         return {name: getattr(self, name) for name in self.state}
 
+    def state_as_json(self) -> str:
+        """:meth:`state_dict` as a text.
+
+        Raises:
+            ConfigError: when it is no plain JSON; it names the strategy and the attribute.
+        """
+        state = self.state_dict()
+        for name, value in state.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"strategy {self.name}: its state {name!r} is no plain JSON ({error}): keep "
+                    "numbers, texts, lists and mappings of these, such as float(...) of a number "
+                    "of NumPy or PyTorch"
+                ) from error
+        return json.dumps(state)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`.
 
@@ -440,6 +555,30 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
+
+
+def _misplaced(value: Any, place: str, least: int, most: int) -> str | None:
+    """What stands where a mapping or a number should; ``None`` where all is in its place.
+
+    Args:
+        value: of which the numbers are Python's.
+        place: where it stands, for the text.
+        least: fewest mappings that come before a number.
+        most: most of them.
+
+    >>> _misplaced({"gap": {"A": 0.5, "B": [1, 2]}}, "details", 2, 3)
+    "details['gap']['B'] is a list"
+    """
+    if isinstance(value, Mapping) and most > 0:
+        for key, item in value.items():
+            wrong = _misplaced(item, f"{place}[{key!r}]", least - 1, most - 1)
+            if wrong is not None:
+                return wrong
+        return None
+    # None is a number that a client does not have.
+    if least <= 0 and (value is None or isinstance(value, (int, float, Estimate))):
+        return None
+    return f"{place} is {'None' if value is None else f'a {type(value).__name__}'}"
 
 
 def _shares_global_step(reward: Reward) -> bool:

@@ -69,6 +69,7 @@ class FedCE(Strategy):
         check_choice(self, "variant", variant, ("paper", "revised", "released"))
         self.mode = mode
         self.variant = variant
+        self.weights_sum_to_one = variant != "released"
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
         self.entered: dict[str, float] = {}  # weights in the present global model

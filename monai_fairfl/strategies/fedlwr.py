@@ -202,8 +202,8 @@ class FedLWR(Strategy):
                     found.setdefault(layer, {})[reply.client] = 1 - similarity
         if not found:
             raise FederationError(
-                f"{self.name} needs {self.measurement!r}, and no client of {compared.clients} "
-                f"measured it{self._why_not_measured()}"
+                f"{self.name} needs {self.measurement!r}, and "
+                f"{self._nobody_measured(compared, self.measurement)}{self._why_not_measured()}"
             )
         for by_client in found.values():
             mean = sum(by_client.values()) / len(by_client)

@@ -284,8 +284,8 @@ def _built(name: str, value: Any) -> Any:
         return [_built(name, item) for item in value]
     if isinstance(value, str) and value.startswith(("$", "@", "%")):
         raise ConfigError(
-            f"{name}={value!r} is an expression of MONAI, which only a configuration file may "
-            "hold: write it into a file after federate.json"
+            f"{name}={value!r} is an expression of MONAI, which only python -m monai.bundle run "
+            "reads: write it into a file after federate.json"
         )
     return value
 

@@ -32,7 +32,7 @@ class Clients:
         self._made: dict[str, Client] = {}
 
     def answer(self, request: Request, make: Callable[[], Client]) -> Reply:
-        """The client's reply; where it raised an exception, a reply with that as its ``error``.
+        """The client's reply; where it raised or returned no reply, one with that as its ``error``.
 
         Args:
             request: to the client.
@@ -42,10 +42,15 @@ class Clients:
         try:
             if name not in self._made:
                 self._made[name] = make()
-            return self._made[name].answer(request)
+            reply: object = self._made[name].answer(request)
         except Exception as error:
             logger.debug("client %s failed", name, exc_info=True)
             return failed(request, in_words(error))
+        if not isinstance(reply, Reply):
+            return failed(
+                request, f"its answer is a {type(reply).__name__}, and a client returns a Reply"
+            )
+        return reply
 
     def close(self) -> None:
         """Let the clients go."""

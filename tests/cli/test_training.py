@@ -10,6 +10,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import warm_python
@@ -24,7 +25,7 @@ from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.running import MonaiLine, require_end
-from monai_fairfl.cli.training import line_of
+from monai_fairfl.cli.training import line_of, named_strategies
 from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, FederationError
@@ -59,7 +60,7 @@ def trained(sites: Path) -> Path:
 def words_of(root: Path, *given: str) -> list[str]:
     """The words of the line that a command line asks for."""
     args = _parser().parse_args(["train", str(root), *given])
-    return line_of(args, root, [strategy_of(text) for text in args.strategy]).words
+    return line_of(args, root, [strategy_of(text) for text in named_strategies(args)]).words
 
 
 def test_nothing_given_is_the_bundle_as_it_is(sites: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +265,7 @@ def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
 def expected(root: Path, *given: str) -> str:
     """What is expected of a command line before it trains."""
     args = _parser().parse_args(["train", str(root), *given])
-    strategies = [strategy_of(text) for text in args.strategy]
+    strategies = [strategy_of(text) for text in named_strategies(args)]
     line = line_of(args, root, strategies)
     runs = [root / "none" / strategy.name for strategy in strategies]
     return expected_time(line, runs)
@@ -350,6 +351,30 @@ def test_a_file_of_ones_own_comes_after_those_of_the_bundle(sites: Path, tmp_pat
     own.write_text("{")
     with pytest.raises(ConfigError, match="own.json is not a configuration"):
         words_of(sites, "--config", str(own), "--overrides", "{'channels': [4, 8]}")
+
+
+@pytest.mark.parametrize(
+    ("in_file", "given", "trained"),
+    [
+        ({"strategy": {"_target_": "FedCE", "mode": "sum"}}, [], ["FedCE-sum"]),
+        ({"strategy": "FedCE", "strategies": ["FedAvg", "CGSV"]}, [], ["FedAvg", "CGSV"]),
+        ({"strategies": ["FedAvg", "CGSV"]}, ["--strategy", "FedCE"], ["FedCE"]),
+        ({"strategy": "FedAvg"}, ["--strategies", "FedCE", "CGSV"], ["FedCE", "CGSV"]),
+        ({"rounds": 3}, [], ["FedAvg"]),
+    ],
+)
+def test_a_files_strategies_count_where_the_command_names_none(
+    in_file: dict[str, Any], given: list[str], trained: list[str], sites: Path, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps(in_file))
+    args = _parser().parse_args(["train", str(sites), "--config", str(own), *given])
+    line = line_of(args, sites, [strategy_of(text) for text in named_strategies(args)])
+    assert line.arguments["run_dir"].endswith("-".join(["train-sites", *trained]))
+    # What the federation reads in the line.
+    found = line.configuration()
+    read = found.get("strategies") or [found.get("strategy")]
+    assert [strategy_of(one).name for one in read] == trained
 
 
 @pytest.mark.long

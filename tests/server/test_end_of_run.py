@@ -23,7 +23,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import Ditto, FedAvg, Mixed, Standalone, compose
+from monai_fairfl.strategies import Ditto, FedAvg, Mixed, Standalone, Strategy, compose
 
 
 def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
@@ -62,6 +62,31 @@ def test_a_reward_is_not_recorded_as_the_global_model_of_who_has_a_personal_one(
     assert end["missing"] == {"C": "timeout"}
     assert set(end["scores"]["C"]) == {"own"}
     assert set(end["scores"]["A"]) == {"own", "global"}
+
+
+def test_a_client_without_the_models_of_its_own_that_it_was_asked_for_is_noted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def only_the_models_it_received(request: Request, reply: Reply) -> Reply:
+        if request.client != "C":
+            return reply
+        kept = {name: reply.measurements[name] for name in ("score",) if name in request.measure}
+        return replace(reply, measurements=kept)
+
+    def end_of(folder: str, strategy: Strategy, **settings: Any) -> Any:
+        carrier = Faulty(only_the_models_it_received)
+        return federation(tmp_path / folder, strategy, carrier, **settings).run().records[-1]
+
+    no_personal = (
+        "no score of a personal model came: its own score is of the model that it received"
+    )
+    no_gain = "no gain came: it did not take part in the last mile"
+    assert end_of("ditto", Ditto())["notes"] == {"C": no_personal}
+    assert end_of("mile", FedAvg(), adapt_epochs=2)["notes"] == {"C": no_gain}
+    both = end_of("both", Ditto(), adapt_epochs=2)["notes"]
+    assert both == {"C": f"{no_personal}; {no_gain}"}
+    assert end_of("plain", FedAvg())["notes"] == {}
+    assert caplog.text.count(f"client C: {no_personal}") == 2
 
 
 # --- too few replies

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import odd_federation
 from helpers.driving import vector
 from helpers.least_squares_federation import (
     TARGETS,
@@ -28,7 +29,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.strategies import FedAvg
+from monai_fairfl.strategies import FedAvg, FedCE
 from monai_fairfl.transports.in_process import InProcess
 
 # --- one client's reply
@@ -67,6 +68,29 @@ def test_a_bad_reply_is_left_out_with_its_reason(
             assert math.isfinite(weight)
 
 
+@pytest.mark.parametrize("returned", [None, {"update": 1}])
+def test_what_is_no_reply_is_an_error_of_its_client_alone(tmp_path: Path, returned: Any) -> None:
+    class Odd:
+        def answer(self, request: Request) -> Reply:
+            return returned
+
+    mixed = InProcess({**clients(), "B": Odd})
+    history = federation(tmp_path, FedAvg(), mixed).run()
+    kind = type(returned).__name__
+    told = f"error: its answer is a {kind}, and a client returns a Reply"
+    assert history.finished and history.rounds[0]["missing"] == {"B": told}
+
+
+def test_a_transport_that_brings_no_reply_loses_that_client_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    odd: Any = {"update": 1}
+    carrier = Faulty(lambda request, reply: [odd] if request.client == "B" else [reply])
+    history = federation(tmp_path, FedAvg(), carrier).run()
+    assert history.finished and set(history.rounds[0]["missing"]) == {"B"}
+    assert "the transport brought a dict, which is no Reply" in caplog.text
+
+
 def test_one_nan_update_does_not_poison_later_rounds(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -84,7 +108,7 @@ def test_one_nan_update_does_not_poison_later_rounds(
     [
         {"gland": 0.5},
         Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
-        Estimate(0.5, np.float32(0.1), 3),  # type: ignore[arg-type]
+        np.array([0.5, 0.5]),
         10**400,
     ],
 )
@@ -100,6 +124,62 @@ def test_one_clients_odd_measurement_is_listed_and_the_federation_goes_on(
     assert history.finished
     for record in history.rounds:
         assert record["not_finite"] == {"C": ["global_score"]}
+
+
+@pytest.mark.parametrize("number", [np.float32, torch.tensor, np.array])
+def test_numbers_of_numpy_and_pytorch_count_as_pythons(
+    tmp_path: Path, number: Callable[[float], Any]
+) -> None:
+    def wrapped(request: Request, reply: Reply) -> Reply:
+        changed: dict[str, Any] = {}
+        for name, value in reply.measurements.items():
+            assert isinstance(value, float)
+            changed[name] = {"mean": Estimate(number(value), number(0.5), 3)}
+        return replace(reply, measurements=changed)
+
+    found = federation(tmp_path, FedAvg(), Faulty(wrapped)).run().rounds[0]
+    assert not found["not_finite"] and not found["dropped"]
+    for measured in found["measurements"].values():
+        assert measured["global_score"]["mean"]["n"] == 3
+        assert isinstance(measured["global_score"]["mean"]["stderr"], float)
+
+
+def test_an_error_and_the_log_say_why_no_measurement_can_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    percent = {"A": 85.0, "B": math.nan, "C": 90.0}
+
+    def spoil(request: Request, reply: Reply) -> Reply:
+        if "leave_one_out_error" not in request.measure:
+            return reply
+        return replace(reply, measurements={"leave_one_out_error": percent[request.client]})
+
+    told = (
+        r"what the clients sent cannot be used: A \(85, outside of 0 to 1 \(1 - Dice\).*; B \(no "
+    )
+    with pytest.raises(FederationError, match=told):
+        federation(tmp_path, FedCE(), Faulty(spoil)).run()
+    assert "client A: its 'leave_one_out_error' does not count: 85, outside" in caplog.text
+
+    # In every round, and logged once.
+    caplog.clear()
+    some = changing(lambda request: request.client == "B", measurements={"global_score": 85.0})
+    history = federation(tmp_path / "some", FedAvg(), some).run()
+    assert all(record["dropped"]["B"]["global_score"] for record in history.rounds)
+    assert caplog.text.count("client B: its 'global_score' does not count") == 1
+
+
+def test_a_client_without_statistics_of_batch_normalisation_is_noted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def without(request: Request, reply: Reply) -> Reply:
+        return replace(reply, buffers=None)
+
+    history = odd_federation.federation(FedAvg(), tmp_path / "run", faults={"elm": without}).run()
+    for record in history.rounds:
+        assert list(record["notes"]) == ["elm"]
+        assert "lacks running statistics, such as 'body.running_mean'" in record["notes"]["elm"]
+    assert caplog.text.count("lacks running statistics") == 1
 
 
 # --- replies that do not belong to the exchange
@@ -220,6 +300,17 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(tmp_path: P
     federation(tmp_path / "parts").run(resume=True)
     federation(tmp_path / "whole").run()
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+
+
+def test_an_answer_without_its_requests_numbers_is_no_timeout(tmp_path: Path) -> None:
+    silent_on_them = changing(lambda request: True, id=0, run="", round=-1)
+    with pytest.raises(FederationError) as error:
+        federation(tmp_path, FedAvg(), silent_on_them, retries=0).run()
+    told = str(error.value)
+    assert "A (refused: answers request 0 of run  round -1, asked was" in told
+    assert "B, C (ignored: it answered request 0 of round -1, which it was not asked; a" in told
+    assert "timeout" not in told and "Bring the clients back" not in told
+    assert "Mend these causes, and run the same command with --resume True (in Python: run(" in told
 
 
 def test_a_reason_that_all_clients_share_is_reported_once(

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.driving import LeastSquares
@@ -26,6 +28,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
 from monai_fairfl.strategies import (
     FedAvg,
@@ -277,3 +280,141 @@ def test_a_round_that_returns_nothing_is_named_with_what_it_must_return(tmp_path
     words = r"strategy Forgetful: its round returned nothing; it must end with return self\.finish"
     with pytest.raises(ConfigError, match=words):
         federation(tmp_path, Forgetful()).run()
+
+
+class WithoutYield(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        return [Train(client, self.weights) for client in clients]
+
+
+class WithoutList(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield Train(clients[0], self.weights)
+
+
+class WithClients(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield list(clients)
+
+
+class WithOneName(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield [Train(client, self.weights, "train_loss") for client in clients]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (WithoutYield, "WithoutYield: its round has no yield, and returned a list; it must ask"),
+        (WithoutList, "WithoutList: its round yielded a Request; it must yield a list of requests"),
+        (WithClients, "WithClients: its round yielded a list with a str; it must yield a list"),
+        (WithOneName, "measure must be a list of measurements, got 'train_loss'"),
+    ],
+)
+def test_a_slip_in_a_round_is_named_with_the_right_form(
+    tmp_path: Path, strategy: type[Strategy], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, strategy()).run()
+
+
+class Giving(FedAvg):
+    """FedAvg that gives to the ledger what a test wants."""
+
+    def __init__(self, **fields: Any):
+        super().__init__()
+        self.fields = fields
+
+    @property
+    def name(self) -> str:
+        return "Giving"
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        return replace(result, **self.fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"contributions": None}, "contributions is None; contributions must map client -> number"),
+        ({"contributions": {"A": "0.5"}}, r"contributions\['A'\] is a str"),
+        ({"details": {"q": 3.0}}, r"details\['q'\] is a float; details must map name -> client"),
+        ({"details": {"q": {"A": [1, 2]}}}, r"details\['q'\]\['A'\] is a list"),
+        ({"aggregation": [0.5, 0.5]}, "aggregation is a list; aggregation must map client"),
+    ],
+)
+def test_what_the_ledger_cannot_hold_is_refused_in_the_first_round(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"strategy Giving: {words}"):
+        federation(tmp_path, Giving(**fields)).run()
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
+
+
+class Summing(FedAvg):
+    """FedAvg whose weights have another sum."""
+
+    def __init__(self, total: float = 3.0, by_layer: bool = False) -> None:
+        super().__init__()
+        self.total = total
+        self.by_layer = by_layer
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.weights) for client in clients]
+        weights = dict.fromkeys(local.clients, self.total / len(local.clients))
+        return self.finish(local, {"fc": weights} if self.by_layer else weights, weights)
+
+
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_weights_that_do_not_sum_to_one_are_logged_once_unless_the_class_says_so(
+    tmp_path: Path, by_layer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def warnings_of(folder: str, strategy: Strategy) -> int:
+        caplog.clear()
+        federation(tmp_path / folder, strategy).run()
+        return caplog.text.count("the weights of an average sum to 3, and not to 1")
+
+    told = Summing(by_layer=by_layer)
+    assert [warnings_of("first", told), warnings_of("second", told)] == [1, 1]
+    assert warnings_of("one", Summing(1.0, by_layer)) == 0
+    told.weights_sum_to_one = False
+    assert warnings_of("declared", told) == 0
+
+
+class Remembering(FedAvg):
+    """FedAvg that keeps a number of NumPy in its state."""
+
+    state = ("seen",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, Any] = {}
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        self.seen = dict.fromkeys(clients, np.float32(0.5))
+        return result
+
+
+def test_a_state_that_no_checkpoint_can_hold_is_refused_before_the_round_is_recorded(
+    tmp_path: Path,
+) -> None:
+    words = r"strategy Remembering: its state 'seen' is no plain JSON .*float32.*: keep numbers"
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, Remembering()).run()
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
+
+
+def test_numbers_of_numpy_and_pytorch_are_pythons_in_the_ledger(tmp_path: Path) -> None:
+    third, half = np.float32(1 / 3), torch.tensor(0.5)
+    stated: Any = Estimate(third, half, np.int64(2))  # type: ignore[arg-type]
+    given = {
+        "aggregation": dict.fromkeys("ABC", third),
+        "contributions": dict.fromkeys("ABC", stated),
+        "details": {"q": dict.fromkeys("ABC", {"layer": half})},
+    }
+    [record, *_] = federation(tmp_path, Giving(**given)).run().rounds
+    assert record["aggregation"]["A"] == float(third)
+    assert record["contributions"]["A"] == {"value": float(third), "stderr": 0.5, "n": 2}
+    assert record["details"] == {"q": dict.fromkeys("ABC", {"layer": 0.5})}

@@ -63,9 +63,9 @@ def one_exchange(
     Raises:
         ConfigError: when the strategy asks for more; it is named.
     """
-    generator = strategy.round(clients)
+    generator = strategy.begun_round(clients)
     try:
-        requests = next(generator)
+        requests = strategy.require_requests(next(generator))
         for request in requests:
             _check_request(strategy, request)
         generator.send(answer(requests))
