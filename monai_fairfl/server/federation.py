@@ -79,7 +79,8 @@ class Federation:
         rounds: rounds in all, those of an earlier part of a resumed run included.
         initial: builds the initial model under the seed; returns its tensors and specification.
         guards: checks of every exchange's updates, in order; the federation uses copies of them.
-        run_dir: everything is written here; its last part is the run's name.
+        run_dir: everything is written here; its last part is the run's name, which a run that is
+            resumed keeps in a renamed or copied folder.
         recipe: how the clients train, written into every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
         observer: is notified of every record of the ledger, for live curves, or to
@@ -172,7 +173,8 @@ class Federation:
             Whether the run is finished; it is not where it was asked to stop.
         """
         player = RoundPlayer(
-            self.run_dir.name,
+            # As the run was begun: sites name their states by it, and the folder may be renamed.
+            self.ledger.records[0]["run"],
             self.run_id,
             self.strategy,
             self.transport,

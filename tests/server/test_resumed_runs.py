@@ -75,6 +75,20 @@ def test_a_run_has_one_id_also_when_it_is_resumed_and_the_same_run_begun_again_a
     assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
 
 
+def test_a_run_that_is_resumed_in_a_copy_of_its_folder_keeps_its_name(tmp_path: Path) -> None:
+    federation(tmp_path / "whole").run()
+    stopped_in_round(1, tmp_path / "parts").run()
+    shutil.copytree(tmp_path / "parts" / "run", tmp_path / "parts" / "copy")
+
+    names: set[str] = set()
+    transport = watching(lambda request: names.add(request.run))
+    copied = federation(tmp_path / "parts", transport=transport, name="copy")
+    assert copied.run(resume=True).finished
+    assert names == {"run"}  # by it the sites find their states
+    ledger = (tmp_path / "parts" / "copy" / "ledger.jsonl").read_bytes()
+    assert ledger == ledger_bytes(tmp_path / "whole")
+
+
 def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path: Path) -> None:
     federation(tmp_path / "whole").run()
     crash_before_checkpoint(federation(tmp_path / "parts"), 2)
