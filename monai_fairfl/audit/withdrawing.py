@@ -28,6 +28,7 @@ from monai_fairfl.audit.counterfactual import MEANING, what_if
 from monai_fairfl.audit.replaying import weight_of
 from monai_fairfl.audit.statement import Statement, read_statement
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, did_you_mean
+from monai_fairfl.run_folder.case_digests import SUFFIX as DIGESTS
 from monai_fairfl.run_folder.checkpoint import (
     REWARDS,
     SUFFIX,
@@ -256,6 +257,7 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
     found = {*_regular_files(run / "sites" / site)}
     for folder in {root, run}:
         found.add(folder / "datalists" / f"{site}.json")
+        found.add(folder / "datalists" / f"{site}{DIGESTS}")
         found.add(folder / SITE_REPORTS / f"{site}.html")
         found.update(_valuations_of(folder / "valuations", site))
         if _csv_names(folder / "cases.csv", site):

@@ -40,6 +40,7 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
+from monai_fairfl.run_folder.case_digests import files_to_write, require_same_cases
 from monai_fairfl.run_folder.full_run import (
     FullRun,
     command_line,
@@ -49,6 +50,7 @@ from monai_fairfl.run_folder.full_run import (
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recording import check_recorded
 from monai_fairfl.run_folder.records import config_files, names_of_guards
+from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
@@ -198,6 +200,8 @@ class BundleFederation:
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
         self.trained_alone = self._trained_alone(trained_alone)
+        # Site -> digests of its cases, as the check of its files found them.
+        self.digests: dict[str, list[str]] = {}
         # The worker processes while run() runs; None where all work is done in this one.
         self._pool: WorkerPool | None = None
         # Whether strategies and coalitions may be trained in processes of their own.
@@ -307,9 +311,14 @@ class BundleFederation:
             self.sites,
             self.site_settings,
             self.settings,
-            self.run_dir / "datalists",
+            self._datalists,
             self.any_folder,
         )
+
+    @property
+    def _datalists(self) -> Path:
+        """The folder of the lists that say which case trains, validates and tests."""
+        return self.run_dir / "datalists"
 
     def _run_settings(self) -> RunSettings:
         """The settings of every run, which the bundle's own measurements close."""
@@ -347,9 +356,16 @@ class BundleFederation:
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
-        preflight.check_sites(
+        self.digests = preflight.check_sites(
             {name: self.bundle_sites.data_of(name) for name in self.names}, self._site_check()
         )
+        used = self.folders.used()
+        if used:
+            require_same_cases(self._datalists, self.digests)
+        for folder in used:
+            # Nothing new is recorded of a site that withdrew.
+            for site in withdrawn_sites(folder):
+                self.digests.pop(site, None)
         new = [
             strategy
             for strategy in self.strategies
@@ -576,7 +592,12 @@ class BundleFederation:
         )
 
     def _write_config(self) -> None:
-        """Write ``config.json``; where it is there already, other runs may be about to read it."""
+        """Write ``config.json`` and the digests of the sites' cases.
+
+        Where they are there already, other runs may be about to read them.
+        """
+        for digest_file, content in files_to_write(self._datalists, self.digests).items():
+            write_atomically(digest_file, content)
         file = self.run_dir / "config.json"
         if not file.exists() or file.read_bytes() != self._config_text:
             write_atomically(file, self._config_text)

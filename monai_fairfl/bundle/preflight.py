@@ -337,18 +337,27 @@ def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[
         )
 
 
-def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
+def check_sites(
+    folders: Mapping[str, str], check: Callable[[str], Any] | None
+) -> dict[str, list[str]]:
     """Check every site's data and report all problems of all sites at once.
+
+    Returns:
+        Site -> digests of its cases, where the check returns them, as
+        :func:`~monai_fairfl.data.check_cases` does.
 
     Raises:
         DataError: naming each site, file and fix.
     """
     problems = []
+    digests = {}
     for name, folder in folders.items():
         try:
-            if check is not None:
-                check(folder)
+            found = None if check is None else check(folder)
+            if isinstance(found, Mapping) and "digests" in found:
+                digests[name] = found["digests"]
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
     if problems:
         raise DataError("\n".join(problems))
+    return digests

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
+from monai_fairfl.data.inspection import Inspection, digests_of_cases, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError, DataWarning
@@ -44,7 +44,7 @@ def check_cases(
         (slices, or pictures, with a label), ``values`` where structures were asked for, and
         ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
         volumes), ``channels`` (of pictures, or if above 1), ``labels`` and ``gland_slices`` of
-        each.
+        each; ``digests``, a SHA-256 of each case, for a run's record of its data.
 
     Raises:
         DataError: with every problem of the site in one text.
@@ -63,7 +63,7 @@ def check_cases(
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
     for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
         warnings.warn(note, DataWarning, stacklevel=2)
-    return summary_of(inspection)
+    return {**summary_of(inspection), "digests": digests_of_cases(inspection)}
 
 
 def summary_of(inspection: Inspection) -> dict[str, Any]:

@@ -383,11 +383,14 @@ def test_of_a_comparison_every_run_and_what_they_share_loses_the_site(
     (root / "datalists").mkdir()
     for site in SITES:
         (root / "datalists" / f"{site}.json").write_text("{}")
+        (root / "datalists" / f"{site}.digests").write_text("0\n")
     (root / "cases.csv").write_text("site,case\nelm,1\n")
     statements = withdraw(root, "elm")
     assert [statement.run for statement in statements] == ["CGSV", "FedAvg"]
     assert {statement.name for statement in statements} == {"run"}
-    assert sorted(file.stem for file in (root / "datalists").iterdir()) == list(OTHERS)
+    for kind in ("json", "digests"):
+        left = sorted(file.stem for file in (root / "datalists").glob(f"*.{kind}"))
+        assert left == list(OTHERS)
     assert not (root / "cases.csv").exists()
     for run in root.glob("*/ledger.jsonl"):
         assert read_statement(run.parent, "elm") is not None
