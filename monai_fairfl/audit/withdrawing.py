@@ -37,6 +37,7 @@ from monai_fairfl.run_folder.checkpoint import (
     Checkpoints,
     read_checkpoint,
 )
+from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
@@ -264,6 +265,9 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
             found.add(folder / "cases.csv")
     found.add(run / "models" / f"{site}.pt")
     found.add(run / "models" / f"{site}.recipe.json")
+    for folder in kept_results(run):
+        # They are models between the rounds of a run that went on.
+        found.update(_regular_files(folder / "models"))
 
     if all_updates:
         found.update(_regular_files(run / "updates"))
