@@ -2,8 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fair federated medical image segmentation for MONAI.
 
-Each name loads its own module when it is used, so ``import monai_fairfl`` is quick.
-``__init__.pyi`` lists the names.
+Each name loads its own module when it is used, so ``import monai_fairfl`` is quick. The names are:
+
+- runs: ``BundleFederation``, ``Federation``, ``History``, ``InProcess``, ``Transport``;
+- strategies: ``Strategy``, ``RoundResult``, ``compose``, ``normalise``, ``Train``, ``Measure``;
+- clients: ``FairMonaiAlgo``, ``bundle_client``, ``find_bundle``, ``Client``;
+- messages: ``Request``, ``Reply``, ``Replies``, ``Estimate``, ``ModelSpec``, ``read_spec``;
+- results: ``write_report``, ``read_ledger``, ``ModelRecipe``;
+- random numbers: ``own_random_state``, ``seed_of``.
+
+More names are in the packages, such as ``monai_fairfl.strategies``. The single modules are former
+names of parts of these packages, except for ``errors``, ``inferers`` and ``losses``.
 """
 
 import lazy_loader

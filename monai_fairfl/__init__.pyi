@@ -23,6 +23,9 @@ from .server.federation import History as History
 from .strategies.base import RoundResult as RoundResult
 from .strategies.base import Strategy as Strategy
 from .strategies.composition import compose as compose
+from .transports.in_process import Client as Client
 from .transports.in_process import InProcess as InProcess
+from .utils.random_state import own_random_state as own_random_state
+from .utils.random_state import seed_of as seed_of
 
 __version__: str

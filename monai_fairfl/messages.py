@@ -3,7 +3,6 @@
 """Moved to :mod:`monai_fairfl.protocol`."""
 
 from monai_fairfl.protocol.checks import refusal as refusal
-from monai_fairfl.protocol.checks import usable_measurements as usable_measurements
 from monai_fairfl.protocol.messages import CONTEXT_KEYS as CONTEXT_KEYS
 from monai_fairfl.protocol.messages import Measure as Measure
 from monai_fairfl.protocol.messages import Reply as Reply

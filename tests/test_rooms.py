@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import doctest
 import importlib
+import inspect
 import re
 import shutil
 import subprocess
@@ -56,6 +59,49 @@ def test_no_name_of_a_face_is_that_of_a_module_in_its_place(face: Path) -> None:
     # Importing the module would put it into the place of the name.
     modules = {path.stem for path in face.parent.iterdir()}
     assert not modules & set(names_of(face))
+
+
+def needed_names(example: str) -> set[str]:
+    """The names that the code of a docstring's example uses and does not make itself."""
+    code = "".join(part.source for part in doctest.DocTestParser().get_examples(example))
+    used, made = set(), set(dir(builtins))
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else made).add(node.id)
+        elif isinstance(node, ast.alias):
+            made.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.arg):
+            made.add(node.arg)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            made.add(node.name)
+    return used - made
+
+
+@pytest.mark.parametrize("face", FACES, ids=dotted)
+def test_an_example_of_a_face_needs_only_its_names(face: Path) -> None:
+    """``from ROOM import *`` is enough to try it."""
+    if "flare" in face.parts:
+        pytest.importorskip("nvflare")
+    if "flower" in face.parts:
+        pytest.importorskip("flwr")
+    package = importlib.import_module(dotted(face))
+    names = names_of(face)
+    for name in names:
+        found = getattr(package, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert needed_names(found.__doc__ or "") <= set(names), name
+
+
+@pytest.mark.parametrize("package", ["monai_fairfl", "monai_fairfl.bundle"])
+def test_help_names_what_a_package_that_lists_nothing_by_dir_offers(package: str) -> None:
+    module = importlib.import_module(package)
+    assert set(module.__all__) <= set(re.findall(r"``(\w+)``", module.__doc__ or ""))
+
+
+def test_help_names_the_modules_of_the_top_that_are_no_former_names() -> None:
+    modules = {file.stem for file in PACKAGE.glob("[a-z]*.py")} - set(forwards())
+    [sentence] = re.findall(r"The single modules[^.]*\.", monai_fairfl.__doc__ or "")
+    assert set(re.findall(r"``(\w+)``", sentence)) == modules
 
 
 def test_the_package_offers_some_twenty_names() -> None:

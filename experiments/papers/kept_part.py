@@ -54,7 +54,9 @@ def measure_cells(data: Path, runs: Path) -> None:
     for cell in cells():
         if result_file(cell).exists():
             continue
-        if not (runs / MODELS / cell.name / "models" / "global.pt").exists():
+        trained = runs / MODELS / cell.name / "models" / "global.pt"
+        # A run that is not finished has a model, too, and no JSON.
+        if not study.path(cell).exists() or not trained.exists():
             absent.append(cell.name)
             continue
         print(cell.name, flush=True)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.audit.recorded import NotInLedgerError, RecordedRequest, RecordedRound
-from monai_fairfl.audit.replaying import Answer, LedgerRun, play, weight_of
+from monai_fairfl.audit.replaying import Answer, LedgerRun, play
 from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.run_folder.ledger import number_in
@@ -297,11 +298,8 @@ def _by_site(
     contributions: dict[str, dict[str, float | None]] = {}
     for entry in rounds:
         for which in ("recorded", "what_if"):
-            aggregation = entry[which]["aggregation"]
-            for site in _sites_in(aggregation):
-                weight = weight_of(aggregation, site)
-                if weight is not None:
-                    weights.setdefault(site, {}).setdefault(which, []).append(weight)
+            for site, weight in weights_of_model(entry[which]["aggregation"]).items():
+                weights.setdefault(site, {}).setdefault(which, []).append(weight)
             for site, value in entry[which]["contributions"].items():
                 contributions.setdefault(site, {})[which] = number_in(value)
 
@@ -315,14 +313,3 @@ def _by_site(
             contribution_of_site[which] = contributions.get(site, {}).get(which)
         found[site] = {"weight": weight_of_site, "contribution": contribution_of_site}
     return found
-
-
-def _sites_in(aggregation: Mapping[str, Any]) -> set[str]:
-    """The sites that weights are of, also where these are by layer."""
-    sites: set[str] = set()
-    for name, value in aggregation.items():
-        if isinstance(value, Mapping):
-            sites.update(value)
-        else:
-            sites.add(name)
-    return sites

@@ -317,7 +317,7 @@ def _replies(
         grams = recorded.grams.of(sorted(trained))
     found = RecordedReplies(replies, requests, spec, missing, grams)
     found.parts = parts_of_groups(_shared(recorded.record))
-    found.factors = _factors(recorded.record)
+    found.shortened = _shortened(recorded.record)
     found.blended = frozenset(recorded.record.get("blended", ()))
     return found
 
@@ -334,14 +334,13 @@ def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:
     return found
 
 
-def _factors(record: Mapping[str, Any]) -> dict[str, float]:
-    """client -> the factor by which a guard multiplied its update."""
-    found = {}
+def _shortened(record: Mapping[str, Any]) -> frozenset[str]:
+    """The clients whose updates a guard multiplied."""
+    found = set()
     for client, verdicts in record["verdicts"].items():
-        for plain in verdicts:
-            if plain["action"] == "clip":
-                found[client] = float(plain["factor"])
-    return found
+        if any(plain["action"] == "clip" for plain in verdicts):
+            found.add(client)
+    return frozenset(found)
 
 
 def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:
@@ -380,18 +379,3 @@ def _distance(recorded: Any, computed: Any) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def weight_of(aggregation: Mapping[str, Any], client: str) -> float | None:
-    """A client's weight in a round, its mean over layers where the weights are by layer.
-
-    >>> weight_of({"A": 0.25, "B": 0.75}, "A"), weight_of({"fc": {"A": 0.5}}, "B")
-    (0.25, None)
-    >>> weight_of({"conv": {"A": 0.5}, "fc": {"A": 1.0}}, "A")
-    0.75
-    """
-    by_layer = [of for of in aggregation.values() if isinstance(of, Mapping)]
-    if not by_layer:
-        return aggregation.get(client)
-    weights = [of[client] for of in by_layer if client in of]
-    return sum(weights) / len(weights) if weights else None

@@ -25,9 +25,9 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.audit.counterfactual import MEANING, what_if
-from monai_fairfl.audit.replaying import weight_of
 from monai_fairfl.audit.statement import Statement, read_statement
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, did_you_mean
+from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.run_folder.case_digests import SUFFIX as DIGESTS
 from monai_fairfl.run_folder.checkpoint import (
     REWARDS,
@@ -276,7 +276,8 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
         found.add(recorded / START)
 
     newest = _newest_checkpoint(run)
-    for folder in Checkpoints(run / "checkpoints").newest_first():
+    checkpoints = Checkpoints(run / "checkpoints")
+    for folder in (*checkpoints.newest_first(), *checkpoints.damaged()):
         if newest is None or folder != newest[0]:
             found.update(_regular_files(folder))
         else:
@@ -403,7 +404,7 @@ def _rounds_with(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[s
             rounds.append(
                 {
                     "round": record["round"],
-                    "weight": weight_of(record["aggregation"], site),
+                    "weight": weights_of_model(record["aggregation"]).get(site),
                     "contribution": number_in(record["contributions"].get(site)),
                 }
             )

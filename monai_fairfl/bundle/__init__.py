@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A federation of a bundle's sites: settings, checks before the start, each site's client."""
+"""A federation of a bundle's sites: settings, checks before the start, each site's client.
+
+The names are ``BundleFederation``, ``SiteSettings``, ``bundle_client``, ``check_config``,
+``find_bundle`` and ``initial_model``.
+"""
 
 import lazy_loader
 

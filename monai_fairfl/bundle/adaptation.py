@@ -9,17 +9,19 @@ hospital's client gets the request that a federation sends when it ends.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.adoption.site_check import check_listed_site
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
-from monai_fairfl.data.datalist_file import settings_of_split
-from monai_fairfl.data.layouts import name_of_site
+from monai_fairfl.data import check_cases
+from monai_fairfl.data.datalist_file import cases_of_list, settings_of_split
+from monai_fairfl.data.layouts import CaseFiles, name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
@@ -49,6 +51,9 @@ GLOBAL_MODEL = Path("models") / "global.pt"
 OVERRIDES = ("overrides", "overrides_of_sites")
 """What a recipe without values has of its training's configuration."""
 
+CHECK = "monai_fairfl.workflow.check_data"
+"""The step of a training's ``run`` that checks the files."""
+
 RUN = "adapt"
 """Name of the files that the hospital's client writes."""
 
@@ -64,6 +69,8 @@ class Adaptation:
         before: closing measurement, such as ``"test_score"`` -> its value for the given model.
         after: the same of the adapted model.
         model: file of the adapted model; ``None``: it was not taken.
+        listed: closing measurement -> number of cases that the data list has for it, of which some
+            may have no score; empty where it is not known.
     """
 
     gain: Estimate
@@ -71,6 +78,7 @@ class Adaptation:
     before: Mapping[str, Measurement]
     after: Mapping[str, Measurement]
     model: Path | None
+    listed: Mapping[str, int] = field(default_factory=dict)
 
 
 def adapt_model(
@@ -108,8 +116,9 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when the model has no recipe, its configuration is not at hand, the bundle has
-            no evaluator, or this machine does not have the device.
+        ConfigError: when the model has no recipe or one of another bundle, its configuration is not
+            at hand, the bundle has no evaluator, or this machine does not have the device.
+        DataError: when files of the hospital are at fault.
     """
     require_device(device)
     root = Path(bundle_root)
@@ -121,8 +130,18 @@ def adapt_model(
             f"{model} does not record how it was trained (it has no recipe), so nobody could know "
             "how to prepare images for it: adapt a file that a training or a federation wrote"
         )
+    configuration.require_same_bundle(Path(model).name, recipe, root)
     files = list(config or files_of(recipe, root))
-    training = configuration.train_config(root, {}, files)
+    untouched = configuration.train_config(root, {}, files)
+    values = {
+        **values_of(recipe, site, untouched),
+        **values_of_list(datalist_file, untouched),
+        **(overrides or {}),
+    }
+    cases = None
+    if datalist_file is not None and Path(datalist_file).is_file():
+        cases = cases_of_list(Path(datalist_file), Path(dataset_dir))
+    check_listed(root, Path(dataset_dir), cases, configuration.train_config(root, values, files))
     has_tests = datalist_file is None or _lists_tests(Path(datalist_file))
     client = bundle_client(
         root,
@@ -132,11 +151,7 @@ def adapt_model(
         datalist_file=datalist_file,
         device=device,
         config=files,
-        overrides={
-            **values_of(recipe, site, training),
-            **values_of_list(datalist_file, training),
-            **(overrides or {}),
-        },
+        overrides=values,
     )
 
     final = closing_measurements(root)
@@ -163,7 +178,12 @@ def adapt_model(
     for name, of_adapted in score_names(ADAPTED).items():
         if of_adapted in found:
             after[name] = found[of_adapted]
-    return Adaptation(gain, length, before, after, taken)
+    listed = {}
+    file = Path(datalist_file or out / "site" / "datalist.json")
+    if file.is_file():
+        for name, part in (("score", "validation"), ("test_score", "testing")):
+            listed[name] = len(cases_of_list(file, Path(dataset_dir), (part,)))
+    return Adaptation(gain, length, before, after, taken, listed)
 
 
 def _closing_request(
@@ -182,6 +202,33 @@ def _closing_request(
     names = (*final, *of_adapted, gain_name(ADAPTED), ADAPTED_EPOCHS)
     context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     return replace(Measure(site, weights, names, context), run=RUN, round=0)
+
+
+def check_listed(
+    bundle_root: Path, dataset_dir: Path, cases: Sequence[CaseFiles] | None, training: ConfigParser
+) -> None:
+    """Check the files of a hospital as a training does.
+
+    Args:
+        bundle_root: of an adopted bundle, or of one whose training has the step :data:`CHECK`; any
+            other bundle has no check.
+        dataset_dir: the hospital's images and labels.
+        cases: of a data list, with absolute paths; ``None``: all that the hospital has.
+        training: the training's configuration.
+
+    Raises:
+        DataError: naming each file and fix.
+    """
+    if configuration.takes_any_folder(bundle_root):
+        check_listed_site(str(dataset_dir), str(bundle_root), cases=cases)
+        return
+    for number, step in enumerate(training.get("run") or []):
+        if isinstance(step, Mapping) and step.get("_target_") == CHECK:
+            given = {}
+            for name in ("structures", "values", "stereo"):
+                if name in step:
+                    given[name] = training.get_parsed_content(f"run#{number}#{name}")
+            check_cases(dataset_dir, **given, cases=cases)
 
 
 def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:

@@ -165,15 +165,21 @@ class ComparisonPlan:
         """Name of each strategy -> the text that the user gave, or its configuration as JSON.
 
         Raises:
-            ConfigError: when a text names no strategy, or two name the same one.
+            ConfigError: when a text names no strategy, or two have the same name.
         """
         texts: dict[str, str] = {}
         for given in self.strategies:
             strategy, text = _strategy_and_text(given)
             if strategy.name in texts:
+                fix = "give it once"
+                if configuration_of(strategy) is None:
+                    fix += (
+                        "; or, if their arguments differ, its constructor must store each "
+                        "argument, a plain value, in an attribute of the same name"
+                    )
                 raise ConfigError(
                     f"{text!r} and {texts[strategy.name]!r} are the same strategy "
-                    f"{strategy.name}: give it once"
+                    f"{strategy.name}: {fix}"
                 )
             texts[strategy.name] = text
         return texts

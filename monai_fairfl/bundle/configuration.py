@@ -17,10 +17,14 @@ from monai.bundle import ConfigParser
 from monai.utils import ensure_tuple
 
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
+from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.utils.plain_values import object_of_json
 
 FEDERATE = Path("configs", "federate.json")
 """The configuration of a federation, in the folder of its bundle."""
+
+METADATA = Path("configs", "metadata.json")
+"""What a bundle says of itself, in its folder."""
 
 
 def calling_parser() -> ConfigParser | None:
@@ -218,6 +222,39 @@ def read_keys(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
 
 
+def read_metadata(bundle_root: Path) -> dict[str, Any]:
+    """Read the bundle's ``metadata.json``; an empty mapping where there is none."""
+    file = bundle_root / METADATA
+    if not file.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(file.read_text())
+    return content
+
+
+def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
+    """Compare the recipe's bundle with the folder's metadata and the running configuration's.
+
+    Args:
+        model: name of the model's file, for messages.
+        recipe: inside the model.
+        bundle_root: folder of the bundle.
+
+    Raises:
+        ConfigError: when the model is of another bundle.
+    """
+    descriptions = [read_metadata(bundle_root)]
+    running = calling_parser()
+    if running is not None and "_meta_" in running:
+        descriptions.append(running["_meta_"])
+    for metadata in descriptions:
+        name = metadata.get("name", recipe.bundle)
+        if name != recipe.bundle:
+            raise ConfigError(
+                f"{model} is a model of the bundle {recipe.bundle!r}, and {bundle_root} is "
+                f"{name!r}: use the bundle of the model"
+            )
+
+
 def _hint_for_missing_file(bundle_root: Path) -> str:
     """What to give in place of a configuration file that does not exist."""
     present = sorted(bundle_root.glob("configs/*"))
@@ -249,7 +286,7 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
     """
     from monai.bundle.scripts import _get_fake_spatial_shape
 
-    file = bundle_root / "configs" / "metadata.json"
+    file = bundle_root / METADATA
     try:
         image = json.loads(file.read_text())["network_data_format"]["inputs"]["image"]
         channels = int(image["num_channels"])

@@ -31,9 +31,12 @@ from monai_fairfl.bundle.initial import digests_of_configs, initial_model, warn_
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay, is_shown, show_text
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
+from monai_fairfl.bundle.shipped import is_shipped
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import SERVER, BundleSites
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError
+from monai_fairfl.data.checks import check_cases
+from monai_fairfl.data.datalist_file import cases_of_list
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -142,6 +145,13 @@ class BundleFederation:
             ``cross_evaluators`` of ``"server"`` it scores models on their validation part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
+
+    >>> from monai_fairfl import find_bundle
+    >>> bundle = str(find_bundle("prostate_mri_segmentation"))
+    >>> strategies = ["FedAvg", "FedCE('sum')"]
+    >>> federation = BundleFederation(bundle, "DATA", strategies, rounds=2, run_dir="runs/two")
+    >>> [strategy.name for strategy in federation.strategies]  # federation.run() trains both
+    ['FedAvg', 'FedCE-sum']
     """
 
     def __init__(
@@ -351,12 +361,12 @@ class BundleFederation:
         preflight.check_measurements(self.settings.evaluate, "evaluate", in_training=True)
         preflight.check_measurements(self.settings.final, "final")
         if self.server_data is not None:
-            preflight.check_sites({SERVER: self.server_data}, self.check)
+            self._check_data({SERVER: self.server_data}, self.check)
         self._check_run_dir()
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
-        self.digests = preflight.check_sites(
+        self.digests = self._check_data(
             {name: self.bundle_sites.data_of(name) for name in self.names}, self._site_check()
         )
         used = self.folders.used()
@@ -366,6 +376,7 @@ class BundleFederation:
             # Nothing new is recorded of a site that withdrew.
             for site in withdrawn_sites(folder):
                 self.digests.pop(site, None)
+        self._check_trained_alone()
         new = [
             strategy
             for strategy in self.strategies
@@ -399,6 +410,63 @@ class BundleFederation:
                 "model": digest_of(weights),
             }
             resuming.check_openings(used, opening)
+
+    def _check_data(
+        self, folders: Mapping[str, str], check: Callable[[str], Any] | None
+    ) -> dict[str, list[str]]:
+        """Run the bundle's check on each site's folder.
+
+        Returns:
+            Site -> digests of its cases, as :func:`~monai_fairfl.bundle.preflight.check_sites`.
+
+        Raises:
+            DataError: naming the problems, and how to switch the check off in a bundle of one's
+                own.
+        """
+        try:
+            return preflight.check_sites(folders, check)
+        except DataError as error:
+            is_of_shipped = getattr(self.check, "func", self.check) is check_cases
+            if is_shipped(self.bundle_root) or not is_of_shipped:
+                raise
+            file = self.bundle_root / configuration.FEDERATE
+            raise DataError(
+                f"{error}\nIf the bundle is for another organ, set check to null in {file}"
+            ) from None
+
+    def _check_trained_alone(self) -> None:
+        """Refuse models trained alone that have seen what validates or tests here.
+
+        They are compared by the data lists beside the folder of these models, where they are there.
+
+        Raises:
+            ConfigError: naming each site, how many of its cases its model has seen, and the fix.
+        """
+        if not self.settings.adapt_epochs or self.trained_alone is None:
+            return
+        seen = []
+        for name in self.names:
+            file = self.trained_alone.parent / "datalists" / f"{name}.json"
+            if not file.is_file():
+                continue
+            data = Path(self.bundle_sites.data_of(name))
+            trained = {case["image"] for case in cases_of_list(file, data, ("training",))}
+            listed = self.bundle_sites.listed(name)
+            counts = []
+            for part, word in (("validation", "validation"), ("testing", "test")):
+                images = [case["image"] for case in listed.get(part, ())]
+                number = sum(image in trained for image in images)
+                if number:
+                    counts.append(f"{number} of {len(images)} {word} cases")
+            if counts:
+                seen.append(f"{name}: {' and '.join(counts)}")
+        if seen:
+            raise ConfigError(
+                f"the models of {self.trained_alone} were trained on cases that validate or test "
+                f"in this run ({'; '.join(seen)}), so their scores would be too high: train "
+                "Standalone with the split of this run, such as its split_seed, or leave "
+                "trained_alone out"
+            )
 
     def _site_check(self) -> Callable[[str], Any] | None:
         """The check of a site's folder, with what its overrides set of the files."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
+from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
+from monai_fairfl.data.inspection import digests_of_cases
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.errors import ConfigError, DataError, FairFLError, did_you_mean
+from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
@@ -342,22 +345,32 @@ def check_sites(
 ) -> dict[str, list[str]]:
     """Check every site's data and report all problems of all sites at once.
 
+    What a look at all sites shows, such as an image that two of them have, is a warning.
+
     Returns:
-        Site -> digests of its cases, where the check returns them, as
-        :func:`~monai_fairfl.data.check_cases` does.
+        Site -> digests of its cases, where its check is :func:`~monai_fairfl.data.check_cases`.
 
     Raises:
         DataError: naming each site, file and fix.
     """
     problems = []
-    digests = {}
+    inspections = {}
     for name, folder in folders.items():
         try:
             found = None if check is None else check(folder)
-            if isinstance(found, Mapping) and "digests" in found:
-                digests[name] = found["digests"]
         except FairFLError as error:
             problems.append(f"site {name!r}: {error}")
+            continue
+        if isinstance(found, Summary):
+            inspections[name] = found.inspection
     if problems:
         raise DataError("\n".join(problems))
-    return digests
+
+    # The check of a site has named the copies within it.
+    named = set()
+    for name, inspection in inspections.items():
+        named.update(check_duplicates({name: inspection}))
+    for note in [*check_duplicates(inspections), *check_label_values(inspections)]:
+        if note not in named:
+            warnings.warn(note, DataWarning, stacklevel=2)
+    return {name: digests_of_cases(inspection) for name, inspection in inspections.items()}

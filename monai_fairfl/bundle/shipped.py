@@ -40,6 +40,15 @@ def find_bundle(name: str) -> Path:
     return _home() / name
 
 
+def is_shipped(bundle_root: Path) -> bool:
+    """Whether a folder is a shipped bundle itself, and no copy of one.
+
+    >>> is_shipped(find_bundle("prostate_mri_segmentation")), is_shipped(Path("/nowhere"))
+    (True, False)
+    """
+    return bundle_root.resolve().parent == _home().resolve()
+
+
 def locate_bundle(bundle: str) -> Path:
     """The root of a bundle that is given by name or by path; a shipped one comes first.
 

@@ -100,6 +100,14 @@ def bundle_client(
     Raises:
         ConfigError: for an unknown setting, and when an override names nothing in the
             configuration: MONAI would take it for its own argument.
+
+    >>> import tempfile
+    >>> from monai_fairfl import find_bundle
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> private = tempfile.mkdtemp()
+    >>> client = bundle_client(bundle, "alder", private, dataset_dir="DATA/alder", local_epochs=2)
+    >>> client.local_epochs  # client.answer(request) trains
+    2
     """
     chosen = SiteSettings.of("bundle_client", settings)
     root = Path(bundle_root).absolute()

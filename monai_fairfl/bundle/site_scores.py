@@ -65,16 +65,19 @@ def scores_at_site(
     )
     # As at the end of a run, the client writes the score of each case into a table.
     request = Measure(site, state_of_file(model), (TESTED,), {"closing": 1.0})
+    request = replace(request, run=RUN, round=0)
+    table = client.states.path(RUN, f"{TESTED}-{request.round}-{request.id}.csv")
+    # That of an earlier call may be of another model.
+    table.unlink(missing_ok=True)
     try:
-        client.answer(replace(request, run=RUN, round=0))
-        tables = sorted(client.states.folder.glob(f"{RUN}-{TESTED}-*.csv"))
+        client.answer(request)
     finally:
         client.finalize()
-    if not tables:
+    if not table.exists():
         raise ConfigError(f"{bundle_root} scores no test cases: adopt it again, with --data")
 
     scores = {}
-    for row in read_csv_text(tables[-1].read_bytes().decode()):
+    for row in read_csv_text(table.read_bytes().decode()):
         case = row.pop("case")
         scores[case] = {name: float(value) for name, value in row.items()}
     return scores

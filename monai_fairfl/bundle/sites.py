@@ -12,10 +12,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from monai_fairfl.bundle import preflight
+from monai_fairfl.bundle.adoption.site_check import listed_cases
 from monai_fairfl.bundle.jobs import number_of_cases
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.prepared import remember_prepared
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.values import value_of
@@ -106,6 +108,17 @@ class BundleSites:
 
     def _datalist_of(self, name: str) -> Path:
         return self.datalists / f"{name}.json"
+
+    def listed(self, name: str) -> dict[str, list[CaseFiles]]:
+        """The cases of a site in this run, by part; none where the bundle has no data list."""
+        settings = self.settings_of(name)
+        file = Path(settings.overrides.get("datalist_file") or self._datalist_of(name))
+        try:
+            return listed_cases(
+                self.data_of(name), self.bundle_root, settings.config, settings.overrides, file
+            )
+        except ConfigError:
+            return {}
 
     def server_score(self, data: str, folder: Path) -> ServerScore:
         """What scores a model on the server's own images.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 EPOCHS = 10
 RATE = 3e-4
+LOG = "log.txt"
 TITLES = {"score": "validation Dice", "test_score": "test Dice"}
 """Closing measurement -> its column."""
 
@@ -125,7 +127,8 @@ def adapt(args: argparse.Namespace) -> Answer:
     hospital = Path(args.folder).absolute()
     name = name_of_site(hospital)
     out = out_folder(args.out, f"adapt-{name}")
-    if out.exists() and any(out.iterdir()):
+    # Where the files were at fault, the same command may be given again.
+    if out.exists() and any(path.name != LOG for path in out.iterdir()):
         raise ConfigError(f"{out} is not empty: name another folder with --out")
     of_run = site_of_run(model, name)
     datalist, split = _cases(args.datalist, of_run, hospital, out)
@@ -138,7 +141,7 @@ def adapt(args: argparse.Namespace) -> Answer:
         file=progress_stream(args),
         flush=True,
     )
-    with output_into(out / "log.txt", args.verbose):
+    with output_into(out / LOG, args.verbose):
         found = adapt_model(
             model,
             bundle,
@@ -199,7 +202,7 @@ def _cases(
 
 
 def adaptation_text(found: Adaptation, hospital: str) -> str:
-    """What further training brought, in a table and a sentence."""
+    """What further training brought, in a table and sentences."""
     from monai_fairfl.protocol.values import value_of
     from monai_fairfl.workflow.answer import in_columns
 
@@ -207,7 +210,25 @@ def adaptation_text(found: Adaptation, hospital: str) -> str:
     rows = [["model", *[TITLES[name] for name in names]]]
     for model, scores in (("given", found.before), ("adapted", found.after)):
         rows.append([model, *[f"{value_of(scores[name]):.3f}" for name in names]])
-    return "\n".join([*in_columns(rows), _verdict(found, hospital)])
+    lines = [*in_columns(rows), *(_cases_of_score(found, name) for name in names)]
+    return "\n".join([*lines, _verdict(found, hospital)])
+
+
+def _cases_of_score(found: Adaptation, name: str) -> str:
+    """Of how many cases a score is, and how many have none."""
+    from monai_fairfl.protocol.values import Estimate
+    from monai_fairfl.run_folder.full_run import count_words
+
+    score = found.before[name]
+    if isinstance(score, Mapping):
+        score = score["mean"]
+    count = score.n if isinstance(score, Estimate) else 0
+    number = count_words(count, "case")
+    listed = found.listed.get(name, count)
+    if count < listed:
+        number = f"{count} of {count_words(listed, 'case')}: the labels of the others are empty"
+    title = TITLES[name]
+    return f"{title[0].upper()}{title[1:]} is of {number}."
 
 
 def _verdict(found: Adaptation, hospital: str) -> str:
@@ -229,7 +250,13 @@ def _verdict(found: Adaptation, hospital: str) -> str:
     measured = f"on {cases} it gains {error} Dice after {epochs}"
     if found.model is None:
         return f"Not taken: {measured}, no more than its standard error. Use the given model."
-    return f"Taken: {measured}.\nModel: {found.model}"
+    honest = "the test Dice is the honest one"
+    if "test_score" not in found.after:
+        honest = "test cases would give the honest one"
+    return (
+        f"Taken: {measured}.\nThe epoch was chosen on these cases, so the gain is too high: "
+        f"{honest}.\nModel: {found.model}"
+    )
 
 
 def _plain(found: Adaptation) -> dict[str, Any]:

@@ -336,8 +336,6 @@ def _split_sites(
     sites = {}
     for site, folder in folders.items():
         found = found_at[str(folder)]
-        # They are for a run's record, and not to be shown or sent.
-        del found["digests"]
         file = files[site]
         parts = site_datalist(folder, file, args.structures, found.get("values"), **split)
         for part, cases in parts.items():

@@ -17,14 +17,16 @@ from typing import Any, TextIO
 import torch
 
 from monai_fairfl.bundle.adaptation import (
+    check_listed,
     files_of,
     recipe_of_training,
     values_of,
     values_of_list,
 )
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
-from monai_fairfl.bundle.configuration import takes_any_folder, train_config
+from monai_fairfl.bundle.configuration import settings_of_files, takes_any_folder, train_config
 from monai_fairfl.bundle.first_look import recipe as training_of
+from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.model_runs import (
@@ -39,6 +41,7 @@ from monai_fairfl.cli.model_runs import (
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts
+from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.data.layouts import CaseFiles, sites_at
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
@@ -49,6 +52,7 @@ from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
+from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.answer import NOTHING, in_columns
 
 WHOLE_DICE = "val_mean_dice"
@@ -70,6 +74,23 @@ MEANINGS = {
     "hd95": "95th percentile of the distance of the two surfaces, by the spacing in the files",
 }
 """Name of a score that needs a word -> what it is."""
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The scoring of one hospital.
+
+    Args:
+        lists: its data list, whose test cases are scored.
+        split: in words which cases these are.
+        asked: the model and the hospital's folder.
+        record: the same with the state of the files that decide the scores.
+    """
+
+    lists: Path
+    split: str
+    asked: Mapping[str, Any]
+    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -128,38 +149,84 @@ class Evaluation:
         Returns:
             Site -> ``cases`` (image, and each score; ``None``: it has none) and ``split``; and
             the text.
+
+        Raises:
+            ConfigError: a folder holds scores of another model or of other data.
+            DataError: with every fault of the test cases of all hospitals that have no scores yet.
         """
-        found = {}
-        line_shown = False
         model = digest_of(self.model)
-        for site in self.sites:
+        scorings = {site: self._scoring(site, model) for site in self.sites}
+        new = {}
+        for site, scoring in scorings.items():
+            if not self._is_done(site, scoring):
+                new[site] = scoring
+        self._check(new, output)
+
+        line_shown = False
+        for site, scoring in new.items():
             folder = self.out / site
-            asked = {"model": model, "data": str(self.sites[site])}
-            lists, split = self._cases_of(site)
-            has_scores = (folder / f"{WHOLE_DICE}_raw.csv").is_file()
-            if has_scores and not is_recorded(asked, folder / ASKED):
-                raise ConfigError(
-                    f"{folder} holds the scores of another model or of other data: give these a "
-                    "folder of their own with --out"
-                )
-            decisive = [
-                *_tested_files(lists, self.sites[site]),
-                *(self.bundle / "configs").glob("*.json"),
-            ]
-            record = {**asked, "files": state_of_files(decisive)}
-            if not has_scores or not is_recorded(record, folder / ASKED):
-                # Another configuration may have other scores.
-                for table in folder.glob("*_raw.csv"):
-                    table.unlink()
-                # The lines of the others have other folders.
-                self._score(site, folder, lists, output, verbose, shows_line=not line_shown)
-                line_shown = True
-                write_atomically(folder / ASKED, json.dumps(record, indent=4).encode())
-            found[site] = {"cases": _scores(folder), "split": split}
+            # Another configuration may have other scores.
+            for table in folder.glob("*_raw.csv"):
+                table.unlink()
+            # A scoring that was killed goes on with the same question.
+            write_atomically(folder / ASKED, json.dumps(scoring.asked, indent=4).encode())
+            # The lines of the others have other folders.
+            self._score(site, folder, scoring.lists, output, verbose, shows_line=not line_shown)
+            line_shown = True
+            write_atomically(folder / ASKED, json.dumps(scoring.record, indent=4).encode())
+
+        found = {}
+        for site, scoring in scorings.items():
+            found[site] = {"cases": _scores(self.out / site), "split": scoring.split}
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
         plain: dict[str, Any] = to_json({"sites": found})
         return plain, _evaluation_text(found, self.out, trained)
+
+    def _scoring(self, site: str, model: str) -> Scoring:
+        """What is to be scored of one hospital.
+
+        Args:
+            site: the hospital.
+            model: digest of the model.
+        """
+        data = self.sites[site]
+        lists, split = self._cases_of(site)
+        asked = {"model": model, "data": str(data)}
+        decisive = [*_tested_files(lists, data), *(self.bundle / "configs").glob("*.json")]
+        return Scoring(lists, split, asked, {**asked, "files": state_of_files(decisive)})
+
+    def _is_done(self, site: str, scoring: Scoring) -> bool:
+        """Whether a hospital has these scores already.
+
+        Raises:
+            ConfigError: when it has those of another model, or of other data.
+        """
+        folder = self.out / site
+        if not (folder / f"{WHOLE_DICE}_raw.csv").is_file():
+            return False
+        if not is_recorded(scoring.asked, folder / ASKED):
+            raise ConfigError(
+                f"{folder} holds the scores of another model or of other data: give these a "
+                "folder of their own with --out"
+            )
+        return is_recorded(scoring.record, folder / ASKED)
+
+    def _check(self, scorings: Mapping[str, Scoring], output: TextIO) -> None:
+        """Check the test cases of all hospitals before any is scored."""
+        names = {str(self.sites[site]): site for site in scorings}
+
+        def check(folder: str) -> None:
+            site = names[folder]
+            cases = cases_of_list(scorings[site].lists, Path(folder), ("testing",))
+            training = train_config(self.bundle, {}, self.adopted or TRAIN)
+            training.update(settings_of_files(self._own_values(site)))
+            check_listed(self.bundle, Path(folder), cases, training)
+
+        with warnings_as_notes() as notes:
+            check_sites({site: folder for folder, site in names.items()}, check)
+        for note in notes:
+            print(f"note: {note}", file=output, flush=True)
 
     def _score(
         self,
@@ -217,15 +284,19 @@ class Evaluation:
 
     def _line_of(self, site: str, folder: Path, lists: Path) -> MonaiLine:
         """The line that scores one hospital."""
+        training = train_config(self.bundle, {}, TRAIN)
         arguments: dict[str, Any] = {
             "bundle_root": str(self.bundle),
             "ckpt_path": str(self.model),
             "dataset_dir": str(self.sites[site]),
             "datalist_file": str(lists),
             "output_dir": str(folder),
-            **values_of_list(lists, train_config(self.bundle, {}, TRAIN)),
+            **values_of_list(lists, training),
             **self._own_values(site),
         }
+        if "check_data" in training:
+            # That was done for all hospitals.
+            arguments["check_data"] = False
         if self.device is not None:
             arguments["device"] = self.device
         configs = self.bundle / "configs"
@@ -306,10 +377,9 @@ def _lists_with_training(file: Path) -> list[Path]:
 
 def _tested_files(lists: Path, data: Path) -> list[Path]:
     """The images and labels of the test cases of a data list."""
-    folder = data.parent if data.is_file() else data
     files = []
-    for case in object_of_json(lists.read_bytes())["testing"]:
-        files += [folder / case["image"], folder / case["label"]]
+    for case in cases_of_list(lists, data, ("testing",)):
+        files += [Path(case["image"]), Path(case["label"])]
     return [file for file in files if file.exists()]
 
 

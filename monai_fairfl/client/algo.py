@@ -39,7 +39,7 @@ from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, gain_name
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.protocol.values import Measurement, Weights, is_finite_or_unchanged
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
 
@@ -74,6 +74,13 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         cross_evaluation: permit runs in which sites score models without some other sites, this
             one among them; off by default. See :mod:`monai_fairfl.server.cross_evaluation`.
         arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
+
+    >>> import tempfile
+    >>> from monai_fairfl.bundle import find_bundle
+    >>> bundle = find_bundle("prostate_mri_segmentation")
+    >>> algo = FairMonaiAlgo(str(bundle), tempfile.mkdtemp(), local_epochs=2)
+    >>> algo.local_epochs  # algo.answer(request) trains
+    2
     """
 
     def __init__(
@@ -259,6 +266,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             # The local model is the one that entered the average, with the filters' noise.
             for name, change in reply.update.items():
                 state["local"][name] = request.weights[name] + change
+            # A tensor of two names is the same under both.
+            state["local"] = self.spec.with_aliases(state["local"])
         self.states.save(request.run, request.round, state)
         self._trainer_is_at = (request.run, request.round)
         if self._needs_trained_model:
@@ -338,7 +347,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         for name in names_not_finite(trained):
             tensor = trained[name]
             is_parameter = name in self.spec.parameters
-            if is_parameter or not tensor.equal(received[name].to(tensor)):
+            if is_parameter or not is_finite_or_unchanged(tensor, received[name].to(tensor)):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite. "
                     "Nothing of this round is stored, and the next goes on from the previous "

@@ -9,10 +9,13 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from monai_fairfl.data.inspection import Inspection, digests_of_cases, inspect_site, labels_of
+from monai_fairfl.data.inspection import Inspection, inspect_cases, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.errors import DataError, DataWarning
+
+LISTED = 3
+"""Problems of a site that an error lists: a wrong folder has one for each file."""
 
 
 def check_cases(
@@ -20,7 +23,8 @@ def check_cases(
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
-) -> dict[str, Any]:
+    cases: Sequence[CaseFiles] | None = None,
+) -> Summary:
     """Read every file of a site and report all that would stop a training later.
 
     Every file must be readable to its end, an image and its label of one size and not the same
@@ -38,16 +42,18 @@ def check_cases(
         values: the same given by hand: structure -> ``[lowest, highest]``.
         stereo: whether photographs are pairs of views side by side; ``None``: by their shape, which
             is noted, and an error where a label lies in the half that is not used.
+        cases: the only ones that are checked, of a data list, with absolute paths; the other files
+            of the site may have faults, and all these labels may be empty. ``None``: all cases.
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
         (slices, or pictures, with a label), ``values`` where structures were asked for, and
         ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
         volumes), ``channels`` (of pictures, or if above 1), ``labels`` and ``gland_slices`` of
-        each; ``digests``, a SHA-256 of each case, for a run's record of its data.
+        each.
 
     Raises:
-        DataError: with every problem of the site in one text.
+        DataError: with the number of problems, and the first three.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -57,25 +63,37 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    inspection = inspect_site(site_dir, structures, values, stereo)
+    if cases is None:
+        inspection = inspect_site(site_dir, structures, values, stereo)
+    else:
+        inspection = inspect_cases(site_dir, cases, structures, stereo)
     if inspection.problems:
-        listed = all_named(inspection.problems, separator="\n- ")
+        listed = all_named(inspection.problems, LISTED, separator="\n- ")
+        if len(inspection.problems) > LISTED:
+            listed += f"; monai-fairfl datalist {site_dir} --check lists all"
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
     for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
         warnings.warn(note, DataWarning, stacklevel=2)
-    return {**summary_of(inspection), "digests": digests_of_cases(inspection)}
+    return summary_of(inspection)
 
 
-def summary_of(inspection: Inspection) -> dict[str, Any]:
+class Summary(dict[str, Any]):
+    """A site's summary for JSON, which also has the inspection that it is of."""
+
+    inspection: Inspection
+
+
+def summary_of(inspection: Inspection) -> Summary:
     """Summarise an inspection for JSON, see :func:`check_cases`."""
     lines = inspection.lines
-    summary: dict[str, Any] = {
-        "site": inspection.site,
-        "layout": inspection.layout,
-        "num_cases": len(lines),
-        "labels": labels_of(lines),
-        "gland_slices": sum(line["gland_slices"] for line in lines),
-    }
+    summary = Summary(
+        site=inspection.site,
+        layout=inspection.layout,
+        num_cases=len(lines),
+        labels=labels_of(lines),
+        gland_slices=sum(line["gland_slices"] for line in lines),
+    )
+    summary.inspection = inspection
     if inspection.values:
         summary["values"] = dict(inspection.values)
     summary["cases"] = lines
@@ -129,6 +147,39 @@ def check_duplicates(
             places = ", ".join(images_of_label.values())
             found.append(f"different images have the same label, {places}. Look for the right one.")
     return found
+
+
+def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
+    """Find sites whose masks have more values than those of others, such as a second structure.
+
+    Which numbers they are does not matter: one site may write 255 where others write 1. Sites whose
+    structures were looked for are not compared.
+
+    Args:
+        sites: site -> its inspection.
+
+    Returns:
+        One sentence, or none where the sites have equally many values.
+    """
+    labels = {}
+    for site, inspection in sites.items():
+        found = [label for label in labels_of(inspection.lines) if label]
+        if found and not inspection.values:
+            labels[site] = found
+    if len({len(found) for found in labels.values()}) < 2:
+        return []
+    listed = []
+    for site, found in labels.items():
+        cases = sites[site].lines
+        counts = []
+        for label in found:
+            number = sum(label in case["labels"] for case in cases)
+            counts.append(f"{label} in {number} of {len(cases)} cases")
+        listed.append(f"{site} has {', '.join(counts)}")
+    return [
+        f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
+        "mean the same: the prostate bundle takes every label above 0 for the gland"
+    ]
 
 
 class _Copy(NamedTuple):

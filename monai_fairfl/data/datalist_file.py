@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,20 +97,12 @@ def read_datalist(
             exist, or a case twice among those that are scored.
     """
     parts: dict[str, list[CaseFiles]] = {}
-    try:
+    with _refusing_other_files(file):
         content = object_of_json(file.read_bytes())
         for part in PARTS:
             parts[part] = [_absolute_case(case, folder, file) for case in content[part]]
         stored_record = content.get("split")
         record = split_record(arguments, stored_record.get("kept")) if stored_record else {}
-    except DataError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(
-            f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
-            ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'
-            " delete it to have it made."
-        ) from error
     if stored_record and stored_record != record:
         raise DataError(
             f"{file} was made with {stored_record}, not with {record}. Give its arguments, to"
@@ -119,6 +112,41 @@ def read_datalist(
     require_single(parts, str(file))
     _require_files(file, parts)
     return parts, bool(stored_record)
+
+
+@contextmanager
+def _refusing_other_files(file: Path) -> Iterator[None]:
+    """Inside, what is wrong with the form of a file means that it is no data list."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
+            ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'
+            " delete it to have it made."
+        ) from error
+
+
+def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -> list[CaseFiles]:
+    """The cases of a data list, with absolute paths, whatever arguments it was made with.
+
+    Args:
+        file: of the list.
+        dataset_dir: the site's folder, or its data list (NVFlare).
+        parts: of the list.
+
+    Raises:
+        DataError: the file is no data list.
+    """
+    folder = dataset_dir.parent if dataset_dir.is_file() else dataset_dir
+    cases = []
+    with _refusing_other_files(file):
+        content = object_of_json(file.read_bytes())
+        for part in parts:
+            cases += [_absolute_case(case, folder, file) for case in content[part]]
+    return cases
 
 
 def settings_of_split(file: Path) -> dict[str, Any]:

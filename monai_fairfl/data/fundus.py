@@ -39,6 +39,7 @@ class OneViewd(Cropd):
             views, so they need ``True``.
         allow_missing_keys: as MONAI's.
 
+    >>> import torch
     >>> OneViewd("image")({"image": torch.zeros(3, 200, 100)})["image"].shape
     torch.Size([3, 100, 100])
     """
@@ -81,6 +82,7 @@ class NormaliseFieldd(MapTransform):
     Raises:
         ConfigError: ``threshold`` is out of range.
 
+    >>> import torch
     >>> image = torch.rand(3, 32, 32) + 1
     >>> normalised = NormaliseFieldd("image")({"image": image})["image"]
     >>> bool(normalised.mean().abs() < 1e-5), round(float(normalised.std()), 2)
@@ -131,6 +133,7 @@ class RandDiscCropd(Randomizable, MapTransform):
     Raises:
         ConfigError: when an argument is out of range.
 
+    >>> import torch
     >>> label = torch.zeros(1, 64, 64)
     >>> label[:, 20:30, 40:50] = 1
     >>> found = RandDiscCropd(["label"], "label", (32, 32), prob=1.0)({"label": label})["label"]

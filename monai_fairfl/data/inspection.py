@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -78,7 +79,7 @@ def inspect_site(
     """
     site = Path(site_dir)
     layout = layouts.layout_of(site)
-    folder = Path(os.path.abspath(site.parent if site.is_file() else site))
+    folder = _folder_of(site)
     unpaired: Sequence[str] = ()
     try:
         found = layouts.LAYOUTS[layout].find(site)
@@ -86,29 +87,10 @@ def inspect_site(
         # The other files may have faults too, which are shown at the same time.
         unpaired = [f"{site}: {problem}" for problem in error.problems]
         found = Found(as_cases(error.pairs))
-    with ThreadPoolExecutor(WORKERS) as pool:
-        files = list(pool.map(partial(_read_case, found), found.cases))
+    files = _read_cases(found)
     pairs_by_shape = bool(structures) and stereo is None
-
-    # What is wrong with each case; a line for each case that is sound.
-    problems = list(unpaired)
-    lines: list[dict[str, Any]] = []
-    for image, label in files:
-        case_problems = _case_problems(image, label)
-        if structures and image.over_8_bits:
-            case_problems.append(
-                f"{image.path} has more than 8 bits a channel, which a training in colour cuts off;"
-                " save it with 8"
-            )
-        if pairs_by_shape and label.only_in_right_half:
-            case_problems.append(
-                f"{label.path} has its labels in the right half alone, of a photograph"
-                f" {TAKEN_FOR_A_PAIR}"
-            )
-        if case_problems:
-            problems.extend(case_problems)
-        else:
-            lines.append(_line(image, label, folder))
+    lines, case_problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
+    problems = [*unpaired, *case_problems]
 
     # Pixel values of the structures.
     known_values: Values = {}
@@ -130,13 +112,86 @@ def inspect_site(
     notes = _notes(found, readable, site)
     if pairs_by_shape:
         notes.extend(_notes_on_pairs(readable, site))
+    notes.extend(_notes_on_empty(empty, site))
+    name = site.stem if site.is_file() else folder.name
+    return Inspection(name, layout, lines, problems, notes, readable, known_values)
+
+
+def inspect_cases(
+    site_dir: str | os.PathLike[str],
+    cases: Sequence[CaseFiles],
+    structures: Sequence[str] = (),
+    stereo: bool | None = None,
+) -> Inspection:
+    """Read the files of some cases of a site. Faults of its other files are not looked for.
+
+    Args:
+        site_dir: as of :func:`inspect_site`.
+        cases: of a data list, with absolute paths; the list has the values of structures.
+        structures: as of :func:`inspect_site`.
+        stereo: see there.
+    """
+    site = Path(site_dir)
+    folder = _folder_of(site)
+    channels: tuple[str, ...] = ()
+    with suppress(DataError):  # of other files
+        channels = layouts.find(site).channels
+    files = _read_cases(Found(list(cases), channels=channels))
+    pairs_by_shape = bool(structures) and stereo is None
+    lines, problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
+    readable = [(image, label) for image, label in files if image.digest and label.digest]
+    empty = [line["image"] for line in lines if not line["gland_slices"]]
+    name = layouts.name_of_site(site)
+    return Inspection(name, "data list", lines, problems, _notes_on_empty(empty, site), readable)
+
+
+def _folder_of(site: Path) -> Path:
+    """The folder that the paths of a site begin at."""
+    return Path(os.path.abspath(site.parent if site.is_file() else site))
+
+
+def _read_cases(found: Found) -> list[tuple[FileFacts, FileFacts]]:
+    with ThreadPoolExecutor(WORKERS) as pool:
+        return list(pool.map(partial(_read_case, found), found.cases))
+
+
+def _sound_and_faulty(
+    files: Sequence[tuple[FileFacts, FileFacts]],
+    folder: Path,
+    structures: Sequence[str],
+    pairs_by_shape: bool,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """A line for each case that is sound, and what is wrong with each of the others."""
+    lines: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for image, label in files:
+        case_problems = _case_problems(image, label)
+        if structures and image.over_8_bits:
+            case_problems.append(
+                f"{image.path} has more than 8 bits a channel, which a training in colour cuts off;"
+                " save it with 8"
+            )
+        if pairs_by_shape and label.only_in_right_half:
+            case_problems.append(
+                f"{label.path} has its labels in the right half alone, of a photograph"
+                f" {TAKEN_FOR_A_PAIR}"
+            )
+        if case_problems:
+            problems.extend(case_problems)
+        else:
+            lines.append(_line(image, label, folder))
+    return lines, problems
+
+
+def _notes_on_empty(empty: Sequence[str], site: Path) -> list[str]:
+    """A note for each image whose label is empty."""
+    notes = []
     for name in empty[:MOST_NAMED]:
-        path = os.path.normpath(folder / name)
+        path = os.path.normpath(_folder_of(site) / name)
         notes.append(f"{path}: its label is empty; the case is kept")
     if len(empty) > MOST_NAMED:
         notes.append(f"{site}: {len(empty) - MOST_NAMED} more labels are empty")
-    name = site.stem if site.is_file() else folder.name
-    return Inspection(name, layout, lines, problems, notes, readable, known_values)
+    return notes
 
 
 def _read_case(found: Found, case: CaseFiles) -> tuple[FileFacts, FileFacts]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.data.checks import check_duplicates, summary_of
+from monai_fairfl.data.checks import check_duplicates, check_label_values, summary_of
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import PARTS, CaseFiles
@@ -84,6 +84,7 @@ def overview(
             summary[part] = len(cases)
         summaries[name] = summary
     notes.extend(check_duplicates(inspections, datalists))
+    notes.extend(check_label_values(inspections))
 
     text = [as_table(summaries), ""]
     text.extend(f"note: {note}" for note in notes)

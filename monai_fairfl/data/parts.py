@@ -31,6 +31,7 @@ def surest_part(found: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     Returns:
         The mask of the part; where nothing is found, nothing.
 
+    >>> import torch
     >>> probabilities = torch.tensor([[0.6, 0.7, 0.1, 0.9]])
     >>> surest_part(probabilities >= 0.5, probabilities).int().tolist()
     [[0, 0, 0, 1]]
@@ -57,6 +58,7 @@ class KeepPartd(MapTransform):
     Raises:
         ConfigError: there is no such part.
 
+    >>> import torch
     >>> probabilities = torch.tensor([[[0.6, 0.7, 0.1, 0.9]]])
     >>> (KeepPartd("pred")({"pred": probabilities})["pred"] >= 0.5).int().tolist()
     [[[1, 1, 0, 0]]]

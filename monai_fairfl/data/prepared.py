@@ -123,6 +123,7 @@ class RememberingCompose(Compose):
     Args:
         transforms: as of ``Compose``; resampling is not lazy.
 
+    >>> import torch
     >>> from monai.transforms import ScaleIntensity
     >>> RememberingCompose([ScaleIntensity()])(torch.tensor([[0.0, 2.0, 4.0]])).tolist()
     [[0.0, 0.5, 1.0]]

@@ -37,6 +37,7 @@ class SmoothResized(Resized):
     Raises:
         ValueError: for ``anti_aliasing`` with another mode.
 
+    >>> import torch
     >>> resize = SmoothResized("image", 32, size_mode="longest")
     >>> resize({"image": torch.ones(3, 640, 480)})["image"].shape
     torch.Size([3, 32, 24])

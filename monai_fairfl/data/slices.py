@@ -48,6 +48,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         ConfigError: an argument is out of range.
         DataError: the label is not C x H x W x D, or another key has other H, W, D.
 
+    >>> import torch
     >>> label = torch.zeros(1, 4, 4, 6)
     >>> label[..., 2:5] = 1
     >>> sample = SampleSlicesd(["image", "label"], empty_rate=0.0)

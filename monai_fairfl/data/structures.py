@@ -37,6 +37,7 @@ class LabelStructuresd(MapTransform):
         DataError: (of a call) when there are no values, or the label has several channels; the
             error names the file. The data list checks that the masks have the values.
 
+    >>> import torch
     >>> label = torch.tensor([[[0, 128, 255]]])
     >>> case = {"label": label, "values": {"disc": [64, 255], "cup": [192, 255]}}
     >>> LabelStructuresd("label", ["disc", "cup"])(case)["label"].tolist()
@@ -90,6 +91,7 @@ class NestStructuresd(MapTransform):
     Args:
         keys: keys of masks, C x ..., 0 or 1, the outermost structure first.
 
+    >>> import torch
     >>> found = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     >>> NestStructuresd("pred")({"pred": found})["pred"].tolist()
     [[1.0, 0.0], [1.0, 0.0]]
@@ -145,6 +147,7 @@ def grey_levels(image: Image.Image) -> Image.Image:
         DataError: for a picture that the check refuses too, see
             :func:`~monai_fairfl.data.layouts.image_files.as_stored`.
 
+    >>> from PIL import Image
     >>> grey_levels(Image.new("RGB", (2, 2), (128, 128, 128))).getextrema()
     (128, 128)
     """

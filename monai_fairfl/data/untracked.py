@@ -48,6 +48,7 @@ class UntrackedCompose(RememberingCompose):
     Args:
         transforms: as of ``Compose``; resampling is not lazy.
 
+    >>> from monai.transforms import Compose
     >>> import torch
     >>> from monai.data import MetaTensor
     >>> from monai.transforms import RandFlip, ScaleIntensity
@@ -116,6 +117,8 @@ class UntrackedRandAffined(RandAffined):
     Args:
         arguments: of ``RandAffined``.
 
+    >>> import torch
+    >>> from monai.data import MetaTensor
     >>> turn = UntrackedRandAffined(["image"], prob=1.0, rotate_range=0.3, mode="bilinear")
     >>> turned = turn.set_random_state(0)({"image": MetaTensor(torch.rand(1, 8, 8))})
     >>> isinstance(turned["image"], MetaTensor)
@@ -209,6 +212,7 @@ class UntrackedRandHistogramShiftd(RandHistogramShiftd):
     It takes the same arguments. Values and random draws are the same to the bit. Where metadata are
     tracked it is MONAI's.
 
+    >>> import torch
     >>> shift = UntrackedRandHistogramShiftd(["image"], prob=1.0)
     >>> shift.set_random_state(0)({"image": torch.rand(1, 8, 8)})["image"].shape
     torch.Size([1, 8, 8])

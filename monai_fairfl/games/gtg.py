@@ -39,7 +39,7 @@ class GTGRound:
 
     Args:
         gain: V(all) - V(nobody).
-        skipped: whether the round gained too little to be shared out.
+        skipped: whether the round changed the score by too little to be shared out.
         permutations: walked through.
         truncated: marginal contributions taken for 0 without evaluation.
         evaluations: of the utility.
@@ -90,11 +90,12 @@ def gtg_shapley(
     the score of the model made of its members' updates, and of nobody that of the model before the
     round.
 
-    A round that gains at most ``between`` is worth nothing to anybody. Else permutations are walked
-    through, one pass of ``orders`` at a time; within ``within`` of the score of all, the rest gets
-    nothing. It ends when, after more than max(30, N) permutations, the last ten running means
-    differ from the very last by less than 5 % in the mean over players, or after 0.8 x 2^N
-    permutations. Rounds are summed.
+    A round that changes the score by at most ``between``, up or down, is worth nothing to anybody;
+    one that loses more is shared out like one that gains. Permutations are walked through, one pass
+    of ``orders`` at a time; within ``within`` of the score of all, the rest gets nothing. It ends
+    when, after more than max(30, N) permutations, the last ten running means differ from the very
+    last by less than 5 % in the mean over players, or after 0.8 x 2^N permutations. Rounds are
+    summed.
 
     Args:
         rounds: a game for each round; players may differ.
@@ -113,6 +114,8 @@ def gtg_shapley(
     >>> found = gtg_shapley([first, second])
     >>> [value.value for value in found.values.values()], [spent.skipped for spent in found.rounds]
     ([0.4, 0.4], [False, True])
+    >>> gtg_shapley([Game("AB", lambda coalition: -0.4 * len(coalition))]).rounds[0].skipped
+    False
     """
     rng = np.random.default_rng(seed)
     valuations = []
@@ -143,7 +146,7 @@ def _round(
     latest_means: deque[NDArray[np.float64]] = deque(maxlen=LAST)
     truncated = 0
 
-    # Truncation between rounds: a round without gain is worth nothing to anybody.
+    # Truncation between rounds: a round that changes next to nothing is worth nothing to anybody.
     gain = game(game.players) - game(())
     skipped = abs(gain) <= between
 

@@ -39,6 +39,7 @@ Progress = SamplingProgress
 class StoppingRule(ABC):
     """Decides after every sample whether it was the last.
 
+    >>> from monai_fairfl.protocol import Estimate
     >>> rule = (StandardError(0.01) & RankStable(0.9)) | MaxEvaluations(200)
     >>> values = {"A": Estimate(0.3, 0.1, 40)}
     >>> rule(SamplingProgress(values, samples=40, evaluations=210))

@@ -19,6 +19,9 @@ ACTIONS = {
 }
 """Action -> what it does to the reply."""
 
+LEAST_OTHERS = 2
+"""Beside a single other client nobody can say which of the two is unusual."""
+
 
 @dataclass(frozen=True)
 class Verdict:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
@@ -24,9 +24,6 @@ EPSILON = 1e-5
 
 MOST_BATCHES = 2**53
 """A counter above it was never counted. A little more, and adding 1 would make it negative."""
-
-LEAST_OTHERS = 2
-"""Beside a single other client nobody can say whose statistics are unusual."""
 
 
 class BatchStatistics(Guard):

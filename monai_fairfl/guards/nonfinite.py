@@ -12,7 +12,7 @@ import torch
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Weights, is_finite_or_unchanged
 
 
 class NonFinite(Guard):
@@ -49,7 +49,7 @@ def _bad_buffers(reply: Reply, sent: Weights) -> list[str]:
         return []
     bad = []
     for name, buffer in buffers.items():
-        if not _is_good(buffer, sent.get(name)):
+        if not is_finite_or_unchanged(buffer, sent.get(name)):
             bad.append(name)
     return bad
 
@@ -61,11 +61,3 @@ def _bad_updates(reply: Reply) -> list[str]:
         if not torch.isfinite(change).all():
             bad.append(name)
     return bad
-
-
-def _is_good(buffer: torch.Tensor, sent: torch.Tensor | None) -> bool:
-    good = torch.isfinite(buffer)
-    if sent is not None and not good.all():
-        is_unchanged = (buffer == sent) | (torch.isnan(buffer) & torch.isnan(sent))
-        good |= is_unchanged
-    return bool(good.all())

@@ -8,12 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import others_of
 from monai_fairfl.protocol.replies import Replies
-
-LEAST_OTHERS = 2
-"""Beside a single other update nobody can say which of the two is unusual."""
 
 
 class TooLong(Guard):

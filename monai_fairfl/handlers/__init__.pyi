@@ -9,6 +9,8 @@ from .leave_one_out_error import LeaveOneOutError as LeaveOneOutError
 from .local_loss import LocalLoss as LocalLoss
 from .local_score import LocalScore as LocalScore
 from .measurements_filter import MeasurementsFilter as MeasurementsFilter
+from .measuring import MeasurementHandler as MeasurementHandler
+from .measuring import ScoreHandler as ScoreHandler
 from .proximal import Proximal as Proximal
 from .random_update import RandomUpdate as RandomUpdate
 from .sharpness import Sharpness as Sharpness

@@ -50,6 +50,7 @@ def leave_one_out_model(
     are constants that are not finite, such as a mask of -inf. Running variances, which rounding or
     another buffer policy could push below zero, are clipped at 0.
 
+    >>> import torch
     >>> w, w_i = {"w": torch.tensor([2.0])}, {"w": torch.tensor([3.0])}
     >>> leave_one_out_model(w, w_i, 0.5)["w"].tolist()
     [1.0]

@@ -309,6 +309,7 @@ def _same_tensors(first: Weights, second: Weights) -> bool:
 def estimate(values: torch.Tensor) -> Estimate:
     """Mean of the values that are not NaN, its standard error (ddof 1) and their number.
 
+    >>> import torch
     >>> estimate(torch.tensor([0.8, 0.6, float("nan")], dtype=torch.float64))
     Estimate(value=0.7, stderr=0.1, n=2)
     """

@@ -52,6 +52,7 @@ class SliceDiceMetric(CumulativeIterationMetric):
     Raises:
         ConfigError: when an argument is not one of these.
 
+    >>> import torch
     >>> reference = torch.zeros(1, 1, 4, 4, 3)
     >>> reference[..., :2, 1:] = 1
     >>> prediction = reference.clone()
@@ -150,6 +151,8 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
     Raises:
         ConfigError: when ``units`` is unknown, or, later, when no image carries a spacing.
 
+    >>> import torch
+    >>> from monai.data import MetaTensor
     >>> affine = torch.diag(torch.tensor([1.0, 1.0, 3.0, 1.0]))
     >>> reference = MetaTensor(torch.zeros(1, 4, 4, 4), affine=affine)
     >>> prediction = reference.clone()

@@ -178,6 +178,8 @@ def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | No
         recipe: of the model; ``None``: unknown, and the file holds the ``state_dict`` alone. The
             ``NAME.recipe.json`` of a previous model is deleted then.
 
+    >>> import torch
+    >>> from pathlib import Path
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp(), "global.pt")
     >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]})

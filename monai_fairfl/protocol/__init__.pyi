@@ -7,7 +7,6 @@ from .averages import normalise as normalise
 from .averages import sample_shares as sample_shares
 from .averages import uniform as uniform
 from .checks import refusal as refusal
-from .checks import usable_measurements as usable_measurements
 from .geometry import Geometry as Geometry
 from .geometry import UpdateMatrix as UpdateMatrix
 from .measured import RANGES as RANGES

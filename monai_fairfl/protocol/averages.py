@@ -43,7 +43,11 @@ def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 
 def weights_of_model(weights: Aggregation) -> dict[str, float]:
-    """client -> weight in the whole model: the mean over the layers where weights are by layer."""
+    """client -> weight in the whole model: the mean over the layers where weights are by layer.
+
+    >>> weights_of_model({"conv": {"A": 0.5, "B": 0.5}, "fc": {"B": 1.0}})
+    {'A': 0.25, 'B': 0.75}
+    """
     if is_by_layer(weights):
         return mean_over_layers(weights)
     return dict(weights)  # type: ignore[arg-type]
@@ -163,7 +167,12 @@ def uniform(clients: Iterable[str]) -> dict[str, float]:
 
 
 def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
-    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch."""
+    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch.
+
+    >>> from monai_fairfl.protocol import Reply
+    >>> sample_shares([Reply("A", {}, num_samples=30), Reply("B", {}, num_samples=10)])
+    {'A': 0.75, 'B': 0.25}
+    """
     return normalise({reply.client: reply.num_samples for reply in replies})
 
 

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.measured import is_finite
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.protocol.values import Weights
 
 LEAST_COUNTS = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
 """The counts of a reply that trained, and the least value of each."""
@@ -134,18 +133,3 @@ def _problem_of_counts(reply: Reply, most_samples: int) -> str | None:
 def _in_words(count: int) -> str:
     """A count as a text; one of thousands of digits, which Python refuses to write, by its size."""
     return str(count) if count.bit_length() <= 64 else f"a number of {count.bit_length()} bits"
-
-
-def usable_measurements(reply: Reply) -> tuple[dict[str, Measurement], list[str]]:
-    """The finite measurements of a reply, and the names of the others, which never enter a mean.
-
-    A measurement is a plain number, an :class:`~monai_fairfl.protocol.Estimate` of one, or a
-    mapping of these that holds ``"mean"``; what is anything else counts as not finite. Names and
-    ranges are not checked here,
-    see :class:`~monai_fairfl.protocol.measured.Expected`.
-
-    >>> usable_measurements(Reply("A", None, 1, {"score": float("nan"), "train_loss": 0.3}))
-    ({'train_loss': 0.3}, ['score'])
-    """
-    usable = {name: value for name, value in reply.measurements.items() if is_finite(value)}
-    return usable, sorted(set(reply.measurements) - set(usable))

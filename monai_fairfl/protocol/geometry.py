@@ -60,6 +60,7 @@ class UpdateMatrix:
             more than the copy.
         memory: of the averages that are made of the updates; ``None``: fresh.
 
+    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -308,6 +309,7 @@ class Geometry:
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
 
+    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
     >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
     >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
@@ -341,9 +343,7 @@ class Geometry:
         """Gram matrices of the output layer's class rows, bias appended; shape (classes, N, N).
 
         Args:
-            output_layer: the module's name; ``None``: the one that makes the logits. A module named
-                here has its classes on the first axis of its weight, as convolutions and linear
-                layers have.
+            output_layer: the module's name, see :meth:`ModelSpec.output_layer`.
         """
         module, axis = self._output_layer(output_layer)
         if module not in self.known_classes:
@@ -362,7 +362,7 @@ class Geometry:
 
     def _output_layer(self, named: str | None) -> tuple[str, int]:
         """The module that makes the logits, and the class axis of its weight."""
-        found = self.spec.output if named is None else (named, 0)
+        found = self.spec.output_layer(named)
         module = "" if found is None else found[0]
         if found is None or f"{module}.weight".lstrip(".") not in self.matrix.columns:
             some_layers = sorted(set(self.spec.layers.values()))[-5:]

@@ -59,6 +59,9 @@ class Request:
         ledger_head: digest of the server's ledger.
         run_id: drawn when the run begins, and the same when it is resumed: another run of the same
             name has another. Empty: the server has an earlier version, or it is no run.
+
+    >>> Request("A", "train", {}, ("train_loss",)).measure
+    ('train_loss',)
     """
 
     client: str
@@ -100,7 +103,11 @@ def Train(
 def Measure(
     client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
 ) -> Request:
-    """Ask ``client`` to measure ``weights`` on its private data, without training."""
+    """Ask ``client`` to measure ``weights`` on its private data, without training.
+
+    >>> Measure("A", {}, ("score",)).measure
+    ('score',)
+    """
     return Request(client, "measure", weights, tuple(measure), dict(context))
 
 
@@ -121,6 +128,10 @@ class Reply:
         error: why the client could not answer; all else is then ignored.
         digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits; the
             ledger records it. Empty: the client states none.
+
+    >>> asked = Request("A", "measure", {}, ("score",), id=3, run="first", round=0)
+    >>> Reply("A", None, 0, {"score": 0.8}, id=asked.id, run=asked.run, round=asked.round).id
+    3
     """
 
     client: str

@@ -78,6 +78,21 @@ class ModelSpec:
             local=tuple(data["local"]),
         )
 
+    def output_layer(self, named: str | None = None) -> tuple[str, int] | None:
+        """The module that makes the logits, and the class axis of its weight; ``None``: unknown.
+
+        Args:
+            named: the module's name; ``None``: the one found when the network ran. Another module
+                has its classes on the first axis, as convolutions and linear layers have.
+
+        >>> spec = ModelSpec(("head.weight",), output=("head", 1))
+        >>> spec.output_layer(), spec.output_layer("head"), spec.output_layer("other")
+        (('head', 1), ('head', 1), ('other', 0))
+        """
+        if named is None or (self.output is not None and named == self.output[0]):
+            return self.output
+        return named, 0
+
     def classes(self, weights: Weights) -> int:
         """Number of classes of the output layer in ``weights``; 0 where it is unknown."""
         if self.output is None:
@@ -129,6 +144,8 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W);
             without any, the output layer stays unknown.
 
+    >>> import torch
+    >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
     >>> spec = read_spec(net, torch.zeros(1, 1, 8, 8))
     >>> spec.output, spec.parameters[:2], len(spec.buffers)

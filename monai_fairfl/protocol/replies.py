@@ -47,7 +47,7 @@ class Replies(list[Reply]):
         expected: the measurements that are taken.
         dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
         gram: whether the inner products of all pairs of updates may be computed.
-        factors: client -> factor by which a guard has multiplied its update, see :meth:`scaled`.
+        shortened: clients whose updates a guard has multiplied, see :meth:`scaled`.
         blended: clients that count as one with others and hold another model than the mean that
             entered for them, see :meth:`merged`.
 
@@ -71,12 +71,12 @@ class Replies(list[Reply]):
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         gram: bool = True,
-        factors: Mapping[str, float] | None = None,
+        shortened: Iterable[str] = (),
         blended: Iterable[str] = (),
     ):
         super().__init__()
         self.gram = gram
-        self.factors = dict(factors or {})
+        self.shortened = frozenset(shortened)
         self.blended = frozenset(blended)
         self.parts: Mapping[str, Mapping[str, float]] = {}
         """First client of a group that counts as one -> each of its clients -> its part of what the
@@ -191,12 +191,12 @@ class Replies(list[Reply]):
             self.expected,
             self.dropped,
             self.gram,
-            self.factors,
+            self.shortened,
             self.blended,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
-        """These replies with some updates multiplied, and :attr:`factors` of their clients.
+        """These replies with some updates multiplied, whose clients are then :attr:`shortened`.
 
         Args:
             factors: id of a reply -> factor of its update.
@@ -204,15 +204,15 @@ class Replies(list[Reply]):
         if not factors:
             return self
         scaled: dict[int, Weights] = {}
-        of_clients = dict(self.factors)
+        shortened = set(self.shortened)
         for row, reply in enumerate(self):
             if reply.id in factors:
                 factor = factors[reply.id]
                 views = self.matrix.views(row)
                 scaled[row] = {name: view * factor for name, view in views.items()}
-                of_clients[reply.client] = factor
+                shortened.add(reply.client)
         changed = self._with(self, scaled)
-        changed.factors = of_clients
+        changed.shortened = frozenset(shortened)
         return changed
 
     def merged(self, groups: Sequence[Sequence[str]]) -> Replies:

@@ -51,6 +51,30 @@ def value_of(measurement: Measurement) -> float:
     return float(measurement)
 
 
+def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
+    """Whether a tensor is finite, but for entries that were the same before.
+
+    Args:
+        tensor: of a model.
+        before: the same tensor of the model that this one was made of; ``None``: there was none.
+
+    >>> mask = torch.tensor([0.0, -math.inf])
+    >>> is_finite_or_unchanged(mask, mask), is_finite_or_unchanged(mask, None)
+    (True, False)
+    """
+    if not tensor.is_floating_point():
+        return True
+    # One pass: a sum is finite only if all its terms are. It may overflow by itself, so that only
+    # a finite one decides.
+    if bool(torch.isfinite(tensor.sum())):
+        return True
+    good = torch.isfinite(tensor)
+    if before is not None and before.shape == tensor.shape:
+        is_unchanged = (tensor == before) | (torch.isnan(tensor) & torch.isnan(before))
+        good |= is_unchanged
+    return bool(good.all())
+
+
 OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.

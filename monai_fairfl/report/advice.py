@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
-from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, engine_of
+from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, empty_labels, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
@@ -150,7 +150,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     result = strategy["sites"][site]
     cases = CASES_OF[strategy["measurement"]]
     if verdict == "not_judged":
-        yield _after_a_first_look(report, name, result["score"]["n"], cases)
+        yield _after_a_first_look(report, name, site, cases)
         return
     if verdict == "no_score" and "runs" in report:
         yield f"Look at the notes: no {cases} case of it was scored in every training"
@@ -183,15 +183,20 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _more_cases(result, verdict, cases)
 
 
-def _after_a_first_look(report: Mapping[str, Any], name: str, n: int | None, cases: str) -> str:
+def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: str) -> str:
     """What to do after a first look: a full run tells, unless its cases are too few."""
     trainings = report["strategies"][name]["repeats"] if "runs" in report else [name]
     for entry in report["first_look"]:
         if entry["full_run"] is None and set(trainings) & set(entry["strategies"]):
             return "Read in the first lines of report.html why nothing is judged"
+    n = report["strategies"][name]["sites"][site]["score"]["n"]
     if n is None or n >= FEW_CASES or "runs" in report:
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")
+    empty = empty_labels(report, name, site)
+    if empty:
+        plural = "case has an empty label" if empty == 1 else "cases have empty labels"
+        return f"This was a first look, and {counted} will hardly tell: {empty} more {plural}"
     way = "train a full run in folds"
     if engine_of(report, name):
         way = f"train the full run, with more {cases} cases"

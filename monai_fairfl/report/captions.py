@@ -24,9 +24,10 @@ LAST_MILE = (
     "After the last round, each hospital compared its model with up to three others: this model "
     "trained further on the hospital's own images, the mean of the models of the last rounds, and "
     "the model that it trained alone. It takes the model with the largest gain on its own "
-    "validation cases, if this gain is larger than its standard error. The gain chose the model, "
-    "so it is slightly too high. The Dice is of test cases, which chose nothing, if the hospital "
-    "has some. All other tables show the models before the last mile."
+    "validation cases, if this gain is larger than its standard error. The model and its epoch "
+    "were chosen on the same cases, so the gain is too high. The honest score is the Dice of test "
+    "cases, which chose nothing, if the hospital has some. All other tables show the models before "
+    "the last mile."
 )
 VALUED = (
     "These values were computed after the run, from the models of coalitions of sites. They are "

@@ -12,7 +12,7 @@ from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import Scores
+from monai_fairfl.report.scores import BOUNDARY, TESTED, Scores
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
@@ -166,6 +166,22 @@ def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
             f"{names}: their evaluator scores their validation cases, so this is validation Dice"
         )
     return warnings
+
+
+def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
+    """Sites with test cases that have a surface distance and no Dice: their labels are empty."""
+    warnings = {}
+    for run in runs:
+        for site in run.sites:
+            score = run.closing(site, TESTED)
+            boundary = run.closing(site, BOUNDARY)
+            if score is None or boundary is None:
+                continue
+            empty = (boundary.n or 0) - (score.n or 0)
+            if empty > 0:
+                plural = "label is empty and has" if empty == 1 else "labels are empty and have"
+                warnings[site] = f"{site}: {empty} of {boundary.n} test {plural} no Dice"
+    return [warnings[site] for site in sorted(warnings)]
 
 
 def unknown_gain(run: Run, why: str) -> str:

@@ -164,7 +164,7 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
             return _by_valuation(name, strategy, valuation, rules)
     if own_shares(strategy):
         return _by_method(report, name, rules["Images"]["shares"])
-    return Contributions(None, None, _why_none(report, strategy), {})
+    return Contributions(None, None, _why_none(strategy), {})
 
 
 def contributor_of(report: Mapping[str, Any], name: str | None) -> str | None:
@@ -596,7 +596,7 @@ def _unknown(words: str) -> Contribution:
     return Contribution(None, None, None, None, None, None, "", False, words)
 
 
-def _why_none(report: Mapping[str, Any], strategy: Mapping[str, Any]) -> str:
+def _why_none(strategy: Mapping[str, Any]) -> str:
     """Why a run does not say who contributed what, and what would."""
     if strategy["estimates_contributions"]:
         return f"{strategy['method']} recorded no contribution in this run."

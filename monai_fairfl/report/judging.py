@@ -12,7 +12,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import CASES_OF
+from monai_fairfl.report.scores import CASES_OF, TESTED
 from monai_fairfl.run_folder.full_run import (
     QUICK,
     FullRun,
@@ -132,7 +132,9 @@ def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement
 def judge_training(run: Run) -> Judgement:
     """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
     if not run.config:
-        return Judgement("it has no config.json, so its bundle's full_run is not known")
+        return Judgement(
+            "nobody said how long a full training is: the run has no config.json with full_run"
+        )
     try:
         full = FullRun.read(run.config.get("full_run"))
     except ConfigError as error:
@@ -332,6 +334,8 @@ def _hint(report: Mapping[str, Any], name: str) -> Iterator[str]:
 def few_cases(report: Mapping[str, Any]) -> dict[str, int]:
     """Hospital -> its cases, where they are too few to tell after a full run, too.
 
+    Without hospitals that have empty labels: folds give no label to these.
+
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
     """
@@ -341,9 +345,27 @@ def few_cases(report: Mapping[str, Any]) -> dict[str, int]:
         return found
     for site, result in report["strategies"][name]["sites"].items():
         score = result["score"]
-        if score is not None and score["n"] is not None and score["n"] < FEW_CASES:
+        if score is None or score["n"] is None or empty_labels(report, name, site):
+            continue
+        if score["n"] < FEW_CASES:
             found[site] = score["n"]
     return found
+
+
+def empty_labels(report: Mapping[str, Any], name: str, site: str) -> int:
+    """How many test labels of a hospital are empty: they have a surface distance, and no Dice.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the strategy.
+        site: the hospital.
+    """
+    strategy = report["strategies"][name]
+    result = strategy["sites"][site]
+    score, boundary = result["score"], result.get("boundary")
+    if strategy["measurement"] != TESTED or score is None or boundary is None:
+        return 0
+    return max(0, (boundary["n"] or 0) - (score["n"] or 0))
 
 
 def few_cases_line(report: Mapping[str, Any]) -> str:

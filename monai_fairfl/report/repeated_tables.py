@@ -22,7 +22,6 @@ from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.intervals import Interval
 
 DIGITS = 3
-UNKNOWN = "–"
 
 LATEX = {
     "\\": r"\textbackslash{}",

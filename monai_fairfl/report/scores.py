@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 
-CLOSING = ("test_score", "score")
+TESTED = "test_score"
+"""The closing measurement of the Dice of test cases."""
+
+BOUNDARY = "test_hd95"
+"""The closing measurement of the surface distance, where a run has it."""
+
+CLOSING = (TESTED, "score")
 """Closing measurements, best first: test cases were never used to choose anything."""
 
 DURING_TRAINING = "global_score"

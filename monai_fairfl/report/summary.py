@@ -17,6 +17,7 @@ from monai_fairfl.report.cautions import (
     different_structures,
     limited_reports,
     outdated_valuations,
+    sites_with_empty_labels,
     sites_without_test_scores,
     suspicious_sites,
     unknown_gain,
@@ -47,6 +48,7 @@ from monai_fairfl.report.results import (
 )
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import (
+    BOUNDARY,
     CLOSING,
     Scores,
     comparable,
@@ -69,9 +71,6 @@ from monai_fairfl.statistics import fairness
 from monai_fairfl.strategies.catalogue import shipped
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
-
-BOUNDARY = "test_hd95"
-"""The closing measurement of the surface distance, where a run has it."""
 
 SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
 """Keys of ``config.json`` that the page shows."""
@@ -179,6 +178,7 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
             *differences_of_groups(groups, scores),
             *different_structures(runs, measurement),
             *sites_without_test_scores(runs),
+            *sites_with_empty_labels(runs),
             *withdrawn_sites(runs),
             *warnings,
         ],

@@ -68,6 +68,7 @@ def write_report(
         ConfigError: when a folder holds no run; when jinja2 is missing, after all but the pages are
             written.
 
+    >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.run_folder.ledger import Ledger
     >>> with TemporaryDirectory() as folder:

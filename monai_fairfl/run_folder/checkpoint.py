@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a federation, each written whole or not at all.
 
-When the newest one is damaged, the previous one is used.
+When the newest one is damaged, it gets another name, and the previous one is used.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -35,7 +36,10 @@ earlier versions, whose rewards were whole."""
 REWARDS = "rewards/"
 SUFFIX = ".safetensors"
 
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
+DAMAGED = ".damaged"
+"""Ends the name of a folder that was not whole when it was read."""
+
+UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorError)
 """Exceptions that :func:`read_checkpoint` raises for a checkpoint that is not whole."""
 
 
@@ -80,8 +84,11 @@ class Checkpoints:
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; ``None`` when there is none at all.
 
+        Newer ones, which are not whole, get names of their own: their rounds are played again.
+
         Raises:
-            FederationError: when there are checkpoints and none can be read.
+            FederationError: when there are checkpoints and none is whole; or when one cannot be
+                read at present, though it may be whole.
         """
         damaged: list[Path] = []
         problems: list[str] = []
@@ -96,7 +103,9 @@ class Checkpoints:
                 )
                 continue
             for newer in damaged:
-                shutil.rmtree(newer)
+                aside = newer.with_name(newer.name + DAMAGED)
+                shutil.rmtree(aside, ignore_errors=True)
+                newer.rename(aside)
             return checkpoint
         if problems:
             raise FederationError(
@@ -106,25 +115,54 @@ class Checkpoints:
         return None
 
     def _prune(self) -> None:
-        for folder in self.newest_first()[self.keep :]:
-            shutil.rmtree(folder)
+        folders = self.newest_first()
+        oldest = _number(folders[: self.keep][-1])
+        for folder in (*folders, *self.damaged()):
+            if _number(folder) < oldest:
+                shutil.rmtree(folder)
 
     def newest_first(self) -> list[Path]:
         """The folders of all checkpoints, whole or not."""
-        numbers: dict[Path, int] = {}
+        return self._folders("")
+
+    def damaged(self) -> list[Path]:
+        """The folders that were not whole, under the names that :meth:`load` gave them."""
+        return self._folders(DAMAGED)
+
+    def _folders(self, end: str) -> list[Path]:
+        """Those whose names are a round's with ``end``, newest first."""
+        found = []
         for path in self.folder.glob("round-*"):
-            number = path.name.removeprefix("round-")
-            if number.isdecimal():
-                numbers[path] = int(number)
-        return sorted(numbers, key=lambda path: -numbers[path])
+            if re.fullmatch("round-[0-9]+" + re.escape(end), path.name):
+                found.append(path)
+        return sorted(found, key=_number, reverse=True)
+
+
+def _number(folder: Path) -> int:
+    """The round of a checkpoint's folder."""
+    return int(folder.name.removeprefix("round-").removesuffix(DAMAGED))
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """One checkpoint, each file checked against the manifest.
 
     Raises:
-        FederationError: when a later version wrote it; :data:`UNREADABLE` when it is not whole.
+        FederationError: when a later version wrote it, or the system cannot read it at present;
+            :data:`UNREADABLE` when it is not whole.
     """
+    try:
+        return _read(folder)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FederationError(
+            f"checkpoint {folder} cannot be read ({error}), though it may be whole. Mend the "
+            "cause, then resume. To resume from the previous one, move this folder away"
+        ) from error
+
+
+def _read(folder: Path) -> Checkpoint:
+    """:func:`read_checkpoint`, with the system's own errors."""
     manifest = object_of_json((folder / MANIFEST).read_bytes())
     if manifest["format"] > FORMAT:
         raise FederationError(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.tensors import INTEGERS
 
 WHOLE = "whole/"
 """Before the name of a tensor: the tensor itself."""
@@ -27,9 +28,6 @@ VALUES = "values/"
 
 SAMPLED = 64
 """Values of each tensor by which models are compared, to choose the one that is stored whole."""
-
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a value -> the type in which its bits are compared."""
 
 
 def stored_from(models: Mapping[str, Weights]) -> tuple[str, dict[str, str]]:

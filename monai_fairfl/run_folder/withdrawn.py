@@ -23,6 +23,7 @@ def statement_file(run_dir: str | Path, site: str) -> Path:
 def withdrawn_sites(run_dir: str | Path) -> list[str]:
     """The sites that withdrew from a run, sorted; also where their withdrawal was interrupted.
 
+    >>> from monai_fairfl.run_folder.withdrawn import statement_file
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> withdrawn_sites(folder)

@@ -15,6 +15,9 @@ from monai_fairfl.protocol.values import Estimate, Measurement, joined_notes
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 """Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""
 
+DRAWN_DIFFERENCE = 0.2
+"""Of the images that count: epochs may differ by less where a sampler draws how many they have."""
+
 ByClient = dict[str, dict[str, int]]
 """client -> fact -> number."""
 
@@ -24,7 +27,8 @@ class Facts:
 
     Weights follow from images, pooled scores from cases. Nobody but the site can count them. So
     each number counts as the site first reported it, or as the run's settings declare it; a later
-    one that differs changes nothing, and is noted.
+    one that differs changes nothing, and is noted. Images of an epoch that was reported first are
+    noted only from a difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
 
     A fact is ``"samples"``, ``"cases"``, or ``"n of MEASUREMENT"`` and ``"n of MEASUREMENT: PART"``
     for the observations behind an :class:`~monai_fairfl.protocol.Estimate`.
@@ -79,7 +83,8 @@ class Facts:
                 of one client the same one counts first, whichever arrived first.
 
         Returns:
-            client -> note that names each number which was replaced.
+            client -> note that names each number which was replaced and differs by more than an
+            epoch's draw.
         """
         notes: dict[str, str] = {}
         for position, reply in enumerate(replies):
@@ -90,7 +95,7 @@ class Facts:
         return notes
 
     def _fixed(self, reply: Reply, changes: dict[str, str]) -> Reply:
-        """``reply`` with the known numbers; ``changes`` gets a text for each that differed."""
+        """``reply`` with the known numbers; ``changes`` gets a text for each that is noted."""
         counts: dict[str, int] = {}
         if reply.update is not None:
             for field, fact in COUNTS.items():
@@ -100,8 +105,6 @@ class Facts:
         measurements = {}
         for name, value in reply.measurements.items():
             measurements[name] = self._measurement(reply.client, name, value, changes)
-        if not changes:
-            return reply
         return replace(reply, measurements=measurements, **counts)  # type: ignore[arg-type]
 
     def _measurement(
@@ -124,11 +127,14 @@ class Facts:
     def _number(self, client: str, fact: str, reported: int, changes: dict[str, str]) -> int:
         """The number that counts, which is the reported one where none is known."""
         known = self.known.setdefault(client, {}).setdefault(fact, reported)
-        if known != reported:
-            is_declared = fact == "samples" and client in self.declared
-            source = "the settings declare it" if is_declared else "it was reported first"
-            changes[fact] = (
-                f"{fact} {reported} reported, {known} counts: {source}. Where the site's data "
-                "changed, begin a new run"
-            )
+        if known == reported:
+            return known
+        source, advice = "it was reported first", "Where the site's data changed, begin a new run"
+        if fact == "samples" and client in self.declared:
+            source = "the settings declare it"
+        elif fact == "samples":
+            if abs(reported - known) < DRAWN_DIFFERENCE * known:
+                return known
+            advice = f"A sampler may draw another number in each epoch. {advice}"
+        changes[fact] = f"{fact} {reported} reported, {known} counts: {source}. {advice}"
         return known

@@ -94,6 +94,23 @@ class Federation:
     Raises:
         ConfigError: when an argument is unknown or out of range; it names argument, value and
             range.
+
+    >>> import tempfile
+    >>> import torch
+    >>> from monai_fairfl import InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> class Hospital:
+    ...     def answer(self, request):
+    ...         update = {"w": torch.ones(1)} if request.task == "train" else None
+    ...         echo = {"id": request.id, "run": request.run, "round": request.round}
+    ...         return Reply(request.client, update, num_samples=1, **echo)
+    >>> def initial():
+    ...     return {"w": torch.zeros(1)}, ModelSpec(("w",))
+    >>> hospitals = InProcess({"A": Hospital, "B": Hospital})
+    >>> folder = f"{tempfile.mkdtemp()}/run"
+    >>> history = Federation(FedAvg(), hospitals, 2, initial, run_dir=folder).run()
+    >>> history.rounds[-1]["aggregation"]
+    {'A': 0.5, 'B': 0.5}
     """
 
     def __init__(

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import math
 
-import torch
-
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Weights, is_finite_or_unchanged
 from monai_fairfl.strategies.base import RoundResult
 
 
@@ -28,6 +26,7 @@ def require_finite(result: RoundResult, previous: Weights, local: Replies) -> No
     Raises:
         FederationError: naming the model, the tensor and the client that most likely caused it.
 
+    >>> import torch
     >>> bad = RoundResult({"w": torch.tensor([float("inf")])}, {}, {})
     >>> require_finite(bad, {"w": torch.zeros(1)}, Replies([], [], None))
     Traceback (most recent call last):
@@ -45,23 +44,8 @@ def require_finite(result: RoundResult, previous: Weights, local: Replies) -> No
             if id(tensor) in seen:
                 continue
             seen.add(id(tensor))
-            if not _is_good(tensor, previous.get(name)):
+            if not is_finite_or_unchanged(tensor, previous.get(name)):
                 raise FederationError(f"{title} is not finite in {name!r}{_suspect(name, local)}")
-
-
-def _is_good(tensor: torch.Tensor, previous: torch.Tensor | None) -> bool:
-    """Whether ``tensor`` is finite, but for entries that were the same before."""
-    if not tensor.is_floating_point():
-        return True
-    # One pass: a sum is finite only if all its terms are. It may overflow by itself, so that only
-    # a finite one decides.
-    if bool(torch.isfinite(tensor.sum())):
-        return True
-    good = torch.isfinite(tensor)
-    if previous is not None and previous.shape == tensor.shape:
-        is_unchanged = (tensor == previous) | (torch.isnan(tensor) & torch.isnan(previous))
-        good |= is_unchanged
-    return bool(good.all())
 
 
 def _suspect(name: str, local: Replies) -> str:

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import torch
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import joined_notes
+from monai_fairfl.protocol.values import is_of_own_model, joined_notes
 from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
 from monai_fairfl.server.exchange import (
@@ -194,7 +194,7 @@ class RoundPlayer:
         requests = []
         for client in clients:
             request = Measure(client, {}, (), {"ended": 1})
-            requests.append(self._stamped(request, rounds_done, ledger_head, first=False))
+            requests.append(self._stamped(request, rounds_done, ledger_head))
             self._next_id += 1
         seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
         try:
@@ -239,6 +239,7 @@ class RoundPlayer:
             requests = next(generator)
             while True:
                 first = not exchanges
+                requests = _with_measurements(requests, self.settings.evaluate, exchanges)
                 replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
                 replies.parts = parts_of_groups(found)
                 exchanges.append(replies)
@@ -326,9 +327,9 @@ class RoundPlayer:
             requests: of the strategy.
             number: of the round.
             ledger_head: digest of the ledger.
-            first: whether it is the first exchange of a round, in which clients measure the model
-                that they receive, and whose memory may be used again in the next round. Replies of
-                an earlier exchange of the same round may still be in use.
+            first: whether it is the first exchange of a round, whose memory may be used again in
+                the next round. Replies of an earlier exchange of the same round may still be in
+                use.
             earlier: verdicts of the round's earlier exchanges: who shares the weight of another
                 client is not asked again, and counts as long as that one answers. ``None``: there
                 was none.
@@ -350,7 +351,7 @@ class RoundPlayer:
         """
         stamped = []
         for request in requests:
-            stamped.append(self._stamped(request, number, ledger_head, first))
+            stamped.append(self._stamped(request, number, ledger_head))
             self._next_id += 1
         storage = self._storage if first else None
         inbox = Inbox(
@@ -375,14 +376,28 @@ class RoundPlayer:
             self._notes[client] = joined_notes(self._notes.get(client), note)
         return arrived
 
-    def _stamped(self, request: Request, number: int, ledger_head: str, first: bool) -> Request:
-        """``request`` with what the federation adds: its number, seed, context and measurements."""
-        measure = request.measure
-        if first:
-            measure = tuple(dict.fromkeys((*self.settings.evaluate, *request.measure)))
+    def _with_training(self, context: Mapping[str, float]) -> dict[str, float]:
+        """The context of a training request, with the ``training`` of ``compose``.
+
+        Raises:
+            ConfigError: when the strategy itself sends another number: the run's name would say
+                what no client does.
+        """
+        composed = self.strategy.parts.training
+        for key, value in composed.items():
+            own = context.get(key, value)
+            if own != value:
+                raise ConfigError(
+                    f"{self.strategy.name}: training has {key} {value:g}, and the strategy itself "
+                    f"sends {own:g}: leave {key} out of training"
+                )
+        return {**composed, **context}
+
+    def _stamped(self, request: Request, number: int, ledger_head: str) -> Request:
+        """``request`` with what the federation adds: its number, seed and context."""
         context = dict(request.context)
         if request.task == "train":
-            context = {**self.strategy.parts.training, **context}
+            context = self._with_training(context)
             average_from = self.settings.average_from
             if average_from is not None and number >= average_from:
                 context["average_from"] = float(average_from)
@@ -396,7 +411,6 @@ class RoundPlayer:
         return replace(
             request,
             weights=weights,
-            measure=measure,
             context=context,
             id=self._next_id,
             run=self.run,
@@ -405,6 +419,31 @@ class RoundPlayer:
             ledger_head=ledger_head,
             run_id=self.run_id,
         )
+
+
+def _with_measurements(
+    requests: Sequence[Request], evaluate: Sequence[str], exchanges: Sequence[Replies]
+) -> list[Request]:
+    """``requests`` with the run's own measurements before those of the strategy.
+
+    Args:
+        requests: of one exchange.
+        evaluate: measurements of the model that a client receives, for the first exchange, and of
+            what it trains, for the first exchange in which it does.
+        exchanges: the earlier ones of the round.
+    """
+    earlier = [request for replies in exchanges for request in replies.requests.values()]
+    have_trained = {request.client for request in earlier if request.task == "train"}
+    asked = []
+    for request in requests:
+        trains_first = request.task == "train" and request.client not in have_trained
+        names = []
+        for name in evaluate:
+            of_training = name == "train_loss" or is_of_own_model(name)
+            if trains_first if of_training else not exchanges:
+                names.append(name)
+        asked.append(replace(request, measure=tuple(dict.fromkeys((*names, *request.measure)))))
+    return asked
 
 
 def _ignore(reply: Reply) -> None:

@@ -34,8 +34,8 @@ class RunSettings(Settings):
             end, is undone.
         retries: how often what was undone is tried again before the run stops, resumably.
         timeout: seconds an exchange may take; ``None``: no limit.
-        evaluate: measurements added to the first exchange of every round (of the model received
-            then).
+        evaluate: measurements added to every round: of the received model in its first exchange, of
+            what a client trains in the first one in which it trains.
         final: measurements that close the run, of the model each client would use and of the global
             one.
         buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are

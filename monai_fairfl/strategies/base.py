@@ -88,6 +88,15 @@ class Strategy(ABC):
 
     The tensors of replies are valid until the round ends, then their memory is used again. A tensor
     that outlives the round, such as a reward, must be a new one.
+
+    >>> from monai_fairfl.protocol import Train, sample_shares
+    >>> class ByImages(Strategy):
+    ...     def round(self, clients):
+    ...         local = yield [Train(client, self.start_of(client)) for client in clients]
+    ...         shares = sample_shares(local)
+    ...         return self.finish(local, shares, contributions=shares)
+    >>> ByImages().name
+    'ByImages'
     """
 
     # What the method needs; checked before anything is trained.

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from monai_fairfl.errors import did_you_mean
-from monai_fairfl.protocol.messages import CONTEXT_KEYS
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 
@@ -31,7 +31,8 @@ def compose(
         weighting: contributions -> weights of the average; ``None``: the strategy's own.
         reward: contributions -> the model each client continues from; ``None``: the strategy's own.
         training: context of every training request, which chooses the clients' training handlers:
-            ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``local_epochs``.
+            ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``reset_optimizer``,
+            ``local_epochs``.
         average: updates and weights -> the next global model; ``None``: the weighted mean.
         cap: most weight of any client, in the strategy's own weights or the weighting's, layer by
             layer where they are by layer. From 1 on it counts equal shares 1/N; below 1 it is a
@@ -51,8 +52,8 @@ def compose(
 
     Raises:
         TypeError: when the strategy or a part is of another kind.
-        ValueError: when ``cap`` or ``clip_reports`` is out of range, or ``training`` has a key that
-            no client knows or a value that is no number.
+        ValueError: when ``cap`` or ``clip_reports`` is out of range, or ``training`` has another
+            key or a value out of the key's range.
         ConfigError: when the strategy's contributions have no meaning with such a part.
 
     ShapFed with FedISM's training, as config::
@@ -77,8 +78,9 @@ def compose(
         raise ValueError(
             f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
         )
-    _check_training(training or {})
     had = strategy.parts
+    together = {**had.training, **(training or {})}
+    _check_training(together)
     # A limit of 0 is one, too.
     if cap is None:
         cap = had.cap
@@ -87,7 +89,7 @@ def compose(
     parts = Parts(
         weighting=weighting or had.weighting,
         reward=reward or had.reward,
-        training={**had.training, **(training or {})},
+        training=together,
         average=average or had.average,
         cap=cap,
         clip_reports=clip_reports,
@@ -97,15 +99,41 @@ def compose(
     return strategy
 
 
-def _check_training(training: Mapping[str, float]) -> None:
-    """Refuse what the first request to a client would fail by, or what it would round."""
+def _is_at_least_0(value: Any) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and 0 <= value < math.inf
+
+
+def _is_count(value: Any) -> bool:
+    return _is_at_least_0(value) and value >= 1 and value == int(value)
+
+
+def _is_0_or_1(value: Any) -> bool:
+    return isinstance(value, (int, float)) and value in (0, 1)
+
+
+TRAINING: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "sam_rho": (_is_at_least_0, "a finite number of at least 0"),
+    "gsam_alpha": (_is_at_least_0, "a finite number of at least 0"),
+    "prox_mu": (_is_at_least_0, "a finite number of at least 0"),
+    "reset_optimizer": (_is_0_or_1, "0 or 1"),
+    "local_epochs": (_is_count, "a whole number from 1"),
+}
+"""Context key that ``training`` may have -> whether a value is one of its own, and these in words.
+All other keys of a context are those of a strategy or of the run.
+"""
+
+
+def _check_training(training: Mapping[str, Any]) -> None:
+    """Refuse what is no training, and what the first request to a client would fail by or round."""
     for key, value in training.items():
-        if key not in CONTEXT_KEYS:
-            hint = did_you_mean(key, CONTEXT_KEYS)
+        if key not in TRAINING:
+            hint = did_you_mean(key, TRAINING)
             raise ValueError(f"compose: training has no key {key!r}{hint}")
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"compose: {key} in training must be a finite number, got {value!r}")
-        if key == "local_epochs" and (value < 1 or value != int(value)):
-            raise ValueError(
-                f"compose: local_epochs in training must be a whole number from 1, got {value!r}"
-            )
+        is_one, words = TRAINING[key]
+        if not is_one(value):
+            raise ValueError(f"compose: {key} in training must be {words}, got {value!r}")
+    if "gsam_alpha" in training and "sam_rho" not in training:
+        raise ValueError(
+            "compose: gsam_alpha in training needs sam_rho, the radius: GSAM is a refinement of SAM"
+        )

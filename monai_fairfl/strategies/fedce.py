@@ -122,7 +122,7 @@ class FedCE(Strategy):
 
         # Another weighting, put in by compose(), may have weighed the average.
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
-        self.shortened = sorted((set(local.factors) & set(self.entered)) | local.blended)
+        self.shortened = sorted((local.shortened & set(self.entered)) | local.blended)
         return result
 
     def _measured_by(self, client: str) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ class FedGA(Strategy):
         # averaged with others', holds another one.
         entered = {}
         for client, loss in own_losses.items():
-            if client in local.factors or client in local.blended:
+            if client in local.shortened or client in local.blended:
                 self.note(
                     client,
                     "a guard changed its update, so its own model is not the one that went into "

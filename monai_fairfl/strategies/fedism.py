@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import (
     merge_with_absent,
     normalise,
@@ -15,9 +16,13 @@ from monai_fairfl.protocol.averages import (
 )
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
+
+ARGUMENTS = {"sam_rho": "rho", "gsam_alpha": "alpha", "reset_optimizer": "reset_optimizer"}
+"""Context key that FedISM sends with training -> its argument that sets it."""
 
 
 class FedISM(Strategy):
@@ -104,19 +109,28 @@ class FedISM(Strategy):
         self.average: dict[str, float] = {}  # the moving average of the weights, of all clients
         self.rounds = 0
 
+    def check_parts(self, parts: Parts) -> None:
+        for key, own in self._training().items():
+            composed = parts.training.get(key, own)
+            if composed != own:
+                argument = ARGUMENTS[key]
+                raise ConfigError(
+                    f"FedISM itself sends {key} {own:g}, and training has {composed:g}: set "
+                    f"FedISM({argument}=...) and leave {key} out of training"
+                )
+
     def round(self, clients: Sequence[str]) -> Rounds:
-        radius = {"sam_rho": self._radius()}
-        training = {"reset_optimizer": float(self._resets_optimizer())}
+        training = self._training()
         if self.salt:
             # SALT: clients measure their sharpness and train with GSAM, in one exchange.
-            context = {**training, **radius, "gsam_alpha": self.alpha}
             local = yield [
-                Train(client, self.start_of(client), ("sharpness",), context) for client in clients
+                Train(client, self.start_of(client), ("sharpness",), training) for client in clients
             ]
             sharpness = self.measured(local, "sharpness")
         else:
             # A radius in the context of a training request would make it sharpness-aware. So
             # sharpness is measured before, in an exchange of its own.
+            radius = {"sam_rho": self._radius()}
             sent = yield [
                 Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
             ]
@@ -133,6 +147,14 @@ class FedISM(Strategy):
         self.average = merge_with_absent(self.average, weights)
         self.rounds += 1
         return result
+
+    def _training(self) -> dict[str, float]:
+        """What the clients' training is asked to do in this round."""
+        training = {"reset_optimizer": float(self._resets_optimizer())}
+        if self.salt:
+            training["sam_rho"] = self._radius()
+            training["gsam_alpha"] = self.alpha
+        return training
 
     def _resets_optimizer(self) -> bool:
         if self.reset_optimizer is None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import normalise, uniform
+from monai_fairfl.protocol.averages import mean_over_layers, normalise, uniform
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -170,7 +170,7 @@ class FedLWR(Strategy):
         if not self.layerwise:
             of_one_layer = weights[self._encoder(weights)]
             return self.finish(local, of_one_layer, of_one_layer, details=details)
-        contributions = _mean_over_layers(weights, compared.clients)
+        contributions = mean_over_layers(weights)
         return self.finish(local, weights, contributions, details=details)
 
     def _distances(self, compared: Replies) -> ByLayer:
@@ -296,11 +296,3 @@ def _by_client(by_layer: ByLayer) -> dict[str, dict[str, float]]:
         for client, value in by_client.items():
             found.setdefault(client, {})[layer] = value
     return dict(sorted(found.items()))
-
-
-def _mean_over_layers(by_layer: ByLayer, clients: Sequence[str]) -> dict[str, float]:
-    means = {}
-    for client in clients:
-        values = [by_client[client] for by_client in by_layer.values()]
-        means[client] = sum(values) / len(values)
-    return means

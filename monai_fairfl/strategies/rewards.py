@@ -17,9 +17,7 @@ from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
-
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a value -> the type whose bits are combined."""
+from monai_fairfl.utils.tensors import INTEGERS
 
 
 class Sparsified(Reward):

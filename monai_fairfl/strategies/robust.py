@@ -89,6 +89,8 @@ class TrimmedMean(Average):
         trim: values left out on each side, at least 1; of fewer than ``2 trim + 1`` clients as many
             as leave one or two.
 
+    >>> import torch
+    >>> from monai_fairfl.strategies.robust import trimmed_mean
     >>> trimmed_mean(torch.tensor([[1.0], [2.0], [3.0], [100.0]]), 1).tolist()
     [2.5]
     """

@@ -121,14 +121,30 @@ class ShapFed(Strategy):
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
-        if self.output_layer is not None:
-            spec = replace(spec, output=(self.output_layer, 0))
-        if spec.classes(weights) == 1:
+        spec = replace(spec, output=spec.output_layer(self.output_layer))
+        classes = spec.classes(weights)
+        self._check_bias(spec, weights, classes)
+        if classes == 1:
             logger.warning(
                 "ShapFed: the output layer %r has one class only, so class values compare whole "
                 "output layers; it is made for several classes (disc and cup). Two channels under "
                 "one softmax are no more than one",
                 spec.output[0] if spec.output else "",
+            )
+
+    def _check_bias(self, spec: ModelSpec, weights: Weights, classes: int) -> None:
+        """Refuse an output layer whose bias has not one value per class of its weight.
+
+        Raises:
+            ConfigError: naming the layer, both numbers and the fix.
+        """
+        layer = spec.output[0] if spec.output else ""
+        bias = weights.get(f"{layer}.bias".lstrip("."))
+        if bias is not None and len(bias) != classes:
+            raise ConfigError(
+                f"{self.name}: the weight of output layer {layer!r} has {classes} classes, and its "
+                f"bias has {len(bias)}: name a convolution or a linear layer as output_layer, or "
+                "none, and a run of the network at the start finds it"
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:

@@ -31,6 +31,9 @@ DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
 """Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
 
 
+DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\..*)?", re.IGNORECASE)
+"""Names that are devices of Windows, whatever follows the first dot."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a system answers where a disk, a quota or a file may not grow any more."""
 
@@ -234,7 +237,8 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     Raises:
         ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and
             space, names that do not begin with a letter, a digit or ``_``, or that are longer than
-            ``most`` characters.
+            ``most`` characters; and for those that Windows does not keep: with ``.`` or a space at
+            the end, or of one of its devices.
 
     >>> safe_name("RUNMC-3T")
     'RUNMC-3T'
@@ -243,6 +247,11 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
         raise ConfigError(
             f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters, digits, '_', '-', "
             "'.' or spaces, beginning with a letter, a digit or '_'"
+        )
+    if name.endswith((".", " ")) or DEVICES.fullmatch(name):
+        raise ConfigError(
+            f"{what} {name!r} cannot be used: Windows has no such file. Leave out '.' and spaces "
+            "at the end, and take no name of its devices, such as 'con' and 'aux'"
         )
     return name
 

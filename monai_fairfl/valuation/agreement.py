@@ -81,6 +81,7 @@ def fidelity(
     Raises:
         ConfigError: when the clients differ, are fewer than two, or plain shares are not shares.
 
+    >>> from monai_fairfl.protocol import Estimate
     >>> shares = {"A": 0.5, "B": 0.3, "C": 0.2}
     >>> weights = {client: Estimate(share, 0.02, 10) for client, share in shares.items()}
     >>> exact = {"A": Estimate(0.6, 0.0), "B": Estimate(0.3, 0.0), "C": Estimate(0.1, 0.0)}

@@ -67,6 +67,7 @@ def global_cosines(
             has one (CGSV's unit length); a client that is absent counts as 0.
         clients: in the order of the rows.
 
+    >>> import numpy as np
     >>> cosines = global_cosines(np.eye(2), {"A": 0.5, "B": 0.5}, ["A", "B"])
     >>> {client: round(value, 4) for client, value in cosines.items()}
     {'A': 0.7071, 'B': 0.7071}

@@ -45,6 +45,7 @@ class Utility:
     Raises:
         ConfigError: when ``data`` is neither, or there is nothing to combine it with.
 
+    >>> from monai_fairfl.protocol import Estimate
     >>> Utility("worst")({"A": {"mean": 0.8}, "B": {"mean": 0.6}})
     0.6
     >>> scores = {"A": Estimate(0.9, None, 3), "B": Estimate(0.5, None, 1)}

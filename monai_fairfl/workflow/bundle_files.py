@@ -4,24 +4,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl.bundle.configuration import METADATA as METADATA
+from monai_fairfl.bundle.configuration import read_metadata as read_metadata
+
 TRAIN = Path("configs", "train.json")
-METADATA = Path("configs", "metadata.json")
-
-
-def read_metadata(bundle_root: Path) -> dict[str, Any]:
-    """Read the bundle's ``metadata.json``; an empty mapping where there is none."""
-    file = bundle_root / METADATA
-    if not file.is_file():
-        return {}
-    content: dict[str, Any] = json.loads(file.read_text())
-    return content
 
 
 def read_configs(bundle_root: Path, names: Sequence[str | Path]) -> ConfigParser:

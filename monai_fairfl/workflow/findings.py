@@ -51,6 +51,8 @@ class CheckBorderd(CaseOutput):
         cases: of the run.
         field_of_view: central share of the image in plane, above 0 and up to 1.
 
+    >>> import torch
+    >>> from monai.data import MetaTensor
     >>> import tempfile
     >>> case = Case("a", source="a.nii", image="a.nii")
     >>> mask = MetaTensor(torch.zeros(1, 10, 10, 4))

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ class ModelValues:
         unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
             such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
             value shows.
+        added: key -> value of keys that the bundle got after models had been trained: what these
+            models have.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class ModelValues:
         defaults: Mapping[str, Any] | None = None,
         config: Sequence[str] = (),
         unchanged: Sequence[str] = (),
+        added: Mapping[str, Any] | None = None,
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
@@ -96,6 +100,9 @@ class ModelValues:
         if self.used:
             with errors_in_one_line():
                 self.recipe = _read_recipe(self.path)
+        if self.recipe is not None:
+            values = {**(added or {}), **self.recipe.values}
+            self.recipe = replace(self.recipe, values=values)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it.

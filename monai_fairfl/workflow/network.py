@@ -96,6 +96,7 @@ def placed_network(
     Raises:
         ConfigError: when PyTorch has no such order.
 
+    >>> from torch import nn
     >>> placed_network(nn.Conv2d(1, 2, 3), "cpu", "channels_last").weight.stride()
     (9, 1, 3, 1)
     """

@@ -107,6 +107,7 @@ class MeasureVolumed(CaseOutput):
         plausible: least and largest volume of such an organ, in ml; another one, of a file that has
             a spacing, gets a text among ``flags``. ``None``: every volume is plausible.
 
+    >>> from monai.data import MetaTensor
     >>> import tempfile, torch
     >>> from monai_fairfl.workflow import Case, Cases
     >>> case = Case("a", source="a.nii", image="a.nii")

@@ -34,6 +34,7 @@ def overlay(image: MetaTensor, mask: MetaTensor, most: int = 9, title: str = "")
     Returns:
         (height, width, 3), unsigned 8-bit, the longer side of about 960 pixels.
 
+    >>> from monai.data import MetaTensor
     >>> import torch
     >>> disc = torch.zeros(1, 32, 32)
     >>> disc[0, 8:24, 8:24] = 1

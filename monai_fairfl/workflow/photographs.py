@@ -165,6 +165,8 @@ class MeasureCupToDiscd(CaseOutput):
         keys: of the masks, (1, width, height): 0 background, 1 disc, 2 cup.
         cases: of the run.
 
+    >>> import torch
+    >>> from monai.data import MetaTensor
     >>> import tempfile
     >>> case = Case("a", source="a.png", image="a.png")
     >>> labels = MetaTensor(torch.full((1, 8, 8), 2.0))

@@ -9,38 +9,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import calling_parser
+from monai_fairfl.bundle.configuration import calling_parser, read_metadata
+from monai_fairfl.bundle.configuration import require_same_bundle as require_same_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.workflow.bundle_files import TRAIN, read_configs, read_metadata
+from monai_fairfl.workflow.bundle_files import TRAIN, read_configs
 from monai_fairfl.workflow.running_recipe import digest_of_section, key_as_written
 from monai_fairfl.workflow.section_changes import Change, changes_of
 
 logger = logging.getLogger(__name__)
-
-
-def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
-    """Compare the recipe's bundle with the folder's metadata and the running configuration's.
-
-    Args:
-        model: name of the model's file, for messages.
-        recipe: inside the model.
-        bundle_root: folder of the bundle.
-
-    Raises:
-        ConfigError: when the model is of another bundle.
-    """
-    descriptions = [read_metadata(bundle_root)]
-    running = calling_parser()
-    if running is not None and "_meta_" in running:
-        descriptions.append(running["_meta_"])
-    for metadata in descriptions:
-        name = metadata.get("name", recipe.bundle)
-        if name != recipe.bundle:
-            raise ConfigError(
-                f"{model} is a model of the bundle {recipe.bundle!r}, and {bundle_root} is "
-                f"{name!r}: use the bundle of the model"
-            )
 
 
 def require_same_values(

@@ -11,6 +11,7 @@ from torch import nn
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data import check_cases
+from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import DataError
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
 from monai_fairfl.model_files.recipe import write_recipe_file as write_recipe_file
@@ -22,6 +23,7 @@ def check_data(
     structures: Sequence[str] = (),
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
+    cases: Sequence[CaseFiles] | None = None,
 ) -> None:
     """Go on only with data without faults.
 
@@ -32,15 +34,16 @@ def check_data(
         structures: see :func:`~monai_fairfl.data.check_cases`.
         values: see there.
         stereo: see there.
+        cases: see there; a configuration that uses some cases of its data list names these.
 
     Raises:
         DataError: with every fault. From the command line: the text, and exit code 2.
     """
     with errors_in_one_line():
         try:
-            check_cases(dataset_dir, structures, values, stereo)
+            check_cases(dataset_dir, structures, values, stereo, cases)
         except DataError as error:
-            if datalist_file is None or not Path(datalist_file).exists():
+            if cases is not None or datalist_file is None or not Path(datalist_file).exists():
                 raise
             raise DataError(
                 f"{error}\nIf {datalist_file} was made to leave these out, --check_data False "
@@ -51,6 +54,8 @@ def check_data(
 def save_model(path: str | Path, network: nn.Module, recipe: ModelRecipe | None = None) -> None:
     """Write a model with the recipe of its training, as ``CheckpointLoader`` reads it.
 
+    >>> from pathlib import Path
+    >>> from torch import nn
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "models", "model.pt")
     >>> save_model(path, nn.Linear(1, 1))

@@ -139,6 +139,16 @@ def test_no_update_can_be_computed_of_what_is_left(averaged: Path) -> None:
     assert [path.name for path in (run / "checkpoints").iterdir()] == ["round-0002"]
 
 
+def test_a_checkpoint_that_was_damaged_goes_too(averaged: Path) -> None:
+    checkpoints = averaged / "run" / "checkpoints"
+    (checkpoints / "round-0002" / "strategy.json").unlink()
+    found = Checkpoints(checkpoints).load()
+    assert found is not None and found.round == 1
+    assert (checkpoints / "round-0002.damaged" / "model.safetensors").exists()
+    withdraw(averaged / "run", "elm")
+    assert [path.name for path in checkpoints.iterdir()] == ["round-0001"]
+
+
 def test_a_round_whose_update_can_still_be_computed_is_named_and_all_updates_go_on_request(
     tmp_path: Path,
 ) -> None:

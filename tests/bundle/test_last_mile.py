@@ -12,6 +12,8 @@ import pytest
 from helpers.bundle_runs import federation
 from helpers.checkout import TINY
 
+from monai_fairfl.data.datalist import site_datalist
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import state_of_file
 from monai_fairfl.protocol.last_mile import chosen, gain_name
 from monai_fairfl.protocol.values import Estimate
@@ -85,6 +87,36 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
         assert mile["used"] == used
     page = (run_dir / "report.html").read_text()
     assert "<h2>The last mile</h2>" in page and "on 2 validation cases" in page
+
+
+@pytest.mark.slow
+def test_models_trained_alone_on_cases_that_test_here_are_refused(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    fractions = {"fractions": OVERRIDES["split_fractions"]}
+    lists = {}
+    for seed in range(4):
+        file = tmp_path / f"seed-{seed}" / "datalists" / "alder.json"
+        lists[seed] = site_datalist(hospitals / "alder", file, seed=seed, **fractions)
+    tested = lists[0]["testing"]
+    seed = next(seed for seed, parts in lists.items() if parts["training"] == tested)
+    settings = {**SETTINGS, "adapt_epochs": 1, "rounds": 1}
+
+    other = federation(
+        hospitals,
+        tmp_path / "run",
+        FedAvg(),
+        **settings,
+        trained_alone=str(tmp_path / f"seed-{seed}" / "models"),
+    )
+    message = r"validate or test in this run \(alder: 1 of 1 test cases\).*its split_seed"
+    with pytest.raises(ConfigError, match=message):
+        other.run()
+    assert not (tmp_path / "run" / "datalists").exists()
+
+    same = str(tmp_path / "seed-0" / "models")
+    run_dir = run_of(hospitals, tmp_path, FedAvg(), **settings, trained_alone=same)
+    assert read_ledger(run_dir / "ledger.jsonl")[-1]["kind"] == "end"
 
 
 @pytest.mark.long

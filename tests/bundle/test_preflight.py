@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -15,11 +16,36 @@ from helpers.shipped_bundles import FUNDUS, PROSTATE
 from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.preflight import check_images, check_measurements, check_strategies
-from monai_fairfl.data import CLINICS, write_clinics
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.bundle.preflight import (
+    check_images,
+    check_measurements,
+    check_sites,
+    check_strategies,
+)
+from monai_fairfl.data import CLINICS, check_cases, write_clinics
+from monai_fairfl.errors import ConfigError, DataWarning
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR
+
+# --- all sites side by side
+
+
+def test_an_image_that_two_sites_have_is_a_warning(hospitals: Path, tmp_path: Path) -> None:
+    for site in ("alder", "elm"):
+        shutil.copytree(hospitals / site, tmp_path / site)
+    for end in (".nii.gz", "_segmentation.nii.gz"):
+        copy = tmp_path / "elm" / f"Case01{end}"
+        shutil.copy(tmp_path / "alder" / f"Case00{end}", copy)
+        # A copy within a site is named by the check of the site alone.
+        shutil.copy(tmp_path / "alder" / f"Case02{end}", tmp_path / "alder" / f"Case03{end}")
+    folders = {site: str(tmp_path / site) for site in ("alder", "elm")}
+    with pytest.warns(DataWarning) as caught:
+        check_sites(folders, check_cases)
+    found = [str(warning.message) for warning in caught]
+    assert len(found) == len(set(found)) == 2
+    assert f"alder: {tmp_path}/alder/Case02.nii.gz, alder: {tmp_path}/alder/Case03" in found[0]
+    assert f"alder: {tmp_path}/alder/Case00.nii.gz, elm: {tmp_path}/elm/Case01.nii.gz" in found[1]
+
 
 # --- too few images
 

@@ -22,6 +22,7 @@ from monai.bundle import ConfigParser
 from PIL import Image
 
 from monai_fairfl.bundle.shipped import copy_bundle
+from monai_fairfl.data import find_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run_folder.ledger import read_ledger
 
@@ -162,6 +163,31 @@ def test_evaluation_and_inference_write_scores_masks_and_overlays(
     bundle.run(INFERENCE, site / bundle.images, tmp_path, ckpt_path=str(trained))
     assert len(list((tmp_path / "eval").glob(bundle.masks))) == 4
     assert len(list((tmp_path / "eval").glob("*_overlay.png"))) == 4
+
+
+@pytest.mark.slow
+def test_an_evaluation_checks_its_test_cases_and_no_others(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    spoilt = spoil(site, tmp_path / "spoilt")
+    listed = []
+    for path in find_cases(spoilt):
+        listed.append({key: os.path.relpath(path[key], spoilt) for key in ("image", "label")})
+    faulty, *sound = listed
+    file = tmp_path / "hand.json"
+    given = {"ckpt_path": str(trained), "datalist_file": str(file)}
+
+    tested = {"training": sound[:2], "validation": [], "testing": [faulty, *sound[2:]]}
+    file.write_text(json.dumps(tested))
+    error = bundle.cause_of_failed_run(EVALUATE, spoilt, tmp_path, **given)
+    assert isinstance(error, DataError)
+    assert "1 problem(s)\n- " in str(error) and "Case00" in str(error)
+    assert not (tmp_path / "eval" / "val_mean_dice_raw.csv").exists()
+
+    # No case of the test has the fault.
+    file.write_text(json.dumps({"training": [faulty], "validation": [], "testing": sound[2:]}))
+    bundle.run(EVALUATE, spoilt, tmp_path, **given)
+    assert (tmp_path / "eval" / "val_mean_dice_raw.csv").is_file()
 
 
 def test_evaluation_names_a_model_that_is_missing_or_of_another_size(

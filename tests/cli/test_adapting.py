@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 import torch
@@ -93,6 +95,11 @@ def test_the_gain_is_the_difference_of_the_validation_scores(
     table = adaptation_text(found, "alder")
     for scores in (found.before, found.after):
         assert f"{value_of(scores['score']):.3f}" in table
+    chosen = "The epoch was chosen on these cases, so the gain is too high"
+    assert f"{chosen}: test cases would give the honest one." in table
+    tested = {**found.after, "test_score": found.after["score"]}
+    table = adaptation_text(replace(found, after=tested), "alder")
+    assert f"{chosen}: the test Dice is the honest one." in table
 
 
 @pytest.mark.long
@@ -186,6 +193,55 @@ def test_a_named_data_list_decides_which_cases_judge(
     printed = capsys.readouterr().out
     assert "on 2 validation cases" in printed
     assert f"Split into cases (the one you named): {datalist}" in printed
+
+
+@pytest.mark.slow
+def test_files_at_fault_are_named_and_the_same_command_goes_on_when_they_are_mended(
+    model: Path, hospitals: Path, datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hospital = tmp_path / "alder"
+    shutil.copytree(hospitals / "alder", hospital)
+    listed = json.loads(datalist.read_text())["training"][0]["label"]
+    mask = nib.load(hospital / listed)
+    nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * 0.4, mask.affine), hospital / listed)
+    words = ["adapt", str(model), str(hospital), "--out", str(tmp_path / "out"), "--epochs", "1"]
+    # Of a data list, and of all files where a list is to be made.
+    for more in (["--datalist", str(datalist)], []):
+        error = run_json(capsys, *words, *more, code=2)["error"]
+        assert f"1 problem(s) - {hospital / listed} has label values such as 0.4" in error
+    shutil.copy(hospitals / "alder" / listed, hospital / listed)
+    found = run_json(capsys, *words, "--datalist", str(datalist))
+    assert found["gain"]["n"] == 2
+
+
+@pytest.mark.slow
+def test_cases_without_a_score_are_counted(
+    model: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hospital = tmp_path / "alder"
+    shutil.copytree(hospitals / "alder", hospital)
+    cases = []
+    for number in range(4):
+        name = f"Case{number:02d}"
+        cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
+    mask = nib.load(hospital / cases[3]["label"])
+    empty = np.zeros(mask.shape, np.uint8)
+    nib.save(nib.Nifti1Image(empty, mask.affine), hospital / cases[3]["label"])
+    file = tmp_path / "list.json"
+    parts = {"training": cases[:1], "validation": cases[1:2], "testing": cases[2:]}
+    file.write_text(json.dumps(parts))
+    words = ["adapt", str(model), str(hospital), "--out", str(tmp_path / "out")]
+    assert main([*words, "--epochs", "1", "--datalist", str(file)]) == 0
+    printed = capfd.readouterr().out
+    assert "Validation Dice is of 1 case.\n" in printed
+    assert "Test Dice is of 1 of 2 cases: the labels of the others are empty.\n" in printed
+
+
+def test_a_model_of_another_bundle_is_refused(model: Path, hospitals: Path, tmp_path: Path) -> None:
+    fundus = find_bundle("fundus_disc_cup_segmentation")
+    with pytest.raises(ConfigError, match="model.pt is a model of the bundle 'Prostate .* and .*"):
+        adapt_model(model, fundus, hospitals / "alder", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("rate", ["0", "-0.01", "nan", "inf", "fast"])

@@ -143,6 +143,25 @@ def test_a_model_that_left_its_run_is_evaluated_on_all_cases(
     assert found["sites"]["B"]["split"].startswith("all cases")
 
 
+def test_evaluate_and_adapt_refuse_files_that_are_at_fault(
+    adopted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hospital = tmp_path / "A"
+    shutil.copytree(adopted / "data" / "A", hospital)
+    lists = json.loads((adopted / "run" / "datalists" / "A.json").read_text())
+    faulty = hospital / lists["testing"][0]["image"]
+    image = nib.load(faulty)
+    voxels = np.asanyarray(image.dataobj).astype(np.float32)
+    voxels[0, 0, 0] = np.nan
+    nib.save(nib.Nifti1Image(voxels, image.affine), faulty)
+    for command in ("evaluate", "adapt"):
+        words = [command, str(adopted / "run"), str(hospital), "--out", str(tmp_path / command)]
+        capsys.readouterr()
+        assert main([*words, "--bundle", str(adopted / "bundle"), "--json"]) == 2
+        error = json.loads(capsys.readouterr().out)["error"]
+        assert f"{faulty} has values that are not finite" in error
+
+
 def test_adapt_judges_by_the_validation_cases(
     adopted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

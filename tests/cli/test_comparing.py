@@ -165,6 +165,22 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
     assert not out.exists() or {path.name for path in out.iterdir()} <= {".lock", "log.txt"}
 
 
+def test_two_strategies_that_do_not_store_their_argument_are_told_to(
+    sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "forgetful_of_share.py").write_text(
+        "from monai_fairfl.strategies import FedAvg\n\n\n"
+        "class Forgetful(FedAvg):\n"
+        "    def __init__(self, share: float = 1.0):\n"
+        "        super().__init__()\n"
+        "        self.used = share\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    given = [f"forgetful_of_share.Forgetful(share={share})" for share in (2, 3)]
+    with pytest.raises(ConfigError, match="must store each argument, a plain value, in an attrib"):
+        asked(sites, "--strategies", *given).names()
+
+
 def test_a_folder_that_holds_something_else_is_refused(
     sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

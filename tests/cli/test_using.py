@@ -26,6 +26,7 @@ from monai_fairfl.cli.model_runs import (
     model_file,
     site_of_run,
 )
+from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import save_model_file
@@ -247,6 +248,61 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     assert main(["evaluate", str(lone), str(root / "elm"), "--out", str(tmp_path / "lone")]) == 0
     with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 5
+
+
+@pytest.mark.slow
+def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "sites"
+    for site in ("alder", "elm"):
+        shutil.copytree(hospitals / site, root / site)
+    lists = {}
+    for site in ("alder", "elm"):
+        lists[site] = site_datalist(root / site, run_folder / "datalists" / f"{site}.json")
+    for site in ("alder", "elm"):
+        tested = lists[site]["testing"][0]["label"]
+        mask = nib.load(tested)
+        nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * 0.4, mask.affine), tested)
+    out = tmp_path / "scores"
+    words = ["evaluate", str(run_folder), str(root), "--out", str(out)]
+    assert main(words) == 2
+    error = capfd.readouterr().err
+    for site in ("alder", "elm"):
+        assert f"site '{site}': {root / site}: 1 problem(s)" in error
+    assert "has label values such as 0.4" in error and not list(out.glob("*/*_raw.csv"))
+
+    # A fault in a case that is not tested stops nothing.
+    for site in ("alder", "elm"):
+        shutil.copy(hospitals / site / Path(lists[site]["testing"][0]["label"]).name, root / site)
+        trained = lists[site]["training"][0]["label"]
+        mask = nib.load(trained)
+        nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * 0.4, mask.affine), trained)
+        shutil.copy(hospitals / site / "Case00.nii.gz", root / site / "Case09.nii.gz")
+    assert main(words) == 0
+    assert "alder, elm: the test cases of the run." in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_killed_goes_on(
+    run_folder: Path, hospitals: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "scores"
+
+    def killed(line: MonaiLine, log: Path, verbose: bool = False) -> None:
+        # The tables are written one after the other.
+        (out / "elm").mkdir(parents=True, exist_ok=True)
+        (out / "elm" / "val_mean_dice_raw.csv").write_text("filename,mean\n")
+        raise KeyboardInterrupt
+
+    words = ["evaluate", str(run_folder), str(hospitals / "elm"), "--out", str(out)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MonaiLine, "run", killed)
+        assert main(words) == 130
+    capfd.readouterr()
+    assert main(words) == 0
+    assert "elm ...\n" in capfd.readouterr().out
+    assert len(_scores(out / "elm")) == 1
 
 
 def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.client_requests import measure, same, train
+from helpers.client_requests import measure, same, tiny_model, train
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -22,6 +22,18 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 
 Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]
+
+TIED = {
+    "_target_": "DynUNet",
+    "spatial_dims": 2,
+    "in_channels": 1,
+    "out_channels": 1,
+    "kernel_size": [3, 3, 3],
+    "strides": [1, 2, 2],
+    "upsample_kernel_size": [2, 2],
+    "filters": [4, 4, 8],
+}
+"""A network in which most tensors have two names."""
 
 
 def test_the_sites_own_privacy_filter_acts_on_the_update(
@@ -42,6 +54,27 @@ def test_the_sites_own_privacy_filter_acts_on_the_update(
     assert remembered is not None
     for name in client.spec.parameters:
         assert torch.equal(remembered[name], weights[name])
+
+
+@pytest.mark.slow
+def test_what_a_filter_made_of_a_tensor_is_remembered_under_each_of_its_names(
+    prostate_client: Maker,
+) -> None:
+    def remove(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        return ExchangeObject({name: change * 0 for name, change in data.weights.items()})
+
+    weights, spec = tiny_model(network_def=TIED)
+    client = prostate_client(network_def=TIED)
+    client.initialize({})
+    client.post_weight_filters = [remove]
+    train(client, weights)
+
+    remembered = Past(client.states, "r", 1).previous
+    assert remembered is not None
+    assert spec.aliases
+    # Loaded into a network, the last of a tensor's names counts.
+    for alias, name in spec.aliases.items():
+        assert torch.equal(remembered[alias], weights[name])
 
 
 @pytest.mark.slow

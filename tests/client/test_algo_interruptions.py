@@ -173,3 +173,6 @@ def test_a_constant_buffer_that_is_not_finite_is_no_divergence(
     network.mask.fill_(0.0)
     with pytest.raises(ValueError, match="'mask' is not finite"):
         client._require_finite({"mask": mask}, {"mask": torch.zeros(2, 2)})
+    # What is no number is unchanged, too, and finite values beside it may change.
+    nan = torch.tensor([math.nan, 1.0])
+    client._require_finite({"mask": nan}, {"mask": nan + 1})

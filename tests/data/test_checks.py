@@ -18,6 +18,7 @@ import pytest
 from helpers import public_layouts as made
 from monai.data import NibabelReader
 
+from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.data import (
     check_cases,
     check_duplicates,
@@ -26,9 +27,11 @@ from monai_fairfl.data import (
     site_datalist,
     site_folders,
 )
+from monai_fairfl.data.checks import check_label_values
 from monai_fairfl.data.inspection import inspect_site
 from monai_fairfl.data.layouts.image_files import WORKERS
-from monai_fairfl.errors import DataError
+from monai_fairfl.data.overview import overview
+from monai_fairfl.errors import DataError, DataWarning
 
 STRUCTURES = ("disc", "cup")
 
@@ -68,6 +71,39 @@ def test_a_mask_of_another_size_is_a_problem(tmp_path: Path) -> None:
     made.write(site / "masks" / "eye02.png", made.mask(2, size=40))
     line = problem_of(site)
     assert "masks/eye02.png has shape (40, 40) but its image (48, 48); resample" in line
+
+
+def test_only_the_cases_of_a_list_are_checked(tmp_path: Path) -> None:
+    site = made.folders(tmp_path)
+    cases = find_cases(site)
+    made.write(site / "masks" / "eye02.png", made.mask(2, size=40))
+    made.write(site / "images" / "unlabelled.png", made.photo(9))
+    made.write(site / "masks" / "eye00.png", np.zeros((48, 48), np.uint8))
+    with pytest.warns(DataWarning, match="eye00.png: its label is empty"):
+        summary = check_cases(site, STRUCTURES, cases=cases[:2])
+    assert [case["image"] for case in summary["cases"]] == ["images/eye00.png", "images/eye01.png"]
+    # All labels of one part may be empty.
+    with pytest.warns(DataWarning, match="eye00.png: its label is empty"):
+        check_cases(site, STRUCTURES, cases=cases[:1])
+    with pytest.raises(DataError, match=r"1 problem\(s\)\n- .*eye02.png has shape"):
+        check_cases(site, STRUCTURES, cases=cases[1:])
+
+
+def test_sites_with_different_numbers_of_labels_are_named(tmp_path: Path) -> None:
+    for site, values in (("ash", (0, 1)), ("beech", (0, 1, 2)), ("elm", (0, 255))):
+        for number in range(2):
+            label = made.gland(number) * values[1]
+            label[0, 0, 0] = values[-1] if number else 0
+            made.write(tmp_path / site / f"Case0{number}.nii.gz", made.volume(number))
+            made.write(tmp_path / site / f"Case0{number}_segmentation.nii.gz", label)
+    sites = {site: inspect_site(tmp_path / site) for site in ("ash", "beech", "elm")}
+    [note] = check_label_values(sites)
+    assert "ash has 1 in 2 of 2 cases; beech has 1 in 2 of 2 cases, 2 in 1 of 2 cases; elm" in note
+    assert note in overview({site: tmp_path / site for site in sites})[0]["warnings"]
+    with pytest.warns(DataWarning, match="takes every label above 0 for the gland"):
+        check_sites({site: str(tmp_path / site) for site in sites}, check_cases)
+    # One writes 255 where the other writes 1.
+    assert check_label_values({site: sites[site] for site in ("ash", "elm")}) == []
 
 
 def test_an_image_in_the_place_of_its_mask_is_a_problem(tmp_path: Path) -> None:
@@ -150,6 +186,17 @@ def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> N
         check_cases(site)
     for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"):
         assert file in str(caught.value)
+
+
+def test_of_many_problems_an_error_has_three_and_says_how_to_see_all(tmp_path: Path) -> None:
+    site = made.folders(tmp_path, cases=5)
+    for file in site.glob("images/*.png"):
+        file.write_bytes(file.read_bytes()[:60])
+    with pytest.raises(DataError, match=r"5 problem\(s\)") as caught:
+        check_cases(site)
+    *problems, others = str(caught.value).splitlines()[1:]
+    assert len(problems) == 3 and all("cannot be read as" in line for line in problems)
+    assert others == f"- and 2 more; monai-fairfl datalist {site} --check lists all"
 
 
 @pytest.mark.parametrize("layout", ["saml", "folders"])

@@ -41,6 +41,13 @@ def test_it_is_refused_with_the_rule_and_nothing_is_written_outside(
     assert all(path.is_relative_to(tmp_path / "here") for path in written)
 
 
+@pytest.mark.parametrize("name", ["HK.", "HK ", "con", "Aux.2", "LPT1", "nul .nii"])
+def test_a_name_that_windows_does_not_keep_is_refused(name: str, tmp_path: Path) -> None:
+    clients = {client: lambda: LeastSquares([0.0, 1.0]) for client in ("A", name)}
+    with pytest.raises(ConfigError, match=f"client name {name!r} cannot be used: Windows"):
+        federation(tmp_path, FedAvg(), InProcess(clients)).run()
+
+
 def test_a_name_in_an_error_is_short(tmp_path: Path) -> None:
     clients = {client: lambda: LeastSquares([0.0, 1.0]) for client in ("A", "x" * 10_000)}
     with pytest.raises(ConfigError) as error:
@@ -49,6 +56,6 @@ def test_a_name_in_an_error_is_short(tmp_path: Path) -> None:
 
 
 def test_honest_names_are_taken(tmp_path: Path) -> None:
-    names = ("RUNMC-3T", "site 4", "St.Mary_2")
+    names = ("RUNMC-3T", "site 4", "St.Mary_2", "Conway", "COM", "com10", "icon")
     clients = {client: lambda: LeastSquares([0.0, 1.0]) for client in names}
     assert federation(tmp_path, FedAvg(), InProcess(clients)).run().finished

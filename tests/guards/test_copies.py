@@ -75,6 +75,28 @@ def test_a_strange_number_of_images_ends_nothing(samples: dict[str, int]) -> Non
     assert sum(parts.values()) == pytest.approx(1) and min(parts.values()) >= 0
 
 
+@pytest.mark.parametrize("honest_ones", ["AB", "A", ""])
+@pytest.mark.parametrize("scale", [0.0, 0.3])
+def test_copies_are_found_also_where_most_pairs_are_of_copies(
+    honest_ones: str, scale: float
+) -> None:
+    clients = "ABCDEFGH"
+    updates = honest(clients)
+    copies = [client for client in clients if client not in honest_ones]
+    for number, client in enumerate(copies):
+        updates[client] = updates["H"] * (1 + scale * number)
+    replies = replies_with(updates)
+    # Where all are the same, there is nobody else to count.
+    expected = copies if honest_ones else []
+    assert clients_judged(Copies().check(replies), replies) == expected
+
+
+def test_two_groups_of_copies_are_two_groups() -> None:
+    updates = honest("ABCD")
+    verdicts = Copies().check(replies_with({**updates, "C": updates["A"], "D": updates["B"]}))
+    assert {verdict.group for verdict in verdicts.values()} == {("A", "C"), ("B", "D")}
+
+
 def test_a_client_that_trained_several_models_is_no_copy_of_itself() -> None:
     replies = replies_with(with_a_copy(0.99))
     twice = [replace(reply, client="A") if reply.client == "E" else reply for reply in replies]

@@ -88,6 +88,8 @@ ELSEWHERE = {
         '"prediction_entropy": Entry': MEASUREMENT,
         '"prediction_entropy": Range': MEASUREMENT,
         "def test_the_entropy_is_measured": MEASUREMENT,
+        "from monai_fairfl.measurements import MEASUREMENTS": f"{CONTRIBUTING}"
+        "test_a_measurement_is_added_without_the_package_as_the_guide_shows",
         "requires = frozenset": f"{CONTRIBUTING}"
         "test_a_strategy_asks_for_a_measurement_as_the_guide_shows",
     },
@@ -149,6 +151,8 @@ ELSEWHERE = {
     "docs/own_bundle.md": {
         "cp bundles/": "tests/bundles/test_own_bundle.py::"
         "test_the_bundle_federates_as_the_page_says",
+        "monai-fairfl train": "tests/bundles/test_own_bundle.py::"
+        "test_the_short_command_reads_the_file_that_it_is_given",
     },
     "docs/statistics.md": {
         "monai-fairfl statistics DATA ": DESCRIBING,
@@ -157,6 +161,8 @@ ELSEWHERE = {
     "docs/own_loop.md": {
         "monai-fairfl demo-data": f"{OWN_LOOP}"
         "test_a_process_for_each_hospital_gives_the_same_ledger_and_models",
+        "python docs/examples/own_client.py": "tests/pages/test_own_client.py::"
+        "test_the_script_of_the_page_prints_the_weights_of_each_round",
         "from dataclasses": f"{OWN_LOOP}"
         "test_a_round_by_hand_is_the_first_round_of_the_federation",
         "from monai.fl": f"{OWN_LOOP}test_the_mended_client_alone_trains_and_evaluates",

@@ -17,7 +17,12 @@ from typing import Any
 import pytest
 from helpers import warm_python
 from helpers.driving import CLIENTS, play, reported
+from prediction_entropy import prediction_entropy
 
+from monai_fairfl.bundle.preflight import check_measurements
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.catalogue import shipped
@@ -188,6 +193,22 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
     chosen = "prediction_entropy or gradient_variance or measured_on_request"
     done = run_tests(checkout, "-k", chosen, *files, str(file))
     assert re.search(r"^8 passed", done, re.MULTILINE), done[-3000:]
+
+
+def test_a_measurement_is_added_without_the_package_as_the_guide_shows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    [block] = re.findall(r"```python\n(from monai_fairfl.measurements import .*?)```", GUIDE, re.S)
+    name = "prediction_entropy"
+    with pytest.raises(ConfigError, match="no client measures"):
+        check_measurements([name], "the strategy")
+
+    # After the test, the two tables are as they were.
+    monkeypatch.setitem(MEASUREMENTS, name, None)
+    monkeypatch.setitem(RANGES, name, None)
+    exec(block, {name: prediction_entropy})
+    check_measurements([name], "the strategy")
+    MEASUREMENTS[name].check_name(name)
 
 
 def test_a_strategy_asks_for_a_measurement_as_the_guide_shows() -> None:

@@ -8,7 +8,8 @@ import math
 import pytest
 import torch
 
-from monai_fairfl.protocol.checks import refusal, usable_measurements
+from monai_fairfl.protocol.checks import refusal
+from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate, to_json, value_of
@@ -99,8 +100,9 @@ def test_measurements_that_are_not_finite_numbers_are_dropped_and_named() -> Non
         "h": "1.0",
         "i": {},
     }
-    usable, bad = usable_measurements(reply(measurements=measured))
-    assert sorted(usable) == ["a", "c", "f"] and bad == ["b", "d", "e", "g", "h", "i"]
+    found = Expected().checked(reply(measurements=measured), None)
+    assert sorted(found.usable) == ["a", "c", "f"]
+    assert found.not_finite == ["b", "d", "e", "g", "h", "i"]
 
 
 def test_value_of_reads_numbers_estimates_and_mappings() -> None:
@@ -148,10 +150,8 @@ def test_to_json_turns_nan_into_null() -> None:
 def test_a_measurement_that_is_no_number_estimate_or_mapping_with_a_mean_is_not_usable(
     value: object,
 ) -> None:
-    assert usable_measurements(reply(measurements={"score": value, "loss": 1})) == (
-        {"loss": 1},
-        ["score"],
-    )
+    found = Expected().checked(reply(measurements={"score": value, "loss": 1}), None)
+    assert found.usable == {"loss": 1} and found.not_finite == ["score"]
 
 
 @pytest.mark.parametrize(
@@ -166,6 +166,7 @@ def test_a_measurement_that_is_no_number_estimate_or_mapping_with_a_mean_is_not_
     ],
 )
 def test_a_usable_measurement_has_one_number_and_is_plain_json(value: object) -> None:
-    usable, bad = usable_measurements(reply(measurements={"score": value}))
-    assert usable == {"score": value} and not bad
+    found = Expected().checked(reply(measurements={"score": value}), None)
+    usable = found.usable
+    assert usable == {"score": value} and not found.not_finite and not found.dropped
     assert math.isfinite(value_of(usable["score"])) and json.dumps(to_json(usable), allow_nan=False)

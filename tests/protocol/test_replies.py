@@ -154,6 +154,14 @@ def test_without_leaves_out_a_row_and_records_why() -> None:
     assert rest.average()["w"].tolist() == [2.0]
 
 
+def test_an_update_that_two_guards_shorten_has_both_factors_and_its_client_is_named() -> None:
+    replies = replies_of({"A": [8.0], "B": [4.0], "C": [3.0]})
+    twice = replies.scaled({0: 0.5}).scaled({0: 0.5, 1: 0.25})
+    assert [reply.update["w"].item() for reply in twice if reply.update] == [2.0, 1.0, 3.0]
+    assert twice.shortened == {"A", "B"} and replies.shortened == frozenset()
+    assert twice.without({0: "quarantined"}).shortened == {"A", "B"}
+
+
 def test_sample_shares_are_the_worked_numbers() -> None:
     common = GOLDEN["common"]
     updates = {str(i): u for i, u in enumerate(common["updates"])}

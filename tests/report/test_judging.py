@@ -18,6 +18,7 @@ from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.columns import columns, judged_groups
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.summary import summarise
+from monai_fairfl.run_folder.ledger import Ledger
 
 WriteRun = Callable[..., Path]
 RECIPE = {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5, "overrides": {"size": [128, 128]}}
@@ -116,7 +117,7 @@ def test_a_run_of_an_engine_that_recorded_nothing_is_not_why_not_judged(
     path = run(write_run, rounds=4)
     (path / "config.json").unlink()
     assert why_not_judged(path) == {
-        "FedCE": "it has no config.json, so its bundle's full_run is not known"
+        "FedCE": "nobody said how long a full training is: the run has no config.json with full_run"
     }
 
 
@@ -306,6 +307,25 @@ def test_a_first_look_at_few_cases_leads_to_folds(write_run: WriteRun) -> None:
         "This was a first look, and 2 test cases will hardly tell: train a full run in folds"
     ]
     assert advice["yew"] == ["This was a first look: train the full run, then decide"]
+
+
+def test_empty_test_labels_are_named_and_folds_are_no_help_there(write_run: WriteRun) -> None:
+    config = {"local_epochs": 1, "full_run": RECIPE, "trained_with": RECIPE["overrides"]}
+    scores = {"elm": (0.7, 0.1, 2), "oak": (0.8, 0.1, 8)}
+    path = write_run("FedCE", scores, rounds=[{}], config=config, finished=False)
+    closing = {}
+    for site, score in scores.items():
+        distance = {"mean": {"value": 9.0, "stderr": 1.0, "n": 8}}
+        dice = {"mean": dict(zip(("value", "stderr", "n"), score))}
+        closing[site] = {"own": {"test_score": dice, "test_hd95": distance}}
+    Ledger(path / "ledger.jsonl").append({"kind": "end", "scores": closing})
+    report = write_report([path])
+    assert report["warnings"] == ["elm: 6 of 8 test labels are empty and have no Dice"]
+    assert "in folds" not in " ".join(first_look_lines(report))
+    [advice] = report["decision"]["hospitals"]["elm"]["advice"]
+    assert advice == (
+        "This was a first look, and 2 test cases will hardly tell: 6 more cases have empty labels"
+    )
 
 
 def test_the_run_of_an_engine_leads_to_jobs_and_not_to_folds(write_run: WriteRun) -> None:

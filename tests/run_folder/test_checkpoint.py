@@ -88,6 +88,37 @@ def test_a_damaged_newest_gives_way_to_the_one_before_and_says_so(
     back = store.load()
     assert back is not None and back.round == 0
     assert "round-0001 is damaged" in caplog.text
+    # Its round is played again; what is left of it has another name.
+    assert {p.name for p in tmp_path.iterdir()} == {"round-0000", "round-0001.damaged"}
+    assert store.newest_first() == [tmp_path / "round-0000"]
+
+
+def test_a_damaged_one_goes_with_the_whole_ones_of_its_time(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=2)
+    store.save(checkpoint(0))
+    for _ in range(2):
+        store.save(checkpoint(1))
+        (tmp_path / "round-0001" / "model.safetensors").unlink()
+        assert store.load().round == 0  # type: ignore[union-attr]
+    for number in (1, 2):
+        store.save(checkpoint(number))
+        assert store.damaged() == [tmp_path / "round-0001.damaged"]
+    store.save(checkpoint(3))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["round-0002", "round-0003"]
+
+
+def test_one_that_the_system_cannot_read_at_present_is_not_damaged(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    store.save(checkpoint(0))
+    store.save(checkpoint(1))
+    model = tmp_path / "round-0001" / "model.safetensors"
+    whole = model.rename(tmp_path / "whole")
+    model.mkdir()
+    with pytest.raises(FederationError, match="round-0001 cannot be read .*Mend the cause"):
+        store.load()
+    model.rmdir()
+    whole.rename(model)
+    assert store.load().round == 1  # type: ignore[union-attr]
 
 
 def test_a_crash_while_writing_leaves_the_last_one_in_force(tmp_path: Path) -> None:

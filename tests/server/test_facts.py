@@ -20,8 +20,12 @@ from helpers.least_squares_federation import (
     losing,
 )
 
-from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.data import SampleSlicesd
+from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.server.facts import Facts
 from monai_fairfl.strategies import FedAvg, FedCI
 
 Change = Callable[[Request, Reply], Reply]
@@ -48,8 +52,41 @@ def test_a_later_claim_changes_nothing_and_is_noted_with_both_numbers(tmp_path: 
             assert record[key] == plain[key]
     assert [record["notes"] for record in history.rounds[:2]] == [{}, {}]
     note = history.rounds[2]["notes"]["B"]
-    assert "samples 900000 reported, 10 counts: it was reported first" in note
+    assert (
+        "samples 900000 reported, 10 counts: it was reported first. A sampler may draw another "
+        "number in each epoch. Where the site's data changed, begin a new run"
+    ) in note
     assert "cases 500 reported, 2 counts" in note and "begin a new run" in note
+
+
+def test_an_epoch_whose_images_a_sampler_draws_is_not_noted_and_moves_no_weight() -> None:
+    label = torch.zeros(1, 4, 4, 24)
+    label[..., 6:18] = 1
+    facts = Facts()
+    spec = ModelSpec(("w",))
+    reported = []
+    for number in range(4):
+        images = 0
+        for case in range(6):
+            sampler = SampleSlicesd(["image", "label"], num_samples="all", empty_rate=0.35)
+            sampler.set_random_state(100 * number + case)
+            images += len(sampler({"image": label, "label": label}))
+        reported.append(images)
+        reply = Reply("A", {"w": torch.ones(1)}, images)
+        replies = Replies([reply], [Train("A", {"w": torch.zeros(1)})], spec)
+        assert facts.fix(replies) == {}
+        assert replies[0].num_samples == reported[0]
+    assert len(set(reported)) > 1
+
+
+@pytest.mark.parametrize(("later", "noted"), [(119, False), (81, False), (120, True), (80, True)])
+def test_a_larger_difference_is_noted(later: int, noted: bool) -> None:
+    facts = Facts()
+    for images, expected in ((100, False), (later, noted)):
+        reply = Reply("A", {"w": torch.ones(1)}, images)
+        replies = Replies([reply], [Train("A", {"w": torch.zeros(1)})], ModelSpec(("w",)))
+        assert bool(facts.fix(replies)) == expected
+        assert replies[0].num_samples == 100
 
 
 def test_the_first_number_of_each_client_is_recorded_once(tmp_path: Path) -> None:

@@ -27,7 +27,17 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.ledger import head_of, read_ledger
-from monai_fairfl.strategies import FedAvg, FedCE, FedCI, LeaveOneOut, Rounds, Standalone, Strategy
+from monai_fairfl.strategies import (
+    FedAvg,
+    FedCE,
+    FedCI,
+    FedISM,
+    LeaveOneOut,
+    Rounds,
+    Standalone,
+    Strategy,
+    compose,
+)
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.random_state import seed_of
 
@@ -58,6 +68,28 @@ def test_scores_of_coalitions_models_are_not_recorded_as_a_clients_own(
         assert record["details"]
         for measured in record["measurements"].values():
             assert set(measured) == {"global_score"}
+
+
+def test_what_a_client_trains_is_measured_where_it_trains_and_only_once(tmp_path: Path) -> None:
+    asked: list[Request] = []
+    evaluate = ("local_score", "global_score", "train_loss")
+
+    def measured_of(strategy: Strategy) -> dict[str, list[tuple[str, ...]]]:
+        asked.clear()
+        folder = tmp_path / strategy.name
+        settings = {"evaluate": evaluate, "final": (), "rounds": 1}
+        federation(folder, strategy, watching(asked.append), **settings).run()
+        found: dict[str, list[tuple[str, ...]]] = {"measure": [], "train": []}
+        for request in asked:
+            if request.client == "A" and not request.context.get("ended"):
+                found[request.task].append(request.measure)
+        return found
+
+    assert measured_of(FedISM()) == {"measure": [], "train": [(*evaluate, "sharpness")]}
+    assert measured_of(FedISM(salt=False)) == {
+        "measure": [("global_score", "sharpness")],
+        "train": [("local_score", "train_loss")],
+    }
 
 
 def test_without_final_measurements_everybody_is_sent_the_last_head_and_asked_for_nothing(
@@ -98,6 +130,30 @@ def test_requests_are_stamped_and_the_first_exchange_measures_the_received_model
     assert {request.round for request in measuring} == {4}
 
     require_last_head(last, tmp_path)
+
+
+class Pulled(FedAvg):
+    """FedAvg whose own requests choose FedProx."""
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        context = {"prox_mu": 0.2}
+        local = yield [Train(client, self.weights, (), context) for client in clients]
+        equal = {client: 1 / len(clients) for client in clients}
+        return self.finish(local, equal, equal)
+
+
+def test_a_training_that_the_strategy_would_overrule_is_refused_before_anybody_trains(
+    tmp_path: Path,
+) -> None:
+    seen: list[Request] = []
+    composed = compose(Pulled(), training={"prox_mu": 0.1})
+    with pytest.raises(ConfigError, match=r"has prox_mu 0.1, and the strategy itself sends 0.2"):
+        federation(tmp_path, composed, transport=watching(seen.append)).run()
+    assert seen == []
+
+    same = compose(Pulled(), training={"prox_mu": 0.2, "local_epochs": 2})
+    federation(tmp_path / "same", same, transport=watching(seen.append)).run()
+    assert seen[0].context == {"prox_mu": 0.2, "local_epochs": 2}
 
 
 def require_last_head(requests: Sequence[Request], folder: Path) -> None:

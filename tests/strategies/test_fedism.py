@@ -17,8 +17,9 @@ from helpers.driving import (
     vector,
 )
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.strategies import FedISM
+from monai_fairfl.strategies import FedISM, compose
 
 WORKED = GOLDEN["fedism"]
 FIRST, SECOND = (reported("sharpness", WORKED[f"sharpness_round{i}"]) for i in range(2))
@@ -101,3 +102,26 @@ def test_a_huge_power_gives_all_weight_to_the_sharpest_client() -> None:
 def test_arguments_out_of_range_are_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="FedISM"):
         FedISM(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"sam_rho": 0.5}, r"sends sam_rho 0.05, and training has 0.5: set FedISM\(rho=...\)"),
+        ({"sam_rho": 0.05, "gsam_alpha": 0.9}, r"set FedISM\(alpha=...\)"),
+        ({"reset_optimizer": 0}, r"set FedISM\(reset_optimizer=...\)"),
+    ],
+)
+def test_a_training_that_the_method_would_overrule_is_refused(
+    training: dict[str, float], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        compose(FedISM(), training=training)
+
+
+def test_a_training_may_repeat_what_the_method_sends_and_add_what_it_does_not() -> None:
+    same = {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 1.0, "prox_mu": 0.1}
+    assert compose(FedISM(), training=same).parts.training == same
+    # Without SALT the method sends no radius with training.
+    composed = compose(FedISM(salt=False), training={"sam_rho": 0.5})
+    assert composed.parts.training == {"sam_rho": 0.5}

@@ -28,7 +28,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import capped, in_each_layer
-from monai_fairfl.protocol.messages import Reply
+from monai_fairfl.protocol.messages import CONTEXT_KEYS, Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import (
     CGSV,
@@ -46,6 +46,7 @@ from monai_fairfl.strategies import (
     Uniform,
     compose,
 )
+from monai_fairfl.strategies.composition import TRAINING
 from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
 
@@ -259,8 +260,17 @@ def test_a_strategy_with_parts_keeps_those_that_are_not_replaced() -> None:
     ("training", "words"),
     [
         ({"prox_mo": 0.1}, "no key 'prox_mo'; did you mean 'prox_mu'"),
-        ({"prox_mu": "0.1"}, "prox_mu in training must be a finite number, got '0.1'"),
-        ({"prox_mu": math.nan}, "prox_mu in training must be a finite number, got nan"),
+        (
+            {"prox_mu": "0.1"},
+            "prox_mu in training must be a finite number of at least 0, got '0.1'",
+        ),
+        ({"prox_mu": math.nan}, "a finite number of at least 0, got nan"),
+        ({"prox_mu": -1.0}, "a finite number of at least 0, got -1.0"),
+        ({"sam_rho": -1}, "sam_rho in training must be a finite number of at least 0, got -1"),
+        ({"sam_rho": 0.1, "gsam_alpha": -1}, "gsam_alpha in training must be .* 0, got -1"),
+        ({"gsam_alpha": 0.1}, "gsam_alpha in training needs sam_rho"),
+        ({"reset_optimizer": 2}, "reset_optimizer in training must be 0 or 1, got 2"),
+        ({"local_epochs": True}, "must be a whole number from 1, got True"),
         ({"local_epochs": 2.7}, "must be a whole number from 1, got 2.7"),
         ({"local_epochs": 0}, "must be a whole number from 1, got 0"),
     ],
@@ -268,6 +278,18 @@ def test_a_strategy_with_parts_keeps_those_that_are_not_replaced() -> None:
 def test_a_training_that_no_client_could_do_is_refused(training: Any, words: str) -> None:
     with pytest.raises(ValueError, match=f"compose: .*{words}"):
         compose(FedAvg(), training=training)
+
+
+@pytest.mark.parametrize("key", sorted(set(CONTEXT_KEYS) - set(TRAINING)))
+def test_what_a_strategy_or_the_run_sends_is_no_training(key: str) -> None:
+    with pytest.raises(ValueError, match=f"compose: training has no key '{key}'"):
+        compose(FedAvg(), training={key: 1.0})
+
+
+def test_gsam_may_refine_the_radius_of_an_inner_composition() -> None:
+    inner = compose(FedAvg(), training={"sam_rho": 0.05, "reset_optimizer": True})
+    outer = compose(inner, training={"gsam_alpha": 0.1, "local_epochs": 2})
+    assert set(outer.parts.training) == set(TRAINING) - {"prox_mu"}
 
 
 @pytest.mark.parametrize("power", [-1.0, math.nan, math.inf])

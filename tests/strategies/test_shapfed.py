@@ -137,6 +137,44 @@ def test_a_wrong_output_layer_is_refused_before_anything_is_sent() -> None:
     ShapFed(output_layer="conv").check_model(spec, "aggregation")
 
 
+def of_transposed_head(strategy: ShapFed, bias: bool) -> RoundResult:
+    """One round on a network whose logits a transposed convolution makes."""
+    network = nn.Sequential(
+        nn.Conv2d(1, 16, 3), nn.ConvTranspose2d(16, 2, 2, stride=2, bias=bias), nn.Softmax(1)
+    )
+    spec = read_spec(network, torch.zeros(1, 1, 8, 8))
+    weights = spec.tensors_of(network)
+
+    def answer(request: Request) -> Reply:
+        generator = torch.Generator().manual_seed(int(request.client))
+        update = {}
+        for name in spec.parameters:
+            update[name] = torch.randn(weights[name].shape, generator=generator)
+        return Reply(request.client, update, 1)
+
+    strategy.start(weights, CLIENTS, spec)
+    return drive(strategy, CLIENTS, answer, spec)[0]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_output_layer_that_the_network_shows_has_the_same_classes_by_its_name(
+    bias: bool,
+) -> None:
+    found = of_transposed_head(ShapFed(), bias)
+    named = of_transposed_head(ShapFed(output_layer="1"), bias)
+    assert set(found.details["class_value"]["1"]) == {"0", "1"}
+    assert named.details == found.details
+    assert named.aggregation == found.aggregation
+
+
+def test_a_layer_whose_bias_has_another_number_of_classes_is_refused() -> None:
+    network = nn.Sequential(nn.ConvTranspose2d(3, 2, 2), nn.Conv2d(2, 2, 1))
+    spec = read_spec(network, torch.zeros(1, 3, 8, 8))
+    words = "weight of output layer '0' has 3 classes, and its bias has 2: name a convolution"
+    with pytest.raises(ConfigError, match=words):
+        ShapFed(output_layer="0").start(spec.tensors_of(network), CLIENTS, spec)
+
+
 def test_an_output_layer_that_is_not_trained_is_refused_before_anything_is_sent() -> None:
     network = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 2, 1))
     network[1].requires_grad_(False)

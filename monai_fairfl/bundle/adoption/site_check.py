@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from monai.transforms import LoadImage
@@ -22,7 +23,10 @@ from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 
 
 def check_listed_site(
-    site_dir: str, bundle_root: str, config: Sequence[str] = TRAIN
+    site_dir: str,
+    bundle_root: str,
+    config: Sequence[str] = TRAIN,
+    cases: Sequence[CaseFiles] | None = None,
 ) -> dict[str, int]:
     """Make a site's data list, and read every file in it to its end.
 
@@ -32,6 +36,8 @@ def check_listed_site(
         site_dir: the site's folder.
         bundle_root: of the adopted bundle.
         config: its training configuration and the overlay.
+        cases: the only ones that are checked, of a data list, with absolute paths; ``None``: all
+            that the bundle lists.
 
     Returns:
         Number of cases by part.
@@ -40,7 +46,9 @@ def check_listed_site(
         DataError: with every problem of the site in one text.
         ConfigError: the configuration has no ``datalist``.
     """
-    parts = listed_cases(site_dir, bundle_root, config)
+    parts = {"listed": list(cases)} if cases is not None else {}
+    if cases is None:
+        parts = listed_cases(site_dir, bundle_root, config)
     files = []
     for case in all_cases(parts):
         files += [case["image"], case["label"]]
@@ -53,22 +61,33 @@ def check_listed_site(
 
 
 def listed_cases(
-    site_dir: str | Path, bundle_root: str | Path, config: Sequence[str] = TRAIN
+    site_dir: str | Path,
+    bundle_root: str | Path,
+    config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
+    file: Path | None = None,
 ) -> dict[str, list[CaseFiles]]:
-    """The cases that an adopted bundle lists at a site, by part; nothing is written.
+    """The cases that a bundle lists at a site, by part; nothing is written.
+
+    Args:
+        site_dir: the site's folder.
+        bundle_root: of the bundle.
+        config: its training configuration.
+        overrides: of the configuration.
+        file: the site's data list, which is read where it is there.
 
     Raises:
         DataError: there are none, or too few for a split.
         ConfigError: the configuration has no ``datalist``.
     """
     root = Path(bundle_root).absolute()
-    parser = train_config(root, {}, config)
+    parser = train_config(root, overrides or {}, config)
     if "datalist" not in parser:
         raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
     parser["bundle_root"] = str(root)
     parser["dataset_dir"] = data_folder_of(parser, str(site_dir))
     # Nothing is written beside the run.
-    parser["datalist_file"] = None
+    parser["datalist_file"] = str(file) if file is not None and file.is_file() else None
     try:
         parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
     except Exception as error:  # whatever an expression of the bundle raises

@@ -166,6 +166,7 @@ class CorruptLabeld(MapTransform):
         ConfigError: an argument is out of range.
         DataError: a label does not know its file, or has other values or another number of axes.
 
+    >>> import numpy as np
     >>> from monai.data import MetaTensor
     >>> square = np.pad(np.ones((1, 9, 9)), ((0, 0), (9, 9), (9, 9)))
     >>> label = MetaTensor(square, meta={"filename_or_obj": "a.png"})

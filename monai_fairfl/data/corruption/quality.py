@@ -89,6 +89,7 @@ class CorruptQualityd(MapTransform):
         ConfigError: an argument is out of range.
         DataError: an image has another number of axes.
 
+    >>> import numpy as np
     >>> image = np.linspace(0, 1, 64 * 64, dtype=np.float32).reshape(1, 64, 64)
     >>> corrupt = CorruptQualityd("image", severity=1)
     >>> noisy = corrupt({"image": image})["image"]

@@ -202,6 +202,7 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
 def name_of_site(site_dir: Path) -> str:
     """The name of a site: of its folder, or of its data list without the ending (NVFlare).
 
+    >>> from pathlib import Path
     >>> name_of_site(Path("/hospitals/elm"))
     'elm'
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from monai.bundle import ReferenceResolver
+from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names
@@ -95,7 +96,7 @@ class JobSiteSettings(SiteSettings):
         _check_dataset(job, own, where)
         _check_bundle(job, own, where)
         _check_permission(job, where)
-        _check_config_files(job.get("config") or ())
+        _check_config_files(ensure_tuple(job.get("config") or ()))
         overrides = _usable_overrides(job, own, where)
         overrides.update(own.get("overrides") or {})
 

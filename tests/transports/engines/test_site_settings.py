@@ -187,6 +187,13 @@ def test_what_passes_holds_no_text_that_monai_would_evaluate(overrides: dict[str
 def test_a_jobs_configuration_is_a_file_of_the_bundle(file: str) -> None:
     with pytest.raises(ConfigError, match="must be a file of the bundle"):
         JobSiteSettings.merged({"config": [file]}, {})
+    with pytest.raises(ConfigError, match=f"config '{file}' must be a file of the bundle"):
+        JobSiteSettings.merged({"config": file}, {})
+
+
+def test_a_job_may_give_one_file_of_a_configuration_without_a_list() -> None:
+    settings = JobSiteSettings.merged({"config": "configs/train.json"}, {})
+    assert settings.config == ["configs/train.json"]
 
 
 @pytest.mark.parametrize("source", [({"bundel": "x"}, {}), ({}, {"bundel": "x"})])

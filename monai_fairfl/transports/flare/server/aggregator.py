@@ -62,6 +62,8 @@ Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 class FairFLAggregator(ModelAggregator):
     """Weighs the results of a round of NVFlare's FedAvg as a strategy does.
 
+    >>> import torch
+    >>> from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
     >>> from monai_fairfl.strategies import FedAvg, FedCE
     >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"))  # for FedAvgRecipe
     >>> client = {"client_name": "elm", "NUM_STEPS_CURRENT_ROUND": 4}

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,13 +20,17 @@ from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
 
 STATE = "fairfl_aggregator.json"
-"""At the server: the strategy's state, and each round's weights. Clients do not receive it."""
+"""At the server: the strategy's states, and each round's weights. Clients do not receive it."""
+
+KEPT = 2
+"""States that are kept: a server that stopped before its model was saved repeats its last round."""
 
 
 class AggregatorState:
     """The state of strategy and guards, and the record of every round.
 
-    A server that is started again takes them up; a user reads them.
+    A server that is started again takes them up; a user reads them. The states are those after the
+    last :data:`KEPT` rounds.
 
     Args:
         strategy: whose state it is.
@@ -37,6 +42,7 @@ class AggregatorState:
         self.strategy = strategy
         self.guards = guards
         self.rounds: list[dict[str, Any]] = []
+        self.states: list[dict[str, Any]] = []
         self.file = _state_file(fl_ctx)
 
     def write(
@@ -77,22 +83,22 @@ class AggregatorState:
         )
         if self.file is None:
             return
-        content = {
-            "strategy": self.strategy.name,
+        state = {
+            "round": number,
             "state": self.strategy.state_dict(),
             "guards": self._states_of_guards(),
-            "rounds": self.rounds,
         }
+        self.states = [*self.states, copy.deepcopy(state)][-KEPT:]
+        content = {"strategy": self.strategy.name, "states": self.states, "rounds": self.rounds}
         write_atomically(self.file, json.dumps(content, indent=1).encode())
 
     def resume(self, number: int | None) -> None:
         """Take up what an earlier server wrote, unless round ``number`` is the first.
 
         Raises:
-            ConfigError: when another strategy wrote it.
+            ConfigError: when another strategy wrote it, or it has no state after the round before.
         """
-        is_first = not number
-        if is_first or self.file is None or not self.file.exists():
+        if not number or self.file is None or not self.file.exists():
             return
         content = json.loads(self.file.read_text())
         if content["strategy"] != self.strategy.name:
@@ -100,8 +106,18 @@ class AggregatorState:
                 f"{self.file} was written by {content['strategy']}, now it is "
                 f"{self.strategy.name}: delete it"
             )
-        self.strategy.load_state_dict(content["state"])
-        states = content.get("guards", {})
+        self.states = [state for state in content["states"] if state["round"] == number - 1]
+        if not self.states:
+            known = " and ".join(f"round {state['round']}" for state in content["states"])
+            raise ConfigError(
+                f"{self.file} has the state after {known}, and round {number} needs the one "
+                f"after round {number - 1}: let NVFlare go on with the round after one of these, "
+                "or delete the file, and the strategy begins without a memory"
+            )
+        # A copy: the strategy goes on with its own.
+        [before] = copy.deepcopy(self.states)
+        self.strategy.load_state_dict(before["state"])
+        states = before["guards"]
         for name, guard in self._named_guards().items():
             # Other guards than before begin without a memory.
             if name in states:

@@ -383,16 +383,11 @@ def test_the_first_model_holds_nobody() -> None:
 
 
 def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: Path) -> None:
-    def aggregator(folder: Path, strategy: Strategy) -> FairFLAggregator:
-        made = FairFLAggregator(strategy, TRAINABLE)
-        made.handle_event(EventType.START_RUN, job_of(folder))
-        return made
-
-    whole = aggregator(tmp_path / "whole", FedCE("sum", variant="revised"))
+    whole = begun_aggregator(tmp_path / "whole", FedCE("sum", variant="revised"))
     expected = [one_round(whole, results(number)) for number in range(4)]
-    first = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    first = begun_aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
     early = [one_round(first, results(number)) for number in range(2)]
-    second = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    second = begun_aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
     late = [one_round(second, results(number)) for number in (2, 3)]
     assert all(equal(a, b) for a, b in zip(expected, early + late, strict=True))
     assert late[-1].meta == expected[-1].meta
@@ -400,11 +395,44 @@ def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: 
     assert written == (tmp_path / "whole/job" / STATE).read_text()
     assert [record["round"] for record in json.loads(written)["rounds"]] == [0, 1, 2, 3]
     # A job that begins is not one that goes on.
-    beginning = aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
+    beginning = begun_aggregator(tmp_path / "cut", FedCE("sum", variant="revised"))
     assert equal(one_round(beginning, results(0)), expected[0])
-    other = aggregator(tmp_path / "cut", FedAvg())
+    other = begun_aggregator(tmp_path / "cut", FedAvg())
     with pytest.raises(ConfigError, match="written by FedCE-sum-revised, now it is FedAvg"):
         one_round(other, results(1))
+
+
+def test_a_round_that_a_restarted_server_repeats_counts_once(tmp_path: Path) -> None:
+    def fedce(folder: str) -> FairFLAggregator:
+        return begun_aggregator(tmp_path / folder, FedCE("sum", variant="revised"))
+
+    whole = fedce("whole")
+    for number in range(4):
+        one_round(whole, results(number))
+
+    first = fedce("cut")
+    for number in range(3):
+        one_round(first, results(number))
+    # Twice a server stops after the state of round 2 was written, and before its model was saved.
+    for _ in range(2):
+        one_round(fedce("cut"), results(2))
+    one_round(fedce("cut"), results(3))
+    written = json.loads((tmp_path / "cut/job" / STATE).read_text())
+    assert written == json.loads((tmp_path / "whole/job" / STATE).read_text())
+
+    for number in (2, 5):
+        words = (
+            f"after round 2 and round 3, and round {number} needs the one after round {number - 1}"
+        )
+        with pytest.raises(ConfigError, match=words):
+            one_round(fedce("cut"), results(number))
+
+
+def begun_aggregator(folder: Path, strategy: Strategy) -> FairFLAggregator:
+    """An aggregator of the job in this folder, as NVFlare begins it."""
+    aggregator = FairFLAggregator(strategy, TRAINABLE)
+    aggregator.handle_event(EventType.START_RUN, job_of(folder))
+    return aggregator
 
 
 @pytest.mark.parametrize("restarted", [False, True])
