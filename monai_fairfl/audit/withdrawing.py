@@ -28,6 +28,7 @@ from monai_fairfl.audit.counterfactual import MEANING, what_if
 from monai_fairfl.audit.statement import Statement, read_statement
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, did_you_mean
 from monai_fairfl.protocol.averages import weights_of_model
+from monai_fairfl.run_folder.case_digests import SUFFIX as DIGESTS
 from monai_fairfl.run_folder.checkpoint import (
     REWARDS,
     SUFFIX,
@@ -36,6 +37,7 @@ from monai_fairfl.run_folder.checkpoint import (
     Checkpoints,
     read_checkpoint,
 )
+from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
@@ -256,12 +258,16 @@ def _files_of(root: Path, run: Path, site: str, all_updates: bool) -> list[Path]
     found = {*_regular_files(run / "sites" / site)}
     for folder in {root, run}:
         found.add(folder / "datalists" / f"{site}.json")
+        found.add(folder / "datalists" / f"{site}{DIGESTS}")
         found.add(folder / SITE_REPORTS / f"{site}.html")
         found.update(_valuations_of(folder / "valuations", site))
         if _csv_names(folder / "cases.csv", site):
             found.add(folder / "cases.csv")
     found.add(run / "models" / f"{site}.pt")
     found.add(run / "models" / f"{site}.recipe.json")
+    for folder in kept_results(run):
+        # They are models between the rounds of a run that went on.
+        found.update(_regular_files(folder / "models"))
 
     if all_updates:
         found.update(_regular_files(run / "updates"))

@@ -28,6 +28,7 @@ from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError, DataError, in_words
+from monai_fairfl.run_folder.case_digests import files_to_write, require_same_cases
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.records import config_files
 from monai_fairfl.strategies import Standalone, Strategy
@@ -396,7 +397,8 @@ def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
         out: its folder.
 
     Returns:
-        File -> content of the data lists that ``out`` lacks, one for each fold and site.
+        File -> content of the data lists that ``out`` lacks, one for each fold and site, and of the
+        digests of the sites' cases.
 
     Raises:
         FairFLError: naming the setting, the site or the file, and the fix.
@@ -409,6 +411,8 @@ def check_plan(plan: ComparisonPlan, out: Path) -> dict[Path, bytes]:
             list(plan.names()), plan.seeds[0], fold, out / "checked", check=fold == folds[0]
         )
         federation.check_settings()
+        require_same_cases(out / "datalists", federation.digests)
+        lists.update(files_to_write(out / "datalists", federation.digests))
         lists.update(_new_datalists(plan, fold, federation.names, datalists(out, fold)))
     return lists
 

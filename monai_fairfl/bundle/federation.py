@@ -43,6 +43,7 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
+from monai_fairfl.run_folder.case_digests import files_to_write, require_same_cases
 from monai_fairfl.run_folder.full_run import (
     FullRun,
     command_line,
@@ -52,6 +53,7 @@ from monai_fairfl.run_folder.full_run import (
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recording import check_recorded
 from monai_fairfl.run_folder.records import config_files, names_of_guards
+from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
@@ -208,6 +210,8 @@ class BundleFederation:
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
         self.trained_alone = self._trained_alone(trained_alone)
+        # Site -> digests of its cases, as the check of its files found them.
+        self.digests: dict[str, list[str]] = {}
         # The worker processes while run() runs; None where all work is done in this one.
         self._pool: WorkerPool | None = None
         # Whether strategies and coalitions may be trained in processes of their own.
@@ -317,9 +321,14 @@ class BundleFederation:
             self.sites,
             self.site_settings,
             self.settings,
-            self.run_dir / "datalists",
+            self._datalists,
             self.any_folder,
         )
+
+    @property
+    def _datalists(self) -> Path:
+        """The folder of the lists that say which case trains, validates and tests."""
+        return self.run_dir / "datalists"
 
     def _run_settings(self) -> RunSettings:
         """The settings of every run, which the bundle's own measurements close."""
@@ -357,9 +366,16 @@ class BundleFederation:
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
-        self._check_data(
+        self.digests = self._check_data(
             {name: self.bundle_sites.data_of(name) for name in self.names}, self._site_check()
         )
+        used = self.folders.used()
+        if used:
+            require_same_cases(self._datalists, self.digests)
+        for folder in used:
+            # Nothing new is recorded of a site that withdrew.
+            for site in withdrawn_sites(folder):
+                self.digests.pop(site, None)
         self._check_trained_alone()
         new = [
             strategy
@@ -395,15 +411,20 @@ class BundleFederation:
             }
             resuming.check_openings(used, opening)
 
-    def _check_data(self, folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
+    def _check_data(
+        self, folders: Mapping[str, str], check: Callable[[str], Any] | None
+    ) -> dict[str, list[str]]:
         """Run the bundle's check on each site's folder.
+
+        Returns:
+            Site -> digests of its cases, as :func:`~monai_fairfl.bundle.preflight.check_sites`.
 
         Raises:
             DataError: naming the problems, and how to switch the check off in a bundle of one's
                 own.
         """
         try:
-            preflight.check_sites(folders, check)
+            return preflight.check_sites(folders, check)
         except DataError as error:
             is_of_shipped = getattr(self.check, "func", self.check) is check_cases
             if is_shipped(self.bundle_root) or not is_of_shipped:
@@ -639,7 +660,12 @@ class BundleFederation:
         )
 
     def _write_config(self) -> None:
-        """Write ``config.json``; where it is there already, other runs may be about to read it."""
+        """Write ``config.json`` and the digests of the sites' cases.
+
+        Where they are there already, other runs may be about to read them.
+        """
+        for digest_file, content in files_to_write(self._datalists, self.digests).items():
+            write_atomically(digest_file, content)
         file = self.run_dir / "config.json"
         if not file.exists() or file.read_bytes() != self._config_text:
             write_atomically(file, self._config_text)

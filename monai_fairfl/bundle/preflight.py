@@ -16,6 +16,7 @@ from monai.bundle import ConfigParser
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
+from monai_fairfl.data.inspection import digests_of_cases
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
@@ -339,10 +340,15 @@ def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[
         )
 
 
-def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) -> None:
+def check_sites(
+    folders: Mapping[str, str], check: Callable[[str], Any] | None
+) -> dict[str, list[str]]:
     """Check every site's data and report all problems of all sites at once.
 
     What a look at all sites shows, such as an image that two of them have, is a warning.
+
+    Returns:
+        Site -> digests of its cases, where its check is :func:`~monai_fairfl.data.check_cases`.
 
     Raises:
         DataError: naming each site, file and fix.
@@ -367,3 +373,4 @@ def check_sites(folders: Mapping[str, str], check: Callable[[str], Any] | None) 
     for note in [*check_duplicates(inspections), *check_label_values(inspections)]:
         if note not in named:
             warnings.warn(note, DataWarning, stacklevel=2)
+    return {name: digests_of_cases(inspection) for name, inspection in inspections.items()}

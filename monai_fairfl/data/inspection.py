@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -278,6 +279,20 @@ def labels_of(lines: Sequence[Mapping[str, Any]]) -> list[int]:
     for line in lines:
         labels.update(line["labels"])
     return sorted(labels)
+
+
+def digests_of_cases(inspection: Inspection) -> list[str]:
+    """SHA-256 of each case: of the pixels of its image and label, and where its voxels lie.
+
+    A file's name, its compression and the rest of its header do not count.
+    """
+    digests = []
+    for image, label in inspection.files:
+        # Adding 0 makes one zero of -0 and 0.
+        affine = [] if image.affine is None else (np.round(image.affine, 4) + 0).tolist()
+        text = f"{image.digest} {label.digest} {affine}"
+        digests.append(hashlib.sha256(text.encode()).hexdigest())
+    return digests
 
 
 def _notes(found: Found, files: Sequence[tuple[FileFacts, FileFacts]], site: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
+from monai_fairfl.run_folder.case_digests import read_digests
 from monai_fairfl.run_folder.ledger import read_ledger_and_head
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
@@ -175,6 +176,7 @@ def read_run(path: str | Path) -> Run:
         config=config,
         valuations=read_valuations(path),
         split=_read_splits(config_folder / "datalists"),
+        digests=read_digests(config_folder / "datalists"),
         schedule=Schedule.read(path),
         withdrawn=withdrawn_sites(path),
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING
+from monai_fairfl.run_folder import case_digests
 from monai_fairfl.run_folder.records import training_settings
 
 
@@ -122,7 +123,9 @@ def differences(one: Run, other: Run) -> list[str]:
     found = []
     if None not in (one.seed, other.seed) and one.seed != other.seed:
         found.append("seed")
-    if _differ(one.config.get("data"), other.config.get("data")):
+    if _differ(one.config.get("data"), other.config.get("data")) or case_digests.differ(
+        one.digests, other.digests
+    ):
         found.append("data")
     if _differ(one.split, other.split) or _differ(_case_counts(one), _case_counts(other)):
         found.append("split")

@@ -33,6 +33,7 @@ class Run:
         config: what its user asked for, where ``config.json`` records it.
         valuations: made of it afterwards, as their files hold them.
         split: site -> its recorded data list; empty where none is beside ``config.json``.
+        digests: site -> digests of its cases, as the run recorded them beside the data lists.
         schedule: for how many rounds it was planned, and how long they took.
         withdrawn: sites that withdrew from it afterwards: their files are deleted.
     """
@@ -47,6 +48,7 @@ class Run:
     config: Mapping[str, Any]
     valuations: Sequence[Mapping[str, Any]] = ()
     split: Mapping[str, Split] = field(default_factory=dict)
+    digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
     withdrawn: Sequence[str] = ()
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from monai_fairfl import __version__
 from monai_fairfl.protocol.values import to_json
-from monai_fairfl.report.cases import paired_differences
+from monai_fairfl.report.cases import paired_differences, without_case_tables
 from monai_fairfl.report.cautions import (
     differences_of_groups,
     different_structures,
@@ -140,6 +140,8 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         if yardstick.why_none is not None and first_standalone is not None:
             warnings.append(unknown_gain(run, yardstick.why_none))
         warnings.extend(without_pairs(run))
+        if len(group) > 1:
+            warnings.extend(without_case_tables(run, scores[run.name].measurement))
         warnings.extend(outdated_valuations(run))
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)

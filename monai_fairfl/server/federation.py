@@ -21,6 +21,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Measurement, Weights, joined_notes
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
+from monai_fairfl.run_folder.ended import keep_result, kept_results
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recording import record_round
@@ -84,7 +85,8 @@ class Federation:
         rounds: rounds in all, those of an earlier part of a resumed run included.
         initial: builds the initial model under the seed; returns its tensors and specification.
         guards: checks of every exchange's updates, in order; the federation uses copies of them.
-        run_dir: everything is written here; its last part is the run's name.
+        run_dir: everything is written here; its last part is the run's name, which a run that is
+            resumed keeps in a renamed or copied folder.
         recipe: how the clients train, written into every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
         observer: is notified of every record of the ledger, for live curves, or to
@@ -194,7 +196,8 @@ class Federation:
             Whether the run is finished; it is not where it was asked to stop.
         """
         player = RoundPlayer(
-            self.run_dir.name,
+            # As the run was begun: sites name their states by it, and the folder may be renamed.
+            self.ledger.records[0]["run"],
             self.run_id,
             self.strategy,
             self.transport,
@@ -377,10 +380,11 @@ class Federation:
         """Go on after ``checkpoint``: its models and state, and the ledger's records until then."""
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of a run that now has more rounds.
-        records_done = checkpoint.round + 2
+        rounds_done = checkpoint.round + 1
+        records_done = rounds_done + 1
         self._check_ledger(checkpoint, records_done)
         ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
-        planned = checkpoint.state.get("rounds", checkpoint.round + 1)
+        planned = checkpoint.state.get("rounds", rounds_done)
         over = ended and self.rounds <= planned
         if over:
             records_done += 1
@@ -388,7 +392,19 @@ class Federation:
             self._warn_of_new_clients(clients, self.ledger.records[:records_done])
         else:
             refuse_withdrawn(self.run_dir, clients, "further rounds")
+        if not ended:
+            self._refuse_fewer_rounds(rounds_done, planned)
         check_same(self.run_dir, self.ledger.records[0], opening)
+        if ended and not over:
+            kept = keep_result(self.run_dir, rounds_done)
+            logger.warning(
+                "%s is finished after %d rounds, and now it is extended to %d: its result is kept "
+                "in %s",
+                self.run_dir,
+                rounds_done,
+                self.rounds,
+                kept,
+            )
         self.observer.run_started()
         if not over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
@@ -401,6 +417,22 @@ class Federation:
         self.run_id = checkpoint.state.get("run_id", "")
         for record in self.ledger.records:
             self.observer.record_replayed(record)
+
+    def _refuse_fewer_rounds(self, done: int, planned: int) -> None:
+        """Refuse to close a run that has not ended after more rounds than are asked for.
+
+        Raises:
+            FederationError: naming the numbers, what to do, and where an earlier result is.
+        """
+        if self.rounds >= done:
+            return
+        kept = ""
+        for folder in kept_results(self.run_dir):
+            kept += f". An earlier result is in {folder}"
+        raise FederationError(
+            f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds is "
+            f"{self.rounds}: give rounds {planned} to go on, or {done} to end it here{kept}"
+        )
 
     def _check_ledger(self, checkpoint: Checkpoint, records_done: int) -> None:
         """Refuse to go on from a ledger that is not the one of the checkpoint.

@@ -32,6 +32,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.report import write_report
 from monai_fairfl.run_folder.checkpoint import Checkpoints
+from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, digest_of, heads_of, read_ledger
 from monai_fairfl.run_folder.recording import recorded_rounds
 from monai_fairfl.strategies import CGSV, FedAvg, Strategy
@@ -393,15 +394,29 @@ def test_of_a_comparison_every_run_and_what_they_share_loses_the_site(
     (root / "datalists").mkdir()
     for site in SITES:
         (root / "datalists" / f"{site}.json").write_text("{}")
+        (root / "datalists" / f"{site}.digests").write_text("0\n")
     (root / "cases.csv").write_text("site,case\nelm,1\n")
     statements = withdraw(root, "elm")
     assert [statement.run for statement in statements] == ["CGSV", "FedAvg"]
     assert {statement.name for statement in statements} == {"run"}
-    assert sorted(file.stem for file in (root / "datalists").iterdir()) == list(OTHERS)
+    for kind in ("json", "digests"):
+        left = sorted(file.stem for file in (root / "datalists").glob(f"*.{kind}"))
+        assert left == list(OTHERS)
     assert not (root / "cases.csv").exists()
     for run in root.glob("*/ledger.jsonl"):
         assert read_statement(run.parent, "elm") is not None
         assert not [path for path in contents(run.parent) if path.endswith("elm.safetensors")]
+
+
+def test_the_models_of_a_result_before_the_run_was_extended_are_deleted(folder: Path) -> None:
+    run = folder / "run"
+    kept = keep_result(run, 2)
+    assert (kept / "models" / "global.pt").exists() and (kept / "models" / "elm.pt").exists()
+    withdraw(run, "elm")
+    assert sorted(path.name for path in kept.rglob("*") if path.is_file()) == [
+        "ledger.jsonl",
+        "schedule.json",
+    ]
 
 
 @pytest.mark.parametrize(("best", "computable"), [(None, []), (2, []), (0, [0]), (1, [2])])

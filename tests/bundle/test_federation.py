@@ -119,6 +119,19 @@ def test_kill_at_a_random_moment_and_resume_gives_the_bits_of_an_uninterrupted_r
     assert all(torch.equal(whole[k], killed[k]) for k in whole)
 
 
+@pytest.mark.slow
+def test_a_run_goes_on_in_a_renamed_copy_of_its_folder_to_the_same_bits(
+    three: Path, tmp_path: Path
+) -> None:
+    federation(three, tmp_path / "run", FedCE(), rounds=3).run()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    # As if it had been copied before the last round.
+    shutil.rmtree(tmp_path / "copy" / "checkpoints" / "round-0002")
+    federation(three, tmp_path / "copy", FedCE(), rounds=3, resume=True).run()
+    for file in ("ledger.jsonl", "models/global.pt"):
+        assert (tmp_path / "copy" / file).read_bytes() == (tmp_path / "run" / file).read_bytes()
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_ctrl_c_ends_after_the_round_and_says_how_to_go_on(three: Path, tmp_path: Path) -> None:

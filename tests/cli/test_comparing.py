@@ -36,7 +36,7 @@ from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.comparing import line_of
 from monai_fairfl.cli.program import _parser
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run_folder import ledger
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.transports.workers import Turn
@@ -211,7 +211,7 @@ def test_a_bundle_without_a_first_look_is_refused_one(sites: Path, tmp_path: Pat
 def test_data_lists_that_a_comparison_has_stay_as_they_are(sites: Path, tmp_path: Path) -> None:
     plan = asked(sites, *words(sites, tmp_path)[2:])
     lists = check_plan(plan, tmp_path)
-    assert len(lists) == len(SITES) * FOLDS
+    assert len(lists) == len(SITES) * FOLDS + len(SITES)
     assert not list(tmp_path.iterdir())
     tested = []
     for fold in range(FOLDS):
@@ -226,6 +226,11 @@ def test_data_lists_that_a_comparison_has_stay_as_they_are(sites: Path, tmp_path
             file.write_bytes(content)
     assert list(check_plan(plan, tmp_path)) == [missing]
 
+    digests = tmp_path / "datalists" / "alder.digests"
+    digests.write_text(digests.read_text().replace(digests.read_text()[:64], "0" * 64))
+    with pytest.raises(DataError, match="site 'alder': 1 of 4 cases are not as they were when"):
+        check_plan(plan, tmp_path)
+
 
 def test_a_sites_own_list_or_split_is_the_one_of_its_cells(sites: Path, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
@@ -235,7 +240,7 @@ def test_a_sites_own_list_or_split_is_the_one_of_its_cells(sites: Path, tmp_path
     with pytest.raises(ConfigError, match="datalist_file of site 'alder' would give it cases of"):
         asked(sites, *given, "--folds", "2")
     made = check_plan(asked(sites, *given), tmp_path / "out")
-    [file] = [file for file in made if file.stem in lists]
+    [file] = [file for file in made if file.stem in lists and file.suffix == ".json"]
     assert file.stem == "cedar" and json.loads(made[file])["split"]["seed"] == 5
 
 

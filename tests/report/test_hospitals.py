@@ -79,6 +79,46 @@ def test_the_interval_is_that_of_a_paired_t_test_where_the_cases_are_there(
     assert found["oak"].difference is not None and found["oak"].difference["paired"] is False
 
 
+def paired_runs(write_run: WriteRun) -> list[Path]:
+    """Standalone and FedCE of one site, each with its table of cases."""
+    scores = [0.7, 0.8, 0.6]
+    runs = []
+    for name in ("Standalone", "FedCE"):
+        run = write_run(name, {"elm": (0.7, float(stats.sem(scores)), 3)}, run=name)
+        runs.append(with_cases(run, "elm", scores, name))
+    return runs
+
+
+def test_a_renamed_run_has_the_report_that_it_had(write_run: WriteRun) -> None:
+    alone, joined = paired_runs(write_run)
+    before = report_of(alone, joined)
+    assert before["strategies"]["FedCE"]["sites"]["elm"]["gain"]["paired"] is True
+    assert before["warnings"] == []
+
+    renamed = report_of(alone, joined.rename(joined.with_name("final")))
+    assert renamed["strategies"]["FedCE"]["run"] == "final"
+    assert renamed["strategies"]["FedCE"]["sites"] == before["strategies"]["FedCE"]["sites"]
+    assert renamed["warnings"] == []
+
+
+@pytest.mark.parametrize("damage", ["deleted", "damaged"])
+def test_a_table_of_cases_that_is_lost_is_a_warning(damage: str, write_run: WriteRun) -> None:
+    alone, joined = paired_runs(write_run)
+    [table] = (joined / "sites" / "elm" / "state").glob("*.csv")
+    if damage == "deleted":
+        table.unlink()
+    else:
+        table.write_text("case,dice\ncase0.nii\n")
+    report = report_of(alone, joined)
+    assert report["strategies"]["FedCE"]["sites"]["elm"]["gain"]["paired"] is False
+    assert report["warnings"] == [
+        "FedCE: its folder sites/ has no table of the cases behind test_score of elm, so the "
+        "intervals there are usually too wide"
+    ]
+    # Alone in a report it has no intervals of differences.
+    assert report_of(joined)["warnings"] == []
+
+
 @pytest.mark.parametrize(
     "damage", ["other cases", "numbers for names", "damaged", "of another score"]
 )

@@ -74,8 +74,17 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
             {"rounds": 4, "planned": [None, 4]},
             "its planned number of rounds is not recorded",
         ),
-        ({"rounds": 3, "planned": [4]}, "it ended or stopped after 3 of 4 rounds"),
-        ({"rounds": 4, "finished": False}, "it ended or stopped after 4 of 4 rounds"),
+        ({"rounds": 3, "planned": [4]}, "it ended after 3 of 4 rounds"),
+        ({"rounds": 4, "finished": False}, "it is unfinished after 4 of 4 rounds"),
+        (
+            {"rounds": 2, "planned": [3], "finished": False},
+            "it is unfinished after 2 of 3 rounds, and it was to have 3 rounds of 2 local epochs, "
+            "6 epochs in all; a full run of the bundle has 8",
+        ),
+        (
+            {"rounds": 3, "planned": [2, 4], "finished": False},
+            "it is unfinished after 3 of 4 rounds; it was begun with 2 rounds and resumed with 4",
+        ),
         (
             {"rounds": 4, "config": {"full_run": None}},
             "its configuration has no full_run",

@@ -118,6 +118,25 @@ def test_another_split_another_folder_and_another_seed_are_not_compared(
         assert found["sites"]["oak"]["gain"] is not None
 
 
+@pytest.mark.parametrize(
+    ("digests", "gained"), [("1 3", False), ("1 2", True), ("1 2 3", True), (None, True)]
+)
+def test_a_run_after_a_label_was_corrected_is_not_compared_with_one_before(
+    digests: str | None, gained: bool, write_run: WriteRun
+) -> None:
+    runs = []
+    for name, of_run in (("Standalone", "1 2"), ("FedAvg", digests)):
+        run = with_lists(write_run(name, {"oak": 0.7}), testing=["c"])
+        if of_run is not None:  # a run of an earlier version has none
+            (run / "datalists" / "oak.digests").write_text(of_run)
+        runs.append(run)
+    report = summarise(load_runs(runs))
+    found = report["strategies"]["FedAvg"]
+    assert (found["sites"]["oak"]["gain"] is not None) == gained
+    assert found["no_standalone"] == (None if gained else "Standalone has another data")
+    assert bool(report["warnings"]) != gained
+
+
 def test_other_counts_of_training_cases_are_another_split(write_run: WriteRun) -> None:
     runs = []
     for name, cases in (("Standalone", 5), ("FedAvg", 6)):

@@ -56,7 +56,9 @@ def test_names_are_no_markup_on_the_terminal_and_an_unfinished_run_is_starred(
 ) -> None:
     done = write_run("FedAvg", {"[red]elm": 0.5})
     partly = write_run("FedCE", {"[red]elm": 0.5}, finished=False)
-    text = printed(summarise(load_runs([done, partly])))
+    report = summarise(load_runs([done, partly]))
+    assert "FedCE: it is unfinished after 1 of 1 rounds." in as_text(report)
+    text = printed(report)
     assert "[red]elm" in text
     assert "FedCE *" in text
     assert "not compared" in text

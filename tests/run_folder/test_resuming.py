@@ -10,13 +10,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
+import numpy as np
 import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.audit import withdraw
+from monai_fairfl.data import check_cases
+from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
 from monai_fairfl.valuation import Retraining
+
+CHANGED = "cases are not as they were when .*run was begun"
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +223,86 @@ def test_a_run_that_ended_without_checkpoints_is_not_begun_again_to_be_valued(
     with pytest.raises(FederationError, match="has ended and stores no checkpoint.*nor be valued"):
         run(sites, run_dir, [FedAvg()], resume=True, valuations=[Retraining()], check=read.append)
     assert not read and (run_dir / "ledger.jsonl").read_bytes() == ledger
+
+
+# --- the data of a run that goes on
+
+
+@pytest.fixture
+def own_sites(sites: Path, tmp_path: Path) -> Path:
+    """Hospitals whose files a test may change."""
+    return Path(shutil.copytree(sites, tmp_path / "hospitals"))
+
+
+def changed_label(root: Path, site: str) -> Path:
+    """A label of a site, corrected in one voxel."""
+    label = next((root / site).glob("Case00_*.nii.gz"))
+    nifti = nib.load(label)
+    voxels = np.asarray(nifti.dataobj).copy()
+    voxels[0, 0, 0] = 1 - voxels[0, 0, 0]
+    nib.save(nib.Nifti1Image(voxels, nifti.affine, nifti.header), label)
+    return label
+
+
+def moved_voxels(root: Path, site: str) -> None:
+    """An image and its label whose header has other voxel sizes."""
+    for file in (root / site).glob("Case00*.nii.gz"):
+        nifti = nib.load(file)
+        affine = nifti.affine @ np.diag([2, 1, 1, 1])
+        nib.save(nib.Nifti1Image(np.asarray(nifti.dataobj), affine), file)
+
+
+@pytest.mark.parametrize("change", [changed_label, moved_voxels])
+def test_a_run_whose_images_or_labels_changed_is_not_resumed(
+    change: Any, own_sites: Path, tmp_path: Path
+) -> None:
+    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
+    before = content(tmp_path / "run")
+    change(own_sites, "cedar")
+    message = f"site 'cedar': 1 of 4 {CHANGED}"
+    with pytest.raises(DataError, match=message) as error:
+        run(own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases)
+    assert "alder" not in str(error.value) and "choose another run_dir" in str(error.value)
+    assert content(tmp_path / "run") == before
+
+
+def test_a_comparison_does_not_grow_after_a_label_was_corrected(
+    own_sites: Path, tmp_path: Path
+) -> None:
+    run(own_sites, tmp_path / "run", [FedAvg(), Standalone()], check=check_cases)
+    changed_label(own_sites, "rowan")
+    with pytest.raises(DataError, match=f"site 'rowan': 1 of 4 {CHANGED}"):
+        run(own_sites, tmp_path / "run", [FedAvg(), FedGA()], resume=True, check=check_cases)
+
+
+def test_further_cases_and_other_names_of_files_are_no_other_data(
+    own_sites: Path, tmp_path: Path
+) -> None:
+    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
+    for name in ("Case00.nii.gz", "Case00_segmentation.nii.gz"):
+        file = own_sites / "cedar" / name
+        assert file.exists()
+        shutil.copy(next((own_sites / "elm").glob(name)), file.with_name(f"New{name}"))
+        file.rename(file.with_name(f"Renamed{name}"))
+    run(own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases)
+    # A case that came later may not change from now on, either.
+    digests = (tmp_path / "run" / "datalists" / "cedar.digests").read_text().split()
+    assert len(digests) == 5
+
+
+def test_a_run_of_an_earlier_version_which_has_no_digests_is_resumed(
+    own_sites: Path, tmp_path: Path
+) -> None:
+    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
+    for file in (tmp_path / "run" / "datalists").glob("*.digests"):
+        file.unlink()
+    changed_label(own_sites, "cedar")
+    run(own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases)
+
+
+def test_nothing_new_is_recorded_of_a_site_that_withdrew(own_sites: Path, tmp_path: Path) -> None:
+    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
+    withdraw(tmp_path / "run", "cedar")
+    run(own_sites, tmp_path / "run", [FedAvg()], resume=True, check=check_cases)
+    files = sorted(file.name for file in (tmp_path / "run" / "datalists").glob("*.digests"))
+    assert files == ["alder.digests", "rowan.digests"]

@@ -28,6 +28,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Request
+from monai_fairfl.report.collect import find_runs, read_run
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -73,6 +74,20 @@ def test_a_run_has_one_id_also_when_it_is_resumed_and_the_same_run_begun_again_a
     assert len(begun) == len(another) == 1 and "" not in begun
     assert resumed == begun != another
     assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
+def test_a_run_that_is_resumed_in_a_copy_of_its_folder_keeps_its_name(tmp_path: Path) -> None:
+    federation(tmp_path / "whole").run()
+    stopped_in_round(1, tmp_path / "parts").run()
+    shutil.copytree(tmp_path / "parts" / "run", tmp_path / "parts" / "copy")
+
+    names: set[str] = set()
+    transport = watching(lambda request: names.add(request.run))
+    copied = federation(tmp_path / "parts", transport=transport, name="copy")
+    assert copied.run(resume=True).finished
+    assert names == {"run"}  # by it the sites find their states
+    ledger = (tmp_path / "parts" / "copy" / "ledger.jsonl").read_bytes()
+    assert ledger == ledger_bytes(tmp_path / "whole")
 
 
 def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(tmp_path: Path) -> None:
@@ -161,12 +176,54 @@ def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     assert records_less_the_plan(tmp_path / "parts") == whole
 
 
+def test_a_finished_run_that_is_extended_says_so_and_keeps_its_result(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation(tmp_path, rounds=2).run()
+    ended = ledger_bytes(tmp_path)
+    model = (tmp_path / "run" / "models" / "global.pt").read_bytes()
+    assert federation(tmp_path, rounds=4).run(resume=True).finished
+
+    kept = tmp_path / "run" / "ended-0002"
+    (message,) = caplog.messages
+    assert message == (
+        f"{tmp_path / 'run'} is finished after 2 rounds, and now it is extended to 4: its result "
+        f"is kept in {kept}"
+    )
+    assert (kept / "ledger.jsonl").read_bytes() == ended
+    assert (kept / "models" / "global.pt").read_bytes() == model
+    assert (tmp_path / "run" / "models" / "global.pt").read_bytes() != model
+    assert read_run(kept).finished and find_runs([tmp_path / "run"]) == [tmp_path / "run"]
+
+
+def test_an_extended_run_that_was_killed_is_not_closed_after_more_rounds_than_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path / "whole", rounds=2).run()
+    shutil.copytree(tmp_path / "whole" / "run", tmp_path / "parts" / "run")
+    stopped_in_round(2, tmp_path / "parts").run(resume=True)
+    before = ledger_bytes(tmp_path / "parts")
+    model = global_weights(tmp_path / "parts")
+
+    message = (
+        "has 3 of 4 rounds and has not ended, and now rounds is 2: give rounds 4 to go on, or 3 to "
+        "end it here. An earlier result is in .*ended-0002"
+    )
+    with pytest.raises(FederationError, match=message):
+        federation(tmp_path / "parts", rounds=2, transport=nobody()).run(resume=True)
+    assert ledger_bytes(tmp_path / "parts") == before
+    assert torch.equal(global_weights(tmp_path / "parts"), model)
+    kept = tmp_path / "parts" / "run" / "ended-0002" / "ledger.jsonl"
+    assert kept.read_bytes() == ledger_bytes(tmp_path / "whole")
+    assert federation(tmp_path / "parts", rounds=3).run(resume=True).finished
+
+
 def test_a_finished_run_that_is_resumed_with_other_settings_leaves_its_end(tmp_path: Path) -> None:
     federation(tmp_path).run()
     finished = ledger_bytes(tmp_path)
     with pytest.raises(FederationError, match="begun with seed"):
         federation(tmp_path, seed=7, rounds=9).run(resume=True)
-    assert ledger_bytes(tmp_path) == finished
+    assert ledger_bytes(tmp_path) == finished and not list((tmp_path / "run").glob("ended-*"))
 
 
 def test_a_finished_run_reports_clients_that_were_not_part_of_it(
@@ -183,7 +240,7 @@ def test_a_finished_run_reports_clients_that_were_not_part_of_it(
     assert "is finished, without C: name more rounds" in message
 
     federation(tmp_path, FedAvg(), rounds=5).run(resume=True)
-    assert len(caplog.messages) == 1
+    assert "without C" not in "".join(caplog.messages[1:])
 
 
 # --- a concluded run
