@@ -28,9 +28,9 @@ LAST = 10
 DRAWS = 2000
 """Bootstrap samples of folds, and of seeds and cases."""
 NOTHING = "–"
+"""A cell of a table without a value."""
 NOT_FOUND = 0.5
 """A case with a lower Dice counts as one in which nothing was found."""
-"""A cell of a table without a value."""
 
 
 def shown_name(strategy: str) -> str:

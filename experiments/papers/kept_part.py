@@ -136,7 +136,7 @@ def gains(of_models: Iterable[OfModel]) -> dict[str, dict[str, float]]:
             for case, of_parts in of_cases.items():
                 gain = of_parts["surest"] - of_parts["largest"]
                 of_site.setdefault(case, []).append(gain)
-    return {
-        site: {case: mean(values) for case, values in of_site.items()}
-        for site, of_site in found.items()
-    }
+    means = {}
+    for site, of_site in found.items():
+        means[site] = {case: mean(values) for case, values in of_site.items()}
+    return means

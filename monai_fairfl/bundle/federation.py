@@ -35,7 +35,6 @@ from monai_fairfl.bundle.shipped import is_shipped
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import SERVER, BundleSites
 from monai_fairfl.data.checks import check_cases
-from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import Given, config_of, guards_of
@@ -366,9 +365,8 @@ class BundleFederation:
         check_valuations(self.valuations, self.bundle_root, self.names, self.settings.keywords())
         if self.initial is not None:
             warn_of_other_training(self.initial, self._recipe())
-        self.digests = self._check_data(
-            {name: self.bundle_sites.data_of(name) for name in self.names}, self._site_check()
-        )
+        folders = {name: self.bundle_sites.data_of(name) for name in self.names}
+        self.digests = self._check_data(folders, self._site_check())
         used = self.folders.used()
         if used:
             require_same_cases(self._datalists, self.digests)
@@ -376,7 +374,8 @@ class BundleFederation:
             # Nothing new is recorded of a site that withdrew.
             for site in withdrawn_sites(folder):
                 self.digests.pop(site, None)
-        self._check_trained_alone()
+        if self.settings.adapt_epochs and self.trained_alone is not None:
+            preflight.check_trained_alone(self.trained_alone, folders, self.bundle_sites.listed)
         new = [
             strategy
             for strategy in self.strategies
@@ -433,40 +432,6 @@ class BundleFederation:
             raise DataError(
                 f"{error}\nIf the bundle is for another organ, set check to null in {file}"
             ) from None
-
-    def _check_trained_alone(self) -> None:
-        """Refuse models trained alone that have seen what validates or tests here.
-
-        They are compared by the data lists beside the folder of these models, where they are there.
-
-        Raises:
-            ConfigError: naming each site, how many of its cases its model has seen, and the fix.
-        """
-        if not self.settings.adapt_epochs or self.trained_alone is None:
-            return
-        seen = []
-        for name in self.names:
-            file = self.trained_alone.parent / "datalists" / f"{name}.json"
-            if not file.is_file():
-                continue
-            data = Path(self.bundle_sites.data_of(name))
-            trained = {case["image"] for case in cases_of_list(file, data, ("training",))}
-            listed = self.bundle_sites.listed(name)
-            counts = []
-            for part, word in (("validation", "validation"), ("testing", "test")):
-                images = [case["image"] for case in listed.get(part, ())]
-                number = sum(image in trained for image in images)
-                if number:
-                    counts.append(f"{number} of {len(images)} {word} cases")
-            if counts:
-                seen.append(f"{name}: {' and '.join(counts)}")
-        if seen:
-            raise ConfigError(
-                f"the models of {self.trained_alone} were trained on cases that validate or test "
-                f"in this run ({'; '.join(seen)}), so their scores would be too high: train "
-                "Standalone with the split of this run, such as its split_seed, or leave "
-                "trained_alone out"
-            )
 
     def _site_check(self) -> Callable[[str], Any] | None:
         """The check of a site's folder, with what its overrides set of the files."""

@@ -16,8 +16,9 @@ from monai.bundle import ConfigParser
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
+from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.data.inspection import digests_of_cases
-from monai_fairfl.data.layouts import site_folders
+from monai_fairfl.data.layouts import CaseFiles, site_folders
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
@@ -337,6 +338,47 @@ def check_images(strategies: Sequence[Strategy], count: Callable[[str], Mapping[
             raise ConfigError(f"{found}: add {needed.data} cases, {needed.instead}")
         logger.warning(
             "%s: such a site measures nothing, and counts as the mean of the others", found
+        )
+
+
+def check_trained_alone(
+    models: Path,
+    folders: Mapping[str, str],
+    listed: Callable[[str], Mapping[str, Sequence[CaseFiles]]],
+) -> None:
+    """Refuse models trained alone that have seen what validates or tests in a run.
+
+    They are compared by the data lists beside the folder of these models, where they are there.
+
+    Args:
+        models: the folder of the models.
+        folders: site -> its images and labels.
+        listed: site -> its cases in the run, by part.
+
+    Raises:
+        ConfigError: naming each site, how many of its cases its model has seen, and the fix.
+    """
+    seen = []
+    for name, folder in folders.items():
+        file = models.parent / "datalists" / f"{name}.json"
+        if not file.is_file():
+            continue
+        trained = {case["image"] for case in cases_of_list(file, Path(folder), ("training",))}
+        parts = listed(name)
+        counts = []
+        for part, word in (("validation", "validation"), ("testing", "test")):
+            images = [case["image"] for case in parts.get(part, ())]
+            number = sum(image in trained for image in images)
+            if number:
+                counts.append(f"{number} of {len(images)} {word} cases")
+        if counts:
+            seen.append(f"{name}: {' and '.join(counts)}")
+    if seen:
+        raise ConfigError(
+            f"the models of {models} were trained on cases that validate or test "
+            f"in this run ({'; '.join(seen)}), so their scores would be too high: train "
+            "Standalone with the split of this run, such as its split_seed, or leave "
+            "trained_alone out"
         )
 
 

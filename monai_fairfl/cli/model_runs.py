@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
-from monai_fairfl.bundle.configuration import settings_of_files
+from monai_fairfl.bundle.configuration import read_metadata, settings_of_files
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
@@ -24,7 +24,6 @@ from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.workflow.answer import answer_text
-from monai_fairfl.workflow.bundle_files import read_metadata
 from monai_fairfl.workflow.dicom_files import files_under
 
 TABLES = ("volumes.json", "ratios.json")

@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
-from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, empty_labels, engine_of
+from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
@@ -193,7 +193,7 @@ def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: 
     if n is None or n >= FEW_CASES or "runs" in report:
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")
-    empty = empty_labels(report, name, site)
+    empty = empty_test_labels(report, name, site)
     if empty:
         plural = "case has an empty label" if empty == 1 else "cases have empty labels"
         return f"This was a first look, and {counted} will hardly tell: {empty} more {plural}"

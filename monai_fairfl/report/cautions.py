@@ -12,7 +12,7 @@ from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import BOUNDARY, TESTED, Scores
+from monai_fairfl.report.scores import BOUNDARY, TESTED, Scores, empty_labels
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
@@ -177,8 +177,8 @@ def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
             boundary = run.closing(site, BOUNDARY)
             if score is None or boundary is None:
                 continue
-            empty = (boundary.n or 0) - (score.n or 0)
-            if empty > 0:
+            empty = empty_labels(score.n, boundary.n)
+            if empty:
                 plural = "label is empty and has" if empty == 1 else "labels are empty and have"
                 warnings[site] = f"{site}: {empty} of {boundary.n} test {plural} no Dice"
     return [warnings[site] for site in sorted(warnings)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import CASES_OF, TESTED
+from monai_fairfl.report.scores import CASES_OF, TESTED, empty_labels
 from monai_fairfl.run_folder.full_run import (
     QUICK,
     FullRun,
@@ -345,15 +345,15 @@ def few_cases(report: Mapping[str, Any]) -> dict[str, int]:
         return found
     for site, result in report["strategies"][name]["sites"].items():
         score = result["score"]
-        if score is None or score["n"] is None or empty_labels(report, name, site):
+        if score is None or score["n"] is None or empty_test_labels(report, name, site):
             continue
         if score["n"] < FEW_CASES:
             found[site] = score["n"]
     return found
 
 
-def empty_labels(report: Mapping[str, Any], name: str, site: str) -> int:
-    """How many test labels of a hospital are empty: they have a surface distance, and no Dice.
+def empty_test_labels(report: Mapping[str, Any], name: str, site: str) -> int:
+    """How many test labels of a hospital are empty.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
@@ -365,7 +365,7 @@ def empty_labels(report: Mapping[str, Any], name: str, site: str) -> int:
     score, boundary = result["score"], result.get("boundary")
     if strategy["measurement"] != TESTED or score is None or boundary is None:
         return 0
-    return max(0, (boundary["n"] or 0) - (score["n"] or 0))
+    return empty_labels(score["n"], boundary["n"])
 
 
 def few_cases_line(report: Mapping[str, Any]) -> str:

@@ -29,6 +29,19 @@ ROUNDING = 1e-6
 """How far a fraction may lie outside [0, 1]."""
 
 
+def empty_labels(scored: int | None, measured: int | None) -> int:
+    """How many labels are empty: they have a surface distance, and no Dice.
+
+    Args:
+        scored: number of cases behind the Dice.
+        measured: number of cases behind the surface distance.
+
+    >>> empty_labels(2, 8), empty_labels(8, None)
+    (6, 0)
+    """
+    return max(0, (measured or 0) - (scored or 0))
+
+
 @dataclass(frozen=True)
 class Scores:
     """The scores of one run, as the tables show them.

@@ -194,7 +194,7 @@ class Strategy(ABC):
     parts: Parts = Parts()
 
     _initial_state: dict[str, Any] | None = None
-    _sum_is_told: bool = False
+    _sum_was_logged: bool = False
 
     @property
     def name(self) -> str:
@@ -225,7 +225,7 @@ class Strategy(ABC):
         self.spec = spec
         self.clients = sorted(clients)
         self._notes: dict[str, str] = {}
-        self._sum_is_told = False
+        self._sum_was_logged = False
 
         # A second run knows nothing of the first.
         if self._initial_state is None:
@@ -419,13 +419,13 @@ class Strategy(ABC):
 
     def _warn_of_sum(self, aggregation: Aggregation) -> None:
         """Log, once a run, that weights do not sum to one: the average is then no mean."""
-        if self._sum_is_told or not self.weights_sum_to_one:
+        if self._sum_was_logged or not self.weights_sum_to_one:
             return
         layers = aggregation.values() if is_by_layer(aggregation) else [aggregation]
         for weights in layers:
             total = math.fsum(weights.values())  # type: ignore[arg-type]
             if math.isfinite(total) and abs(total - 1) > ROUNDING:
-                self._sum_is_told = True
+                self._sum_was_logged = True
                 logger.warning(
                     "strategy %s: the weights of an average sum to %.6g, and not to 1, so that the "
                     "model moves by %.6g times their mean update: divide them by their sum, or set "
@@ -471,8 +471,8 @@ class Strategy(ABC):
         reasons = replies.why_dropped(name)
         if not reasons:
             return f"no client of {replies.clients} measured it"
-        told = [f"{client} ({reason})" for client, reason in reasons.items()]
-        return f"what the clients sent cannot be used: {'; '.join(told)}"
+        of_clients = [f"{client} ({reason})" for client, reason in reasons.items()]
+        return f"what the clients sent cannot be used: {'; '.join(of_clients)}"
 
     def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
         """The measurements, within k median distances of their median on the side that gains."""

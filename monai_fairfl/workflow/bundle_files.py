@@ -9,9 +9,6 @@ from pathlib import Path
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.configuration import METADATA as METADATA
-from monai_fairfl.bundle.configuration import read_metadata as read_metadata
-
 TRAIN = Path("configs", "train.json")
 
 

@@ -16,7 +16,7 @@ from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from torch import nn
 
-from monai_fairfl.bundle.configuration import input_shape
+from monai_fairfl.bundle.configuration import METADATA, input_shape, require_same_bundle
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files.recipe import (
     IN_TORCHSCRIPT,
@@ -25,8 +25,7 @@ from monai_fairfl.model_files.recipe import (
     state_of_file,
     write_recipe_file,
 )
-from monai_fairfl.workflow.bundle_files import METADATA
-from monai_fairfl.workflow.recipe_comparison import require_same_bundle, require_same_sections
+from monai_fairfl.workflow.recipe_comparison import require_same_sections
 from monai_fairfl.workflow.running_recipe import digest_of_section
 
 ONNX_KEY = "monai_fairfl.recipe"

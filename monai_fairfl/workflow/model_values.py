@@ -14,13 +14,16 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
+from monai_fairfl.bundle.configuration import (
+    calling_parser,
+    errors_in_one_line,
+    require_same_bundle,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.workflow.bundle_files import TRAIN, read_configs
 from monai_fairfl.workflow.recipe_comparison import (
-    require_same_bundle,
     require_same_sections,
     require_same_values,
     require_unchanged_sections,

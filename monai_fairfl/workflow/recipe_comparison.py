@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.configuration import calling_parser, read_metadata
-from monai_fairfl.bundle.configuration import require_same_bundle as require_same_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.workflow.bundle_files import TRAIN, read_configs

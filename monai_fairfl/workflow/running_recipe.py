@@ -14,10 +14,10 @@ from monai_fairfl.bundle.configuration import (
     calling_config_files,
     calling_parser,
     errors_in_one_line,
+    read_metadata,
 )
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.workflow.bundle_files import read_metadata
 from monai_fairfl.workflow.section_changes import DESCRIPTION
 
 

@@ -46,9 +46,10 @@ def check_listed_site(
         DataError: with every problem of the site in one text.
         ConfigError: the configuration has no ``datalist``.
     """
-    parts = {"listed": list(cases)} if cases is not None else {}
     if cases is None:
         parts = listed_cases(site_dir, bundle_root, config)
+    else:
+        parts = {"listed": list(cases)}
     files = []
     for case in all_cases(parts):
         files += [case["image"], case["label"]]
