@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -32,6 +33,9 @@ ROUND = (
     "End persist model on server",  # in NVFlare's log
     "Aggregated MetricRecord",  # in what Flower prints
 )
+SAME_PORT = "Failed to create connection to the child process"
+"""What NVFlare's simulator says when another client of it has taken a client's port."""
+
 SERVER = "nvflare.private.fed.app.simulator.simulator"
 WORKERS = ("nvflare.private.fed.app.simulator.simulator_worker", "ray::ClientAppActor", BOOT)
 
@@ -58,9 +62,22 @@ class Found:
 def measure(run: Run, timeout: float = 900) -> Found:
     """Run a federation in processes of its own, watch these, and end what is left of them.
 
+    NVFlare's simulator looks for a free port for each client before the client's process takes it.
+    Rarely two clients get the same port: then the run is begun again, once.
+
     Raises:
         RuntimeError: when it fails or takes too long; with the end of what it printed.
     """
+    try:
+        return _measure(run, timeout)
+    except RuntimeError as error:
+        if SAME_PORT not in str(error):
+            raise
+    shutil.rmtree(run.folder)
+    return _measure(run, timeout)
+
+
+def _measure(run: Run, timeout: float) -> Found:
     folder = Path(run.folder)
     folder.mkdir(parents=True)
     environment = {**os.environ, **ENVIRONMENT, "HOME": str(folder)}

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
 from monai.bundle import ConfigParser
 from study import FEDERATE, ROOT, Cell, Study, write_result
 from summary import summary
@@ -24,8 +25,10 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.workers import Turn
 
 
-def processor() -> str:
-    """Name of this machine's processor: on another one a long training ends in other numbers."""
+def processor(device: str = "cpu") -> str:
+    """Name of the processor or GPU: on another one a long training ends in other numbers."""
+    if torch.device(device).type == "cuda":
+        return torch.cuda.get_device_name(device)
     information = Path("/proc/cpuinfo")
     if information.exists():
         for line in information.read_text().splitlines():
@@ -45,6 +48,7 @@ class CellOfStudy:
         data: folder of real images.
         runs: folder of all runs.
         file: its JSON.
+        device: that trains it.
     """
 
     study: Study
@@ -53,6 +57,7 @@ class CellOfStudy:
     data: Path
     runs: Path
     file: Path
+    device: str = "cpu"
 
     @property
     def folder(self) -> Path:
@@ -79,7 +84,7 @@ class CellOfStudy:
         """
         bundle = ROOT / "bundles" / self.study.bundle
         folders = (bundle, self.sites_root.absolute(), self.folder, self.data.absolute())
-        keys = self.study.keys_of(self.cell, *folders)
+        keys = self.study.keys_of(self.cell, *folders, self.device)
         self._require_models_trained_alone()
         parser = ConfigParser()
         parser.read_config(str(bundle / FEDERATE))
@@ -140,10 +145,10 @@ class CellOfStudy:
             "strategy": self.cell.strategy,
             "fold": self.cell.fold,
             "seed": self.study.seed_of(self.cell),
-            "command": self.study.recorded_command(self.cell),
+            "command": self.study.recorded_command(self.cell, self.device),
             "version": monai_fairfl.__version__,
             "minutes": round(minutes, 1),
-            "processor": processor(),
+            "processor": processor(self.device),
             **summary(self.folder, self.study.keep),
         }
         write_result(self.file, result)

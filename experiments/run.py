@@ -79,6 +79,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2"
     )
+    parser.add_argument("--device", default="cpu", help="that trains, such as cuda:0; default: cpu")
     parser.add_argument(
         "--only", nargs="*", default=["*"], help="patterns of names, such as '*FedCE-fold0'"
     )
@@ -89,7 +90,8 @@ def main(words: Sequence[str] | None = None) -> None:
     data = arguments.data or real_images()
     trainings = []
     for name in arguments.study:
-        trainings += _trainings(Study.read(name), arguments.only, data, arguments.runs)
+        study = Study.read(name)
+        trainings += _trainings(study, arguments.only, data, arguments.runs, arguments.device)
     try:
         # Sites take turns in the process of their cell: its minutes are those of one thread.
         failed = run_trainings(trainings, jobs=arguments.jobs, most=1)
@@ -102,7 +104,9 @@ def main(words: Sequence[str] | None = None) -> None:
         )
 
 
-def _trainings(study: Study, patterns: Sequence[str], data: Path, runs: Path) -> list[Training]:
+def _trainings(
+    study: Study, patterns: Sequence[str], data: Path, runs: Path, device: str
+) -> list[Training]:
     """List the trainings of the cells without result whose names match one of the patterns.
 
     Real images must exist, others are generated.
@@ -120,7 +124,8 @@ def _trainings(study: Study, patterns: Sequence[str], data: Path, runs: Path) ->
             )
     root = study.sites_root(data, runs)
     return [
-        CellOfStudy(study, cell, root, data, runs, study.path(cell)).training() for cell in todo
+        CellOfStudy(study, cell, root, data, runs, study.path(cell), device).training()
+        for cell in todo
     ]
 
 

@@ -205,7 +205,13 @@ class Study:
         return int(self.arguments_of(cell).get("rounds", self.rounds))
 
     def keys_of(
-        self, cell: Cell, bundle: Folder, sites_root: Folder, run_dir: Folder, data: Folder
+        self,
+        cell: Cell,
+        bundle: Folder,
+        sites_root: Folder,
+        run_dir: Folder,
+        data: Folder,
+        device: str = "cpu",
     ) -> dict[str, Any]:
         """Return the keys of ``federate.json`` that describe a cell, for these folders."""
         keys = {
@@ -218,7 +224,7 @@ class Study:
             "strategies": [self.strategy_of(cell)],
             "overrides": self.overrides_of(cell),
             **self.arguments_of(cell),
-            "device": "cpu",
+            "device": device,
             "report": False,
             "resume": True,
         }
@@ -229,7 +235,7 @@ class Study:
         as_in_json = json.dumps(str(data))[1:-1]
         return dict(json.loads(json.dumps(keys).replace("{data}", as_in_json)))
 
-    def recorded_command(self, cell: Cell) -> str:
+    def recorded_command(self, cell: Cell, device: str = "cpu") -> str:
         """Return the command that trains a cell alone, in the project's folder.
 
         The result holds it, without this machine's folders.
@@ -240,7 +246,8 @@ class Study:
         bundle = f"bundles/{self.bundle}"
         words = ["python", "-W", "ignore", "-m", "monai.bundle", "run"]
         words += ["--config_file", f"{bundle}/{FEDERATE}"]
-        for key, value in self.keys_of(cell, bundle, sites_root, "RUN", "DATA").items():
+        keys = self.keys_of(cell, bundle, sites_root, "RUN", "DATA", device)
+        for key, value in keys.items():
             words += [f"--{key}", str(value)]
         return shlex.join(words)
 

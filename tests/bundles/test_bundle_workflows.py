@@ -28,14 +28,15 @@ from monai_fairfl.run_folder.ledger import read_ledger
 
 
 def saved_weights(file: Path) -> dict[str, torch.Tensor]:
-    state: dict[str, torch.Tensor] = torch.load(file, weights_only=True)["model"]
+    state: dict[str, torch.Tensor]
+    state = torch.load(file, weights_only=True, map_location="cpu")["model"]
     return state
 
 
 def require_same_weights(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
-        assert torch.equal(value, other[name]), name
+        assert torch.equal(value, other[name].cpu()), name
 
 
 # --- training

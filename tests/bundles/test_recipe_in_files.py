@@ -45,7 +45,7 @@ def test_torch_and_monai_read_the_weights_as_from_any_file(
     workflow = bundle.workflow(TRAIN, trained.parent, tmp_path)
     network = workflow.parser.get_parsed_content("network_def")
     # The line that docs/use_model.md gives.
-    state = torch.load(trained, weights_only=True)["model"]
+    state = torch.load(trained, map_location="cpu", weights_only=True)["model"]
     assert state.keys() == network.state_dict().keys()
 
     # As the bundles call it.

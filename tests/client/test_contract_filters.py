@@ -19,6 +19,7 @@ from helpers.algo_calls import (
     seed_everything,
     train,
 )
+from helpers.checkout import DEVICE
 from helpers.client_requests import same
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -126,7 +127,8 @@ def test_a_post_weight_filter_changes_the_stock_clients_network_and_not_ours(bui
         client.post_weight_filters = [spoil]
         assert not any_change(client.get_weights().weights)
         changed[kind] = not same(network(client), previous)
-    assert changed == {MonaiAlgo: True, FairMonaiAlgo: False}
+    # From a GPU, the stock client sends copies, too.
+    assert changed == {MonaiAlgo: DEVICE == "cpu", FairMonaiAlgo: False}
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from helpers.algo_calls import KINDS, any_change, evaluate, network, parameters_of, train
+from helpers.checkout import DEVICE
 from helpers.client_requests import same
 from helpers.contract_bundles import on_every_bundle
 from monai.fl.client import MonaiAlgo
@@ -34,7 +35,8 @@ def test_stock_weights_share_the_networks_memory_and_ours_do_not(
         for tensor in client.get_weights().weights.values():
             tensor.zero_()
         shared[kind] = not same(network(client), trained)
-    assert shared == {MonaiAlgo: True, FairMonaiAlgo: False}
+    # From a GPU, the stock client sends copies, too.
+    assert shared == {MonaiAlgo: DEVICE == "cpu", FairMonaiAlgo: False}
 
 
 @pytest.mark.slow

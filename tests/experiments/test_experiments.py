@@ -145,8 +145,10 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
             cell.strategy,
         )
         assert (result["fold"], result["seed"]) == (cell.fold, study.seed_of(cell))
+        words = shlex.split(result["command"])
+        device = words[words.index("--device") + 1]
         assert result["command"] == study.recorded_command(
-            cell
+            cell, device
         ), f"{path} is of other settings: delete it"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
         assert all(len(values) == rounds for values in (result.get("global_score") or {}).values())

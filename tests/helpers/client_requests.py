@@ -91,10 +91,10 @@ def after(weights: Any, reply: Reply) -> dict[str, torch.Tensor]:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Whether two models or updates have the same tensors, to the bit."""
+    """Whether two models or updates have the same tensors, to the bit, on whichever device."""
     if set(one) != set(two):
         return False
-    return all(torch.equal(one[name], two[name]) for name in one)
+    return all(torch.equal(one[name].cpu(), two[name].cpu()) for name in one)
 
 
 def stored_state(folder: Path, number: int, name: str = "state") -> dict[str, Any]:

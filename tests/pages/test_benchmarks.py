@@ -77,6 +77,24 @@ def test_nvflares_own_recipes_train_what_ours_train(
     assert_trained_alike(*models, tmp_path / "2" / INITIAL)
 
 
+@pytest.mark.parametrize(("words", "runs"), [(engines_watch.SAME_PORT, 2), ("NaN", 1)])
+def test_a_run_whose_clients_got_the_same_port_begins_again_once(
+    words: str, runs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun = []
+
+    def fails(run: engines_runs.Run, timeout: float) -> None:
+        Path(run.folder).mkdir()
+        begun.append(run)
+        raise RuntimeError(f"not done: {words}")
+
+    monkeypatch.setattr(engines_watch, "_measure", fails)
+    run = engines_runs.Run(OURS_OVER_NVFLARE, "FedAvg", 1, "", str(tmp_path / "run"), 1)
+    with pytest.raises(RuntimeError, match=words):
+        engines_watch.measure(run)
+    assert len(begun) == runs
+
+
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.flower
