@@ -286,6 +286,7 @@ def bright_blob() -> np.ndarray:
     return blob
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["axial", "slices stored first"])
 def test_masks_lie_on_the_grid_and_affine_of_their_volume(
     order: tuple[int, ...], tmp_path: Path

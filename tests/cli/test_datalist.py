@@ -38,6 +38,7 @@ def test_datalist_of_a_root_checks_and_splits_every_site(
         assert len(written["training"]) == 2
 
 
+@pytest.mark.slow
 def test_a_list_that_is_there_is_read_and_not_said_to_be_written(
     hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_users_own_strategy_is_shown_whatever_its_arguments_are(
     assert "cannot be made with its defaults: KeyError: 'no table'" in error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_a_strategy_in_full_names_whom_the_server_trusts_and_has_no_latex(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -111,6 +111,7 @@ def test_a_bundle_without_evaluate_json_has_no_test_score(
     assert set(measure(client, weights, "score", "test_score")) == {"score"}
 
 
+@pytest.mark.slow
 def test_a_case_that_cannot_be_scored_is_an_error_and_not_a_score_of_the_others(
     prostate_client: Maker, weights: Weights
 ) -> None:

@@ -268,6 +268,7 @@ def verdicts_behind(behind: Behind, sites: Sequence[str], folder: Path) -> dict[
     return acted
 
 
+@pytest.mark.slow
 @pytest.mark.nvflare
 @pytest.mark.parametrize("name", FILTERS)
 def test_what_guards_see_behind_a_filter(name: str, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def compared(
     return write_comparison(folder, plan, runs)
 
 
+@pytest.mark.slow
 def test_the_interval_of_a_hospital_is_that_over_seeds_and_its_cases(
     write_run: WriteRun, tmp_path: Path
 ) -> None:

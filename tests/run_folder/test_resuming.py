@@ -266,6 +266,7 @@ def test_a_run_whose_images_or_labels_changed_is_not_resumed(
     assert content(tmp_path / "run") == before
 
 
+@pytest.mark.slow
 def test_a_comparison_does_not_grow_after_a_label_was_corrected(
     own_sites: Path, tmp_path: Path
 ) -> None:
@@ -275,6 +276,7 @@ def test_a_comparison_does_not_grow_after_a_label_was_corrected(
         run(own_sites, tmp_path / "run", [FedAvg(), FedGA()], resume=True, check=check_cases)
 
 
+@pytest.mark.slow
 def test_further_cases_and_other_names_of_files_are_no_other_data(
     own_sites: Path, tmp_path: Path
 ) -> None:
@@ -290,6 +292,7 @@ def test_further_cases_and_other_names_of_files_are_no_other_data(
     assert len(digests) == 5
 
 
+@pytest.mark.slow
 def test_a_run_of_an_earlier_version_which_has_no_digests_is_resumed(
     own_sites: Path, tmp_path: Path
 ) -> None:
@@ -300,6 +303,7 @@ def test_a_run_of_an_earlier_version_which_has_no_digests_is_resumed(
     run(own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases)
 
 
+@pytest.mark.slow
 def test_nothing_new_is_recorded_of_a_site_that_withdrew(own_sites: Path, tmp_path: Path) -> None:
     run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
     withdraw(tmp_path / "run", "cedar")

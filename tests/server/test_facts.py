@@ -133,6 +133,7 @@ def test_a_count_of_thousands_of_digits_is_refused_in_few_words(tmp_path: Path) 
     assert "num_samples is a number of 16610 bits" in history.rounds[0]["missing"]["B"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_in", [0, 2])
 def test_a_resumed_run_knows_the_facts_to_the_same_bits(tmp_path: Path, stop_in: int) -> None:
     def lying() -> Faulty:

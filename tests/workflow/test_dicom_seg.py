@@ -96,6 +96,7 @@ def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(
     assert seg.SeriesInstanceUID != sent[0].SeriesInstanceUID and seg.Modality == "SEG"
 
 
+@pytest.mark.slow
 def test_segment_has_the_codes_of_the_standards_lists(tmp_path: Path) -> None:
     sent = write_series(tmp_path / "in", VOLUME)
     write_dicom_seg(MASK, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
