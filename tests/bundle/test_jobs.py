@@ -390,7 +390,7 @@ def test_a_measurement_of_ones_own_is_known_in_worker_processes_too(
     [
         signal.SIGINT,
         pytest.param(signal.SIGTERM, marks=pytest.mark.extended),
-        signal.SIGKILL,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.extended),
     ],
 )
 def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(

@@ -66,6 +66,7 @@ def test_every_test_that_is_named_is_in_its_file(file: str) -> None:
     assert named <= defined
 
 
+@pytest.mark.extended
 @pytest.mark.slow
 @pytest.mark.long
 def test_every_test_that_is_named_is_collected() -> None:

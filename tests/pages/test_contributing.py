@@ -148,6 +148,7 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     assert passed is not None and int(passed[1]) >= 7, done[-3000:]
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:

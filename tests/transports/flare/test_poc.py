@@ -23,6 +23,7 @@ pytest.importorskip("nvflare")
 from helpers.federations import (  # noqa: E402
     BUNDLE,
     CLIENTS,
+    EXTENDED,
     LAST_MILE,
     SETTINGS,
     assert_same_run,
@@ -64,7 +65,7 @@ def rounds(system: Poc, name: str) -> list[Any]:
     return [r for r in read_ledger(ledger) if r["kind"] == "round"] if ledger.exists() else []
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", methods({*EXTENDED, "CGSV"}))
 def test_processes_with_mtls_do_what_one_process_does(
     method: str, system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:

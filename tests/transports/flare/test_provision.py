@@ -364,6 +364,7 @@ def test_all_commands_of_the_offline_folder_name_one_torch() -> None:
     assert named[0] == named[1] == named[2] and len(named[0]) == 1
 
 
+@pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: Path) -> None:
