@@ -71,6 +71,17 @@ class Guard(ABC):
 
     A guard that looks back remembers what it needs in :meth:`remember`, in the public attributes
     that ``state`` names: plain JSON, which the checkpoint holds.
+
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> class FewImages(Guard):
+    ...     def check(self, replies):
+    ...         few = [reply for reply in replies if reply.num_samples < 5]
+    ...         return {reply.id: Verdict("flag", f"{reply.num_samples} images") for reply in few}
+    >>> asked = [Request("A", "train", {}, id=0), Request("B", "train", {}, id=1)]
+    >>> sent = [Reply("A", {}, 40, id=0), Reply("B", {}, 3, id=1)]
+    >>> verdicts = FewImages().check(Replies(sent, asked, ModelSpec(())))
+    >>> {number: (found.action, found.reason) for number, found in verdicts.items()}
+    {1: ('flag', '3 images')}
     """
 
     state: ClassVar[tuple[str, ...]] = ()

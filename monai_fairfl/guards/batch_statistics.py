@@ -43,6 +43,16 @@ class BatchStatistics(Guard):
         times: largest plausible ratio of two variances. In real trainings honest ones reached 18.
         deviations: largest plausible distance of two means, in standard deviations. In real
             trainings honest ones reached 1.9.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> variances = torch.tensor([[1.0], [2.0], [900.0], [-1.0]])
+    >>> asked = [Request(site, "train", {}, id=number) for number, site in enumerate("ABCD")]
+    >>> buffers = [{"norm.running_var": variance} for variance in variances]
+    >>> sent = [Reply(to.client, {}, 10, buffers=buffers[to.id], id=to.id) for to in asked]
+    >>> verdicts = BatchStatistics().check(Replies(sent, asked, ModelSpec(())))
+    >>> verdicts[3].reason, round(verdicts[2].evidence["ratio_of_variances"])
+    ("'norm.running_var' has a negative variance, which no images can give", 450)
     """
 
     def __init__(self, times: float = 200.0, deviations: float = 20.0):

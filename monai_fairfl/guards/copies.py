@@ -33,6 +33,16 @@ class Copies(Guard):
 
     Each client's part is that of its images among the group's. Where a client trained several
     models in one exchange, nobody is judged: its own updates may well be alike.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(1000)}, torch.eye(3, 1000)[[0, 1, 2, 0]]  # D sends A's
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABCD")]
+    >>> images = [30, 20, 20, 10]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, images[to.id], id=to.id) for to in asked]
+    >>> verdicts = Copies().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> {number: (found.factor, found.group) for number, found in verdicts.items()}
+    {0: (0.75, ('A', 'D')), 3: (0.25, ('A', 'D'))}
     """
 
     needs_gram = True

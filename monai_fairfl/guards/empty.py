@@ -27,6 +27,15 @@ class Empty(Guard):
     Args:
         share: of the median length of the others, below which an update is empty. In real
             trainings the shortest honest update had a fifth of that length.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 0]])
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = Empty().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> list(verdicts), verdicts[2].reason
+    ([2], 'its update has length 0, the median of the others is 1: it adds nothing')
     """
 
     def __init__(self, share: float = 1e-3):

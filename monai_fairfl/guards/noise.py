@@ -37,6 +37,16 @@ class Noise(Guard):
 
     Args:
         most: T below which an update counts as noise.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(1000)}, torch.ones(3, 1000)
+    >>> updates[2] = torch.randn(1000, generator=torch.Generator().manual_seed(0))  # C's
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = Noise().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> {number: round(found.evidence["in_common"], 1) for number, found in verdicts.items()}
+    {2: 0.8}
     """
 
     needs_gram = True

@@ -23,6 +23,15 @@ class NonFinite(Guard):
 
     The check of the updates costs nothing: an update is finite exactly if its squared norm is,
     which was summed in float64 and stands on the Gram matrix's diagonal.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, torch.nan]])
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = NonFinite().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> list(verdicts), verdicts[2].reason
+    ([2], "'w' is not finite (1 tensors)")
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:

@@ -30,6 +30,16 @@ class Opposed(Guard):
         cosine: at or below which an update is opposed. In real trainings of at least five sites an
             honest cosine was never below -0.12 where the others agreed.
         agreement: least median cosine among the others.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(1000)}, torch.ones(5, 1000) + 20 * torch.eye(5, 1000)
+    >>> updates[4] *= -1  # E flips the sign
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABCDE")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = Opposed().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> {number: round(found.evidence["cosine"], 2) for number, found in verdicts.items()}
+    {4: -0.81}
     """
 
     needs_gram = True

@@ -24,6 +24,15 @@ class Outsized(Guard):
 
     Args:
         times: above which a length is no accident.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 1e6]])
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = Outsized().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> list(verdicts), verdicts[2].reason
+    ([2], 'its update has length 1e+06, the median of the others is 1 (allowed: 1000 times that)')
     """
 
     def __init__(self, times: float = 1000.0):

@@ -57,6 +57,18 @@ class Replayed(Guard):
             none. It has none either where that median is a repetition.
         entries: of a sketch.
         seed: of the places.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, directions = {"w": torch.ones(1200)}, torch.eye(5).repeat(1, 240)
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> def replies_of(updates):
+    ...     sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    ...     return Replies(sent, asked, ModelSpec(("w",)))
+    >>> guard = Replayed()  # in the second round C sends what A sent in the first
+    >>> guard.remember(replies_of(directions[[0, 1, 2]]))
+    >>> guard.check(replies_of(directions[[3, 4, 0]]))[2].reason  # doctest: +ELLIPSIS
+    "its update repeats another client's previous update (cosine 1.000); ...
     """
 
     state = ("sent", "updates", "steps")

@@ -26,6 +26,15 @@ class TooLong(Guard):
     Args:
         times: t. In real trainings honest updates were at most 3.8 times as long as the median of
             the others.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 100.0]])
+    >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABC")]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
+    >>> verdicts = TooLong().check(Replies(sent, asked, ModelSpec(("w",))))
+    >>> list(verdicts), verdicts[2].action, verdicts[2].factor
+    ([2], 'clip', 0.01)
     """
 
     def __init__(self, times: float = 6.0):

@@ -33,6 +33,17 @@ class Board:
 
     Attributes:
         values: measurements that were not sent yet.
+
+    >>> from ignite.engine import Engine
+    >>> site, trainer = Board("alder"), Engine(lambda engine, batch: None)
+    >>> site.write(trainer, "train_loss", 0.25)
+    >>> site.take_values(), site.take_values()
+    ({'train_loss': 0.25}, {})
+    >>> site.context = {"previous_weight": 0.5}
+    >>> site.use_context()  # as a training begins
+    >>> site.drop_used_context()  # as weights came without a context
+    >>> site.context
+    {}
     """
 
     def __init__(self, name: str):

@@ -17,6 +17,19 @@ class GlobalScore(ScoreHandler):
     Example, in ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.GlobalScore", "evaluator": "@validate#evaluator"}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedEvaluator, SupervisedTrainer
+    >>> from monai.handlers import MeanDice, from_engine
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> data = [dict.fromkeys(("image", "label"), torch.ones(1, 1, 4, 1))]
+    >>> dice = {"dice": MeanDice(output_transform=from_engine(["pred", "label"]))}
+    >>> evaluator = SupervisedEvaluator(cpu, data, net, key_val_metric=dice)
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> sgd, handler = torch.optim.SGD(net.parameters(), 0.5), GlobalScore(evaluator, "alder")
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler]).run()
+    >>> handler.board.take_values()["global_score"]["mean"].value, net.weight.item()  # scored at 0
+    (0.0, 1.0)
     """
 
     name = "global_score"

@@ -33,6 +33,22 @@ class LeaveOneOutError(ScoreHandler):
     Example, in ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.LeaveOneOutError", "evaluator": "@validate#evaluator"}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedEvaluator, SupervisedTrainer
+    >>> from monai.handlers import MeanDice, from_engine
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> data = [dict.fromkeys(("image", "label"), torch.ones(1, 1, 4, 1))]
+    >>> dice = {"dice": MeanDice(output_transform=from_engine(["pred", "label"]))}
+    >>> evaluator = SupervisedEvaluator(cpu, data, net, key_val_metric=dice)
+    >>> handler = LeaveOneOutError(evaluator, previous_weight=0.5, board="alder")
+    >>> sgd = torch.optim.SGD(net.parameters(), 0.5)
+    >>> trainer = SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler])
+    >>> for received in (0.0, 0.5):  # trained to 1, then averaged with another site's 0
+    ...     _ = torch.nn.init.constant_(net.weight, received)
+    ...     trainer.run()
+    >>> handler.board.take_values()["leave_one_out_error"].value  # without this site: 0
+    1.0
     """
 
     name = "leave_one_out_error"

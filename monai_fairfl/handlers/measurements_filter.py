@@ -29,6 +29,18 @@ class MeasurementsFilter(Filter):
     Example, ``configs/fl_filters.json``::
 
         {"post_weight_filters": [{"_target_": "monai_fairfl.handlers.MeasurementsFilter"}]}
+
+    >>> from monai.fl.utils.exchange_object import ExchangeObject
+    >>> from monai_fairfl.handlers import board
+    >>> site, filter_weights = board("birch"), MeasurementsFilter("birch")
+    >>> site.values["train_loss"] = 0.25  # as a handler stores it
+    >>> filter_weights(ExchangeObject(statistics={})).statistics
+    {'fairfl/train_loss': 0.25}
+    >>> incoming = ExchangeObject(weights={})
+    >>> incoming["context"] = {"previous_weight": 0.5}
+    >>> _ = filter_weights(incoming)
+    >>> site.context
+    {'previous_weight': 0.5}
     """
 
     def __init__(self, board: str = "default"):

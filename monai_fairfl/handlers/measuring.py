@@ -24,6 +24,20 @@ class MeasurementHandler(Detachable):
 
     Args:
         board: name that the :class:`~monai_fairfl.handlers.MeasurementsFilter` has, too.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> data = [{"image": torch.ones(1, 1), "label": torch.full((1, 1), 2.0)}]
+    >>> class WideSharpness(MeasurementHandler):
+    ...     name = "sharpness"
+    ...     def context(self):
+    ...         return {"sam_rho": 0.5}
+    >>> sgd, handler = torch.optim.SGD(net.parameters(), 0.25), WideSharpness("alder")
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler]).run()
+    >>> round(handler.board.take_values()["sharpness"], 4)  # (-0.5 - 2) ** 2 - (0 - 2) ** 2
+    2.25
     """
 
     name: str
@@ -69,6 +83,21 @@ class ScoreHandler(MeasurementHandler):
     Args:
         evaluator: the bundle's evaluator, ``"@validate#evaluator"``.
         board: name that the :class:`~monai_fairfl.handlers.MeasurementsFilter` has, too.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedEvaluator, SupervisedTrainer
+    >>> from monai.handlers import MeanDice, from_engine
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> data = [dict.fromkeys(("image", "label"), torch.ones(1, 1, 4, 1))]
+    >>> dice = {"dice": MeanDice(output_transform=from_engine(["pred", "label"]))}
+    >>> evaluator = SupervisedEvaluator(cpu, data, net, key_val_metric=dice)
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> class TestScore(ScoreHandler):
+    ...     name = "test_score"
+    >>> sgd, handler = torch.optim.SGD(net.parameters(), 0.5), TestScore(evaluator, "alder")
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler]).run()
+    >>> handler.board.take_values()["test_score"]["mean"].value  # at 0, the received weight
+    0.0
     """
 
     def __init__(self, evaluator: SupervisedEvaluator, board: str = "default"):

@@ -26,9 +26,22 @@ class Proximal(Detachable):
         mu: strength of the pull, at least 0; 0 is plain training.
         anchor: a; ``None``: the weights with which each run begins.
 
+    Raises:
+        ConfigError: when ``mu`` is negative.
+
     Example, in a bundle's ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.Proximal", "mu": 0.01}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> data = [{"image": torch.ones(1, 1), "label": torch.full((1, 1), 2.0)}]
+    >>> sgd = torch.optim.SGD(net.parameters(), 0.25)
+    >>> SupervisedTrainer(cpu, 9, data, net, sgd, loss, train_handlers=[Proximal(2.0)]).run()
+    >>> net.weight.item()  # where (w - 2) ** 2 + (w - 0) ** 2 is least
+    1.0
     """
 
     def __init__(self, mu: float, anchor: Weights | None = None):

@@ -35,6 +35,16 @@ class RandomUpdate(Detachable):
     Example, in a bundle's ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.RandomUpdate"}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(3, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> data = [{"image": torch.ones(1, 3), "label": torch.full((1, 1), 2.0)}]
+    >>> sgd = torch.optim.SGD(net.parameters(), 0.25)
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[RandomUpdate(10)]).run()
+    >>> round(net.weight.norm().item() / 3**0.5, 4)  # the honest update is [1, 1, 1]
+    10.0
     """
 
     def __init__(self, factor: float = 1.0):

@@ -19,6 +19,16 @@ class Sharpness(MeasurementHandler):
     Example, in ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.Sharpness", "rho": 0.05}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> data = [{"image": torch.ones(1, 1), "label": torch.full((1, 1), 2.0)}]
+    >>> sgd, handler = torch.optim.SGD(net.parameters(), 0.25), Sharpness(0.05, "alder")
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler]).run()
+    >>> round(handler.board.take_values()["sharpness"], 4)  # (-0.05 - 2) ** 2 - (0 - 2) ** 2
+    0.2025
     """
 
     name = "sharpness"

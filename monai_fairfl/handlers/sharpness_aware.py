@@ -48,6 +48,16 @@ class SharpnessAware(Detachable):
     Example, in a bundle's ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.SharpnessAware", "rho": 0.05, "alpha": 0.1}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> data = [{"image": torch.ones(1, 1), "label": torch.full((1, 1), 2.0)}]
+    >>> sgd = torch.optim.SGD(net.parameters(), 0.25)
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[SharpnessAware(0.5)]).run()
+    >>> net.weight.item()  # 0.25 times the slope at -0.5, which is 5; the one at 0 is 4
+    1.25
     """
 
     def __init__(self, rho: float, alpha: float = 0.0):

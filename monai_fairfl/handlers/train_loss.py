@@ -35,6 +35,17 @@ class TrainLoss(Detachable):
     Example, in a bundle's ``train#handlers``::
 
         {"_target_": "monai_fairfl.handlers.TrainLoss"}
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> cpu, net, loss = torch.device("cpu"), torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> _ = torch.nn.init.zeros_(net.weight)
+    >>> batches = [(torch.ones(1, 1), 2.0), (torch.ones(3, 1), 1.0)]
+    >>> data = [{"image": image, "label": label * image} for image, label in batches]
+    >>> sgd, handler = torch.optim.SGD(net.parameters(), 0.0), TrainLoss(board=None)
+    >>> SupervisedTrainer(cpu, 1, data, net, sgd, loss, train_handlers=[handler]).run()
+    >>> handler.value, handler.images, handler.steps  # (1 * 4 + 3 * 1) / 4
+    (1.75, 4, 2)
     """
 
     def __init__(self, board: str | None = "default"):
