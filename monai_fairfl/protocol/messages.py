@@ -158,7 +158,12 @@ class Reply:
 
 
 def failed(request: Request, error: str) -> Reply:
-    """The reply to ``request`` of a client that could not answer it."""
+    """The reply to ``request`` of a client that could not answer it.
+
+    >>> reply = failed(Request("elm", "train", {}, id=3), "no cases")
+    >>> reply.client, reply.id, reply.error
+    ('elm', 3, 'no cases')
+    """
     return Reply(
         request.client,
         update=None,

@@ -33,6 +33,18 @@ def as_text(report: Mapping[str, Any]) -> str:
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.report import collect, summary
+    >>> from monai_fairfl.run_folder import Ledger
+    >>> scores = {"elm": {"own": {"test_score": 0.8}}, "oak": {"own": {"test_score": 0.6}}}
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "strategy": "FedAvg", "clients": [*scores], "seed": 0})
+    ...     ledger.append({"kind": "end", "scores": scores})
+    ...     report = summary.summarise(collect.load_runs([folder]))
+    >>> next(line for line in as_text(report).splitlines() if line.startswith("elm:"))
+    'elm: Not judged yet; Dice 0.800. Read in the first lines of report.html why nothing is judged.'
     """
     console = Console()
     with console.capture() as tables:
@@ -126,6 +138,20 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
         names: the strategies to show; ``None``: all. The best is still the best of all.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.report import collect, summary
+    >>> from monai_fairfl.run_folder import Ledger
+    >>> scores = {"elm": {"own": {"test_score": 0.8}}, "oak": {"own": {"test_score": 0.6}}}
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "strategy": "FedAvg", "clients": [*scores], "seed": 0})
+    ...     ledger.append({"kind": "end", "scores": scores})
+    ...     report = summary.summarise(collect.load_runs([folder]))
+    >>> for column in summary_table(report).columns:
+    ...     print(*column.cells)
+    elm oak Mean Std Worst Gap Jain index
+    0.800 0.600 0.700 0.141 0.600 0.200 0.9800
     """
     if names is None:
         names = list(report["strategies"])

@@ -115,6 +115,12 @@ def write_report_if_possible(
     """:func:`write_report` at the end of a run; an error is logged, and ``None`` is returned.
 
     The run is done whether or not a page of it can be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as no_run:
+    ...     report = write_report_if_possible([no_run], out=no_run)
+    >>> report is None
+    True
     """
     try:
         return write_report(run_dirs, out, failed)

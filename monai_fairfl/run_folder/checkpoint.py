@@ -45,7 +45,16 @@ UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorErro
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that a federation needs to go on after ``round``: models, and ``state`` (JSON)."""
+    """All that a federation needs to go on after ``round``: models, and ``state`` (JSON).
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     Checkpoints(folder).save(Checkpoint(4, {"w": torch.ones(1)}, state={"rounds": 10}))
+    ...     found = Checkpoints(folder).load()
+    >>> found.round, found.weights, found.state
+    (4, {'w': tensor([1.])}, {'rounds': 10})
+    """
 
     round: int
     weights: Weights
@@ -60,6 +69,20 @@ class Checkpoints:
     Args:
         folder: where the rounds' folders stand.
         keep: how many of the newest to keep, at least 2.
+
+    Raises:
+        ValueError: when ``keep`` is below 2.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     checkpoints = Checkpoints(folder, keep=2)
+    ...     for number in range(3):
+    ...         checkpoints.save(Checkpoint(number, {}))
+    ...     [path.name for path in checkpoints.newest_first()]
+    ...     (checkpoints.newest_first()[0] / "strategy.json").unlink()
+    ...     checkpoints.load().round
+    ['round-0002', 'round-0001']
+    1
     """
 
     def __init__(self, folder: str | Path, keep: int = 3):

@@ -36,6 +36,14 @@ class Ledger:
 
     Raises:
         FederationError: when the chain of an existing file is broken.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "clients": ["elm", "oak"]})
+    ...     ledger.append({"kind": "round", "round": 0})
+    >>> ledger.records[1]["previous"] == ledger.heads[0]
+    True
     """
 
     def __init__(self, path: str | Path):
@@ -95,6 +103,19 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         FederationError: naming the first line whose predecessor was changed, removed or added; or
             the later version that wrote the ledger, of which this one would misread records.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "ledger.jsonl")
+    ...     Ledger(file).append({"kind": "round", "samples": {"elm": 8}})
+    ...     Ledger(file).append({"kind": "end"})
+    ...     _ = file.write_text(file.read_text().replace('"elm":8', '"elm":9'))
+    ...     read_ledger(file)
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.FederationError: ledger ...: line 2 does not follow line 1; ...
     """
     records, _ = read_ledger_and_head(path)
     return records

@@ -27,6 +27,18 @@ class Models:
         spec: the model's tensors.
         withheld: names of the tensors that never leave the clients.
         recipe: how the models were trained, written into each file; ``None``: unknown.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import ModelSpec
+    >>> with TemporaryDirectory() as folder:
+    ...     models = Models(Path(folder), ModelSpec(("w",)))
+    ...     for number, score in enumerate((0.8, 0.7)):
+    ...         measured = {"elm": {"score": score}}
+    ...         models.keep_best(number, {"w": torch.zeros(1)}, measured, "score", ["elm"])
+    >>> models.best
+    {'round': 0, 'score': 0.8}
     """
 
     def __init__(

@@ -149,6 +149,17 @@ def record_round(
         start: the global model before the round.
         replies: of the exchange that trained.
         buffers: the run's buffer policy.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> start, update = {"w": torch.zeros(1)}, {"w": torch.ones(1)}
+    >>> asked, sent = [Request("elm", "train", start)], [Reply("elm", update, 8)]
+    >>> with TemporaryDirectory() as folder:
+    ...     record_round(Path(folder), 0, start, Replies(sent, asked, ModelSpec(("w",))), "samples")
+    ...     sorted(path.name for path in Path(folder, "updates/round-0000").rglob("*.safetensors"))
+    ['elm.safetensors', 'start.safetensors']
     """
     about = {
         "format": 1,
@@ -190,6 +201,19 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
         ConfigError: when the run has no round, or one was not recorded.
         FederationError: when a recorded round is damaged, or of another run than the ledger: each
             must have begun with the ledger's model, and have its clients and images.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.run_folder import Ledger
+    >>> replies = Replies([Reply("elm", {}, 8)], [Request("elm", "train", {})], ModelSpec(()))
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(f"{folder}/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "model": digest_of({})})
+    ...     ledger.append({"kind": "round", "samples": {"elm": 8}, "model": ""})
+    ...     record_round(Path(folder), 0, {}, replies, "samples")
+    ...     [(found.number, found.clients) for found in recorded_rounds(folder)]
+    [(0, ['elm'])]
     """
     run_dir = Path(run_dir)
     model = ""

@@ -36,6 +36,14 @@ class TooFewClients(Exception):
     Args:
         text: how many answered, and why each of the others is missing.
         are_gone: whether nothing came of those that are missing.
+
+    >>> from monai_fairfl import Measure, ModelSpec, Replies
+    >>> from monai_fairfl.server.exchange import require_min_clients
+    >>> silent = Replies([], [Measure("elm", {})], ModelSpec(()), {"elm": "timeout"})
+    >>> require_min_clients(silent, 1, {})
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.server.exchange.TooFewClients: 0 of 1 clients answered, ...: elm (timeout)
     """
 
     def __init__(self, text: str, are_gone: bool):
@@ -49,6 +57,16 @@ class Transport(Protocol):
     A transport whose replies bring tensors that nobody else writes to may say so by an attribute
     ``gives_updates = True``: the server then uses them where they are. Else it copies each update
     and each buffer.
+
+    >>> from monai_fairfl.protocol import Measure, failed
+    >>> class LineDown:
+    ...     clients = ["elm"]
+    ...     def exchange(self, requests, arrived, timeout=None):
+    ...         for request in requests:
+    ...             arrived(failed(request, "the line is down"))
+    ...     def close(self): pass
+    >>> LineDown().exchange([Measure("elm", {})], lambda reply: print(reply.error))
+    the line is down
     """
 
     @property
@@ -90,6 +108,14 @@ class Inbox:
         memory: of the averages that are made of the replies; ``None``: fresh.
         adopts: whether nobody else writes to the tensors of replies, so that no copy is needed.
         gram: as for :class:`~monai_fairfl.protocol.Replies`.
+
+    >>> from monai_fairfl import ModelSpec, Reply, Request
+    >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
+    >>> inbox = Inbox(asked, ModelSpec(()), {})
+    >>> inbox.arrived(Reply("A", None, 0, {"score": 0.8}, id=0))
+    >>> replies = inbox.replies()
+    >>> replies.clients, replies.missing
+    (['A'], {'B': 'timeout'})
     """
 
     def __init__(

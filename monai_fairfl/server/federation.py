@@ -64,7 +64,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class History:
-    """What a run left: its folder, its ledger's records, and whether all rounds are done."""
+    """What a run left: its folder, its ledger's records, and whether all rounds are done.
+
+    >>> from pathlib import Path
+    >>> opening = {"kind": "start", "clients": ["A", "B"]}
+    >>> done = {"kind": "round", "round": 0, "contributions": {"A": 0.7, "B": 0.3}}
+    >>> history = History(Path("runs/first"), [opening, done], finished=False)
+    >>> [record["contributions"]["A"] for record in history.rounds]
+    [0.7]
+    """
 
     run_dir: Path
     records: Sequence[Mapping[str, Any]]

@@ -53,6 +53,16 @@ class RoundResult:
             name -> client -> class or layer -> number.
         start: the model that the clients' steps were added to; ``None``: what they started from,
             averaged where this differs, see :meth:`Replies.average`.
+
+    >>> import torch
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
+    >>> model = {"w": torch.zeros(1)}
+    >>> asked = [Request("A", "train", model, id=0), Request("B", "train", model, id=1)]
+    >>> sent = [Reply("A", {"w": torch.ones(1)}, 8, id=0), Reply("B", model, 8, id=1)]
+    >>> replies, shares = Replies(sent, asked, ModelSpec(("w",))), {"A": 0.75, "B": 0.25}
+    >>> result = RoundResult(replies.average(shares), shares, contributions=shares)
+    >>> result.weights
+    {'w': tensor([0.7500])}
     """
 
     weights: Weights

@@ -19,6 +19,15 @@ class Client(Protocol):
     """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`.
 
     The tensors of a reply are the server's: a client makes new ones for each training.
+
+    >>> from monai_fairfl import Measure
+    >>> class Hospital:
+    ...     def answer(self, request):
+    ...         echo = {"id": request.id, "run": request.run, "round": request.round}
+    ...         return Reply(request.client, None, 0, {"score": 0.8}, **echo)
+    >>> hospital: Client = Hospital()
+    >>> hospital.answer(Measure("elm", {}, ("score",))).measurements
+    {'score': 0.8}
     """
 
     def answer(self, request: Request) -> Reply:
@@ -67,6 +76,17 @@ class InProcess:
     Args:
         clients: name -> a function that makes the client (called once, when it is first asked), so
             that a federation of many large sites starts quickly and fails early.
+
+    >>> from monai_fairfl import Measure
+    >>> class Hospital:
+    ...     def answer(self, request):
+    ...         score = {"elm": 0.8}[request.client]
+    ...         return Reply(request.client, None, 0, {"score": score})
+    >>> sites = InProcess({"elm": Hospital, "oak": Hospital})
+    >>> asked = [Measure(name, {}, ("score",)) for name in sites.clients]
+    >>> sites.exchange(asked, lambda reply: print(reply.client, reply.error or reply.measurements))
+    elm {'score': 0.8}
+    oak KeyError: 'oak'
     """
 
     gives_updates = True
