@@ -11,6 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
@@ -44,6 +45,9 @@ class BatchStatistics(Guard):
         deviations: largest plausible distance of two means, in standard deviations. In real
             trainings honest ones reached 1.9.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> variances = torch.tensor([[1.0], [2.0], [900.0], [-1.0]])
@@ -56,6 +60,8 @@ class BatchStatistics(Guard):
     """
 
     def __init__(self, times: float = 200.0, deviations: float = 20.0):
+        check_threshold(self, "times", times, above=1)
+        check_threshold(self, "deviations", deviations, above=0)
         self.times = times
         self.deviations = deviations
 

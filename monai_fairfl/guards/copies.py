@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, pairs_among
 from monai_fairfl.protocol.replies import Replies
@@ -34,6 +35,9 @@ class Copies(Guard):
     Each client's part is that of its images among the group's. Where a client trained several
     models in one exchange, nobody is judged: its own updates may well be alike.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(1000)}, torch.eye(3, 1000)[[0, 1, 2, 0]]  # D sends A's
@@ -48,6 +52,8 @@ class Copies(Guard):
     needs_gram = True
 
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
+        check_threshold(self, "cosine", cosine, above=0, most=1)
+        check_threshold(self, "nearer", nearer, above=0, most=1)
         self.cosine = cosine
         self.nearer = nearer
 

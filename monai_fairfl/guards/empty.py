@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import others_of
 from monai_fairfl.protocol.geometry import ZERO_NORM
@@ -28,6 +29,9 @@ class Empty(Guard):
         share: of the median length of the others, below which an update is empty. In real
             trainings the shortest honest update had a fifth of that length.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 0]])
@@ -39,6 +43,7 @@ class Empty(Guard):
     """
 
     def __init__(self, share: float = 1e-3):
+        check_threshold(self, "share", share, above=0, most=1)
         self.share = share
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:

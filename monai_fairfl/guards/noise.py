@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
@@ -38,6 +39,9 @@ class Noise(Guard):
     Args:
         most: T below which an update counts as noise.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(1000)}, torch.ones(3, 1000)
@@ -52,6 +56,7 @@ class Noise(Guard):
     needs_gram = True
 
     def __init__(self, most: float = 4.0):
+        check_threshold(self, "most", most, above=0)
         self.most = most
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
@@ -69,7 +74,7 @@ class Noise(Guard):
             if own < self.most and usual > 10 * self.most:
                 reason = (
                     f"its update has as much in common with the others as random numbers: "
-                    f"{own:.3g}, where random numbers have 1 and the others {usual:.3g}"
+                    f"{own:.3g}, where random numbers have 1 and the others {usual:.0f}"
                 )
                 evidence = {"in_common": own, "among_others": usual}
                 verdicts[reply.id] = Verdict("quarantine", reason, evidence)

@@ -31,7 +31,7 @@ class NonFinite(Guard):
     >>> sent = [Reply(to.client, {"w": updates[to.id]}, 10, id=to.id) for to in asked]
     >>> verdicts = NonFinite().check(Replies(sent, asked, ModelSpec(("w",))))
     >>> list(verdicts), verdicts[2].reason
-    ([2], "'w' is not finite (1 tensors)")
+    ([2], "'w' is not finite")
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
@@ -42,10 +42,10 @@ class NonFinite(Guard):
             if not np.isfinite(squared_norms[row]):
                 bad += _bad_updates(reply)
             if bad:
-                first = min(bad)
-                verdicts[reply.id] = Verdict(
-                    "quarantine", f"{first!r} is not finite ({len(bad)} tensors)"
-                )
+                reason = f"{min(bad)!r} is not finite"
+                if len(bad) > 1:
+                    reason += f", nor are {len(bad) - 1} other tensors"
+                verdicts[reply.id] = Verdict("quarantine", reason, {"tensors": len(bad)})
         return verdicts
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.protocol.replies import Replies
@@ -31,6 +32,9 @@ class Opposed(Guard):
             honest cosine was never below -0.12 where the others agreed.
         agreement: least median cosine among the others.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(1000)}, torch.ones(5, 1000) + 20 * torch.eye(5, 1000)
@@ -45,6 +49,8 @@ class Opposed(Guard):
     needs_gram = True
 
     def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
+        check_threshold(self, "cosine", cosine, above=-1, most=0)
+        check_threshold(self, "agreement", agreement, above=-1, most=1)
         self.cosine = cosine
         self.agreement = agreement
 

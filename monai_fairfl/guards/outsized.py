@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
@@ -25,6 +26,9 @@ class Outsized(Guard):
     Args:
         times: above which a length is no accident.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 1e6]])
@@ -36,6 +40,7 @@ class Outsized(Guard):
     """
 
     def __init__(self, times: float = 1000.0):
+        check_threshold(self, "times", times, above=1)
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
@@ -52,7 +57,8 @@ class Outsized(Guard):
                     f"its update has length {norms[row]:.4g}, the median of the others is "
                     f"{median:.4g} (allowed: {self.times:g} times that)"
                 )
-                verdicts[reply.id] = Verdict("quarantine", reason)
+                evidence = {"length": float(norms[row]), "median_of_others": float(median)}
+                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
         return verdicts
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import is_judged, others_of
 from monai_fairfl.protocol.geometry import ZERO_NORM
@@ -58,6 +59,9 @@ class Replayed(Guard):
         entries: of a sketch.
         seed: of the places.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, directions = {"w": torch.ones(1200)}, torch.eye(5).repeat(1, 240)
@@ -81,6 +85,10 @@ class Replayed(Guard):
         entries: int = ENTRIES,
         seed: int = 0,
     ):
+        check_threshold(self, "cosine", cosine, above=0, most=1)
+        check_threshold(self, "own_cosine", own_cosine, above=0, most=1)
+        check_threshold(self, "nearer", nearer, above=0, most=1)
+        check_threshold(self, "entries", entries, above=0)
         self.cosine = cosine
         self.own_cosine = own_cosine
         self.nearer = nearer

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import others_of
 from monai_fairfl.protocol.replies import Replies
@@ -27,6 +28,9 @@ class TooLong(Guard):
         times: t. In real trainings honest updates were at most 3.8 times as long as the median of
             the others.
 
+    Raises:
+        ConfigError: a threshold is not a number in its range.
+
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(2)}, torch.tensor([[1.0, 0], [0, 1.0], [0, 100.0]])
@@ -38,6 +42,7 @@ class TooLong(Guard):
     """
 
     def __init__(self, times: float = 6.0):
+        check_threshold(self, "times", times, above=1)
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:

@@ -13,6 +13,6 @@ class Detachable:
     _handles: list[RemovableEventHandle]
 
     def detach(self) -> None:
-        """Remove all callbacks from the engine."""
-        for handle in self._handles:
+        """Remove all callbacks from the engine; there are none before ``attach``."""
+        for handle in getattr(self, "_handles", []):
             handle.remove()

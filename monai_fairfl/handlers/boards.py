@@ -40,7 +40,7 @@ class Board:
     >>> site.take_values(), site.take_values()
     ({'train_loss': 0.25}, {})
     >>> site.context = {"previous_weight": 0.5}
-    >>> site.use_context()  # as a training begins
+    >>> site.begin(trainer)  # as a training begins
     >>> site.drop_used_context()  # as weights came without a context
     >>> site.context
     {}
@@ -63,8 +63,13 @@ class Board:
         self._context = context
         self._context_is_used = False
 
-    def use_context(self) -> None:
-        """A training begins under the context, so weights that come later are of another round."""
+    def begin(self, engine: Engine) -> None:
+        """A training begins under the context: weights that come later are of another round.
+
+        Values of another engine are dropped, as in :meth:`write`: this training may measure nothing
+        that would take their place.
+        """
+        self._drop_those_of_another(engine)
         self._context_is_used = True
 
     def drop_used_context(self) -> None:
@@ -78,6 +83,11 @@ class Board:
         Values of another engine that were not sent by then are dropped with a warning, so that no
         client sends another client's numbers.
         """
+        self._drop_those_of_another(engine)
+        self._writer = weakref.ref(engine)
+        self.values[name] = value
+
+    def _drop_those_of_another(self, engine: Engine) -> None:
         of_other_engine = self._writer is not None and self._writer() is not engine
         if self.values and of_other_engine:
             logger.warning(
@@ -88,8 +98,6 @@ class Board:
                 ", ".join(sorted(self.values)),
             )
             self.values = {}
-        self._writer = weakref.ref(engine)
-        self.values[name] = value
 
     def take_values(self) -> dict[str, Measurement]:
         """The measurements, which are not stored any longer: each is sent once."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.measurements.entry import Memory
@@ -51,13 +52,23 @@ class MeasurementHandler(Detachable):
         return TrainingProbe(engine)
 
     def attach(self, engine: SupervisedTrainer) -> None:
-        """Measure in every run of ``engine``."""
+        """Measure in every run of ``engine``.
+
+        Raises:
+            ConfigError: when :attr:`name` is no measurement's.
+        """
+        name = getattr(self, "name", None)
+        if name not in MEASUREMENTS:
+            raise ConfigError(
+                f"{type(self).__name__}: name must be that of a measurement, such as "
+                f"{', '.join(sorted(MEASUREMENTS))}; got {name!r}"
+            )
         if MEASUREMENTS[self.name].of == "received":
             event = Events.STARTED
         else:
             event = Events.COMPLETED
         self._handles = [
-            engine.add_event_handler(Events.STARTED, self._use_context),
+            engine.add_event_handler(Events.STARTED, self._begin),
             engine.add_event_handler(event, self._measure),
         ]
 
@@ -65,9 +76,9 @@ class MeasurementHandler(Detachable):
         """The numbers that the server sent for this round."""
         return self.board.context
 
-    def _use_context(self) -> None:
+    def _begin(self, engine: SupervisedTrainer) -> None:
         # Not the board's method itself: ignite takes those of all handlers of a board for the same.
-        self.board.use_context()
+        self.board.begin(engine)
 
     def _measure(self, engine: SupervisedTrainer) -> None:
         function = MEASUREMENTS[self.name].function

@@ -30,7 +30,7 @@ class RandomUpdate(Detachable):
         factor: c, above 0.
 
     Raises:
-        ConfigError: when ``factor`` is not above 0.
+        ConfigError: when ``factor`` is not above 0, or not finite.
 
     Example, in a bundle's ``train#handlers``::
 

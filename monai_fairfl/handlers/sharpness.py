@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import math
+
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.measuring import MeasurementHandler
 from monai_fairfl.measurements.table import SAM_RADIUS
 
@@ -15,6 +18,9 @@ class Sharpness(MeasurementHandler):
         rho: radius in which the loss may rise, in the unit of the weights; a ``sam_rho`` that the
             server sends takes its place.
         board: name that the filter has, too.
+
+    Raises:
+        ConfigError: when ``rho`` is not above 0, or not finite.
 
     Example, in ``train#handlers``::
 
@@ -35,6 +41,8 @@ class Sharpness(MeasurementHandler):
 
     def __init__(self, rho: float = SAM_RADIUS, board: str = "default"):
         super().__init__(board)
+        if not 0 < rho < math.inf:
+            raise ConfigError(f"Sharpness rho must be above 0 and finite, got {rho!r}")
         self.rho = rho
 
     def context(self) -> dict[str, float]:

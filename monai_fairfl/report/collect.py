@@ -69,8 +69,10 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
 
     Raises:
         ConfigError: naming a folder that does not exist, or holds no run; or several that do not
-            belong together, which are listed.
+            belong together, which are listed; or a single folder in place of a list.
     """
+    if isinstance(folders, (str, Path)):
+        raise ConfigError(f"several folders are expected: give a list, [{str(folders)!r}]")
     found: list[Path] = []
     seen: set[Path] = set()
     for folder in map(Path, folders):

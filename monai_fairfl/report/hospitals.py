@@ -124,8 +124,11 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
         some_aside = some_aside or bool(why_aside)
         if value is not None:
             means.append(f"{other} {value:.3f}{why_aside}")
-    if some_aside and reason == BEST_MEAN:
-        reason += " of the runs that are compared"
+    if reason == BEST_MEAN:
+        if not means:
+            reason = "the first of them: no run has scores on validation cases"
+        elif some_aside:
+            reason += " of the runs that are compared"
     shown = f" Mean Dice on validation cases: {', '.join(means)}." if means else ""
     if means and doubted:
         shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensor_file import memory_of
@@ -101,6 +101,7 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
 
     Raises:
+        ConfigError: there is no such file.
         FederationError: naming the first line whose predecessor was changed, removed or added; or
             the later version that wrote the ledger, of which this one would misread records.
 
@@ -125,8 +126,11 @@ def read_ledger_and_head(path: str | Path) -> tuple[list[dict[str, Any]], str]:
     """The records of a ledger, and what :func:`head_of` returns, of one reading.
 
     Raises:
+        ConfigError: there is no such file.
         FederationError: as :func:`read_ledger`.
     """
+    if not Path(path).is_file():
+        raise ConfigError(f"{path} is no ledger: give the file ledger.jsonl in the folder of a run")
     records, heads = _verified(_whole_lines(Path(path)), Path(path))
     return records, heads[-1] if heads else ""
 

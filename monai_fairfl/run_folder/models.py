@@ -43,12 +43,12 @@ class Models:
 
     def __init__(
         self,
-        folder: Path,
+        folder: str | Path,
         spec: ModelSpec,
         withheld: Collection[str] = (),
         recipe: ModelRecipe | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder = Path(folder)
         self.spec = spec
         self.withheld = withheld
         self.recipe = recipe

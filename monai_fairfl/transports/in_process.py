@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
-from monai_fairfl.errors import in_words
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.messages import Reply, Request, failed
 
 logger = logging.getLogger(__name__)
@@ -113,6 +113,8 @@ class InProcess:
             arrived(self._clients.answer(request, make))
 
     def _make(self, name: str) -> Client:
+        if name not in self._makers:
+            raise ConfigError(f"no such client; there are {', '.join(self.clients)}")
         return self._makers[name]()
 
     def close(self) -> None:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import math
 from typing import Any
 
 import pytest
@@ -27,6 +29,23 @@ def test_names_paths_configurations_and_guards_may_be_mixed() -> None:
     given: list[Any] = ["NonFinite", own, {"_target_": "monai_fairfl.guards.Empty", "share": 0.01}]
     first, second, third = catalogue.guards_of(given)
     assert isinstance(first, NonFinite) and second is own and vars(third) == {"share": 0.01}
+
+
+THRESHOLDS = [
+    (kind, argument)
+    for kind in map(type, DEFAULT)
+    for argument, parameter in inspect.signature(kind).parameters.items()
+    if argument != "seed" and isinstance(parameter.default, (int, float))
+]
+
+
+@pytest.mark.parametrize("value", [-2, math.nan, math.inf])
+@pytest.mark.parametrize(("kind", "argument"), THRESHOLDS)
+def test_a_threshold_that_would_guard_nothing_is_refused(
+    kind: Any, argument: str, value: float
+) -> None:
+    with pytest.raises(ConfigError, match=f"{kind.__name__}: {argument} must be a finite number"):
+        kind(**{argument: value})
 
 
 @pytest.mark.parametrize(

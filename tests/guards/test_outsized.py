@@ -18,6 +18,8 @@ def test_a_huge_finite_update_is_quarantined_with_both_lengths(huge: float) -> N
     verdicts = Outsized().check(replies)
     assert list(verdicts) == [1] and verdicts[1].action == "quarantine"
     assert f"length {2**0.5 * huge:.4g}, the median of the others is 0.2" in verdicts[1].reason
+    assert verdicts[1].evidence["median_of_others"] == pytest.approx(0.2)
+    assert verdicts[1].evidence["length"] == pytest.approx(2**0.5 * huge)
     assert any(isinstance(guard, Outsized) for guard in DEFAULT)
 
 

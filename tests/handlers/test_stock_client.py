@@ -8,6 +8,7 @@ The configuration is in fl_handlers.json and fl_filters.json.
 from __future__ import annotations
 
 import gc
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.bundle.federation import initial_model
-from monai_fairfl.handlers import LeaveOneOutError, MeasurementsFilter, TrainLoss, board
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.handlers import (
+    LeaveOneOutError,
+    MeasurementHandler,
+    MeasurementsFilter,
+    Sharpness,
+    TrainLoss,
+    board,
+)
 from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
@@ -128,7 +137,7 @@ def test_a_context_lasts_until_weights_come_after_its_training() -> None:
     receive(ExchangeObject(weights={}))  # such as an evaluation before the training of the round
     assert board("rounds").context == {"sam_rho": 0.1}
 
-    board("rounds").use_context()
+    board("rounds").begin(Engine(lambda engine, batch: None))
     MeasurementsFilter("rounds")(ExchangeObject(statistics={}))
     assert board("rounds").context == {"sam_rho": 0.1}
     receive(ExchangeObject(weights={}))
@@ -155,6 +164,31 @@ def test_no_client_sends_what_another_client_measured(caplog: pytest.LogCaptureF
     assert "give their handlers and filters different board arguments" in caplog.text
     sent = MeasurementsFilter("shared")(ExchangeObject(statistics={}))
     assert sent.statistics == {"fairfl/train_loss": 0.25}
+
+
+def test_a_training_that_measures_nothing_sends_nothing_of_the_client_before_it() -> None:
+    first, second = Engine(lambda engine, batch: None), Engine(lambda engine, batch: None)
+    board("one after the other").write(first, "train_loss", 0.5)
+    # It is attached before the training of the second client begins.
+    board("one after the other").begin(second)
+    sent = MeasurementsFilter("one after the other")(ExchangeObject(statistics={}))
+    assert sent.statistics == {}
+
+
+def test_what_a_handler_cannot_measure_is_refused_with_the_names_that_it_could() -> None:
+    class Unnamed(MeasurementHandler):
+        pass
+
+    class Unknown(MeasurementHandler):
+        name = "nonsense"
+
+    for handler in (Unnamed(), Unknown()):
+        handler.detach()  # It was never attached.
+        with pytest.raises(ConfigError, match="must be that of a measurement, such as .*sharpness"):
+            handler.attach(Engine(lambda engine, batch: None))  # type: ignore[arg-type]
+    for rho in (-1.0, 0.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="rho must be above 0"):
+            Sharpness(rho)
 
 
 def test_without_a_board_the_loss_stays_with_its_handler() -> None:

@@ -171,3 +171,9 @@ def test_measurements_are_read_in_all_three_forms() -> None:
         "conv": Number(0.25),
         "fc": Number(0.75),
     }
+
+
+def test_a_single_folder_in_place_of_a_list_is_refused_and_not_read_letter_by_letter() -> None:
+    for given in ("runs/fedavg", Path("runs/fedavg")):
+        with pytest.raises(ConfigError, match=r"give a list, \['runs/fedavg'\]"):
+            find_runs(given)  # type: ignore[arg-type]

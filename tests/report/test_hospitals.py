@@ -614,9 +614,18 @@ def test_the_sum_of_values_is_theirs_where_a_method_shares_out_less_than_there_i
 def test_it_says_which_strategy_it_is_about_and_why(write_run: WriteRun) -> None:
     fedce = write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES])
     assert decision(fedce).why == "This is about FedCE, the only federation."
-    fedavg = write_run("FedAvg", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
-    ditto = write_run("Ditto", {"elm": 0.9, "oak": 0.9}, rounds=[SHARES])
+    validated = {**SHARES, "measurements": {site: {"global_score": 0.7} for site in ("elm", "oak")}}
+    fedavg = write_run("FedAvg", {"elm": 0.9, "oak": 0.9}, rounds=[validated])
+    ditto = write_run("Ditto", {"elm": 0.9, "oak": 0.9}, rounds=[validated])
     assert "the best mean Dice on validation cases" in decision(ditto, fedavg).why
+
+
+def test_where_nobody_validated_no_run_is_called_the_best(write_run: WriteRun) -> None:
+    fedavg = write_run("FedAvg", {"elm": 0.9, "oak": 0.9})
+    ditto = write_run("Ditto", {"elm": 0.9, "oak": 0.9})
+    assert decision(ditto, fedavg).why == (
+        "This is about Ditto, the first of them: no run has scores on validation cases."
+    )
 
 
 def test_a_run_that_could_not_be_chosen_is_not_called_worse(write_run: WriteRun) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import FORMAT, Ledger, digest_of, head_of, read_ledger
 
@@ -119,3 +119,9 @@ def test_a_ledger_of_an_earlier_format_is_read(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     Ledger(path).append({"kind": "start", "format": FORMAT - 1})
     assert read_ledger(path)[0]["format"] == FORMAT - 1
+
+
+def test_a_folder_or_a_missing_file_is_no_ledger_and_the_fix_is_named(tmp_path: Path) -> None:
+    for given in (tmp_path, tmp_path / "absent.jsonl"):
+        with pytest.raises(ConfigError, match="give the file ledger.jsonl in the folder of a run"):
+            read_ledger(given)

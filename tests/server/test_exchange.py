@@ -169,3 +169,9 @@ def test_a_ledger_is_the_same_whether_updates_are_copied_or_used_where_they_are(
     assert b"clip" in ledgers[0] and b"shares one weight" in ledgers[0]
     for client, values in updates.items():
         assert torch.equal(values, sent[client])
+
+
+def test_a_client_that_there_is_not_is_named_so_and_not_as_one_that_failed() -> None:
+    replies: list[Reply] = []
+    InProcess({"elm": partial(Static, {})}).exchange([Measure("oak", {}, ())], replies.append)
+    assert replies[0].error == "ConfigError: no such client; there are elm"
