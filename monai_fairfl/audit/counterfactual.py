@@ -48,6 +48,24 @@ class WhatIf:
             ``"aggregation"`` and the ``"contributions"``.
         sites: site -> ``"weight"`` (mean over the rounds in which it has one) and
             ``"contribution"`` (of its last round), each ``"recorded"`` and ``"what_if"``.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> images = {"elm": 30, "fir": 10, "oak": 10}
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
+    ...         return Reply(asked.client, update, images[asked.client], **echo)
+    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess(dict.fromkeys(images, Hospital))
+    >>> with TemporaryDirectory() as folder:
+    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     found = what_if(folder, without="oak")
+    >>> found.rounds[0]["what_if"]["aggregation"], found.first_round_is_exact
+    ({'elm': 0.75, 'fir': 0.25}, True)
     """
 
     question: Mapping[str, str]
@@ -76,6 +94,24 @@ def what_if(
         NotInLedgerError: when the answer would not be exact; the text names the method and what
             stands in the way.
         FederationError: when the chain is broken, or a method fails on what is recorded.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.strategies import CGSV, FedAvg
+    >>> images = {"elm": 30, "oak": 10}
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
+    ...         return Reply(asked.client, update, images[asked.client], **echo)
+    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess(dict.fromkeys(images, Hospital))
+    >>> with TemporaryDirectory() as folder:
+    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     found = what_if(folder, strategy=CGSV())  # it compares updates, which are alike here
+    >>> found.sites["elm"]["contribution"]
+    {'recorded': 0.75, 'what_if': 0.5}
     """
     run = LedgerRun(run_dir)
     if without is None and strategy is None:

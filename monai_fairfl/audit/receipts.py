@@ -34,6 +34,10 @@ class Receipt:
         head: of the ledger, that came with the request.
         update: SHA-256 of the update that the client sent; ``None`` where it sent none.
         ended: whether the request only brought the head of the whole ledger.
+
+    >>> receipt = Receipt("elm", run="fedce", round=1, head="ab12", update="cd34", ended=False)
+    >>> print(f"{receipt} has the head of the first {receipt.records} records")
+    elm's receipt of round 1 has the head of the first 2 records
     """
 
     client: str
@@ -62,6 +66,15 @@ class Proof:
         covered: number of records, from the first, that the newest fitting head covers.
         problems: what does not fit, in the order of the rounds; empty where everything does.
         notes: what a reader should know and is no problem.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start"})
+    ...     proof = check_head(folder, "0" * 64)
+    >>> proof.covered, proof.problems[0]
+    (0, 'no record has the head 000...000: the ledger was changed, or cut off, at or before ...')
     """
 
     records: int
@@ -80,6 +93,17 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
     Raises:
         FederationError: when the ledger's chain is broken; it names the line.
         ConfigError: when ``head`` is no SHA-256.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start"})
+    ...     stored = ledger.head
+    ...     ledger.append({"kind": "round", "round": 0})
+    ...     proof = check_head(folder, stored)
+    >>> f"{proof.covered} of {proof.records} records are as they were", proof.problems
+    ('1 of 2 records are as they were', ())
     """
     head = head.strip().lower()
     if len(head) != 64 or set(head) - set("0123456789abcdef"):
@@ -103,6 +127,16 @@ def read_receipts(file: str | Path) -> list[Receipt]:
 
     Raises:
         ConfigError: when there is no such file, or a line is no receipt; it is named.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Request
+    >>> from monai_fairfl.client.receipts import Receipts
+    >>> with TemporaryDirectory() as folder:
+    ...     asked = Request("elm", "train", {}, run="fedce", round=0, ledger_head="ab12")
+    ...     Receipts(folder).add(asked, "cd34")
+    ...     (receipt,) = read_receipts(folder + "/receipts.jsonl")
+    >>> receipt.head, receipt.update
+    ('ab12', 'cd34')
     """
     path = Path(file)
     if not path.is_file():
@@ -157,6 +191,17 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
     Raises:
         FederationError: when the ledger's chain is broken; it names the line.
         ConfigError: when no receipt is of this run.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "run": "fedce"})
+    ...     ledger.append({"kind": "round", "round": 0})
+    ...     receipt = Receipt("elm", "fedce", 1, ledger.head, update=None, ended=False)
+    ...     ledger.keep(1)
+    ...     print(check_receipts(folder, [receipt]).problems[0])
+    elm's receipt of round 1 does not fit: the ledger had 2 records then, and has 1 now: records ...
     """
     path = Path(run_dir) / "ledger.jsonl"
     records = read_ledger(path)

@@ -26,7 +26,19 @@ FIRST_FORMAT = 3
 
 
 class NotInLedgerError(ConfigError):
-    """A method reads something that this ledger does not hold; the text names both."""
+    """A method reads something that this ledger does not hold; the text names both.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.audit import replay
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     opening = {"kind": "start", "format": 2, "package": "0.0.9"}
+    ...     Ledger(folder + "/ledger.jsonl").append(opening)
+    ...     replay(folder)
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.audit.recorded.NotInLedgerError: the ledger was written by monai_fairfl 0.0.9 ...
+    """
 
 
 @dataclass(frozen=True)

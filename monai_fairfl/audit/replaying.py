@@ -61,6 +61,28 @@ class Replayed:
         largest: the largest difference; infinite where one of both numbers is absent.
         where: the place of that difference; empty where there is none.
         differences: text for each number that differs by more than :data:`TOLERANCE`.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
+    ...         return Reply(asked.client, update, num_samples=1, **echo)
+    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess({"elm": Hospital, "oak": Hospital})
+    >>> with TemporaryDirectory() as folder:
+    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     record = ledger.records[1]
+    ...     ledger.keep(1)
+    ...     ledger.append({**record, "aggregation": {"elm": 0.9, "oak": 0.1}})  # the chain holds
+    ...     found = replay(folder)
+    >>> found.differences[0]
+    'round 0, aggregation, elm: recorded 0.9, computed 0.5'
     """
 
     rounds: int
@@ -79,6 +101,24 @@ class LedgerRun:
     Raises:
         FederationError: when the ledger's chain is broken.
         NotInLedgerError: when an earlier version wrote the ledger.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> images = {"elm": 30, "oak": 10}
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
+    ...         return Reply(asked.client, update, images[asked.client], **echo)
+    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess(dict.fromkeys(images, Hospital))
+    >>> with TemporaryDirectory() as folder:
+    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     run = LedgerRun(folder)
+    >>> run.rounds[0].samples, type(run.strategy()).__name__
+    ({'elm': 30, 'oak': 10}, 'FedAvg')
     """
 
     def __init__(self, run_dir: str | Path):
@@ -180,6 +220,23 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
         NotInLedgerError: when the ledger lacks what the method needs; the text names both.
         ConfigError: when a strategy outside this package would have to be imported.
         FederationError: when the chain is broken, or the method cannot play a recorded round.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
+    ...         return Reply(asked.client, update, num_samples=1, **echo)
+    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess({"elm": Hospital, "oak": Hospital})
+    >>> with TemporaryDirectory() as folder:
+    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     found = replay(folder)
+    >>> found.rounds, found.numbers, found.largest
+    (1, 4, 0.0)
     """
     run = LedgerRun(run_dir)
     strategy = run.strategy(allow_import)

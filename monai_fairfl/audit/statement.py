@@ -139,6 +139,17 @@ def read_statement(run_dir: str | Path, site: str) -> Statement | None:
 
     Raises:
         ConfigError: when the file is damaged.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.audit import withdraw
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "run": "cgsv", "clients": ["elm", "oak"]})
+    ...     ledger.append({"kind": "end"})
+    ...     done = withdraw(folder, "oak")
+    ...     read_statement(folder, "oak") == done[0], read_statement(folder, "elm")
+    (True, None)
     """
     file = statement_file(run_dir, site)
     if not file.exists():

@@ -75,6 +75,20 @@ def plan_withdrawal(
     Raises:
         ConfigError: when the site took no part, or ``folder`` is no run or one of a comparison.
         FederationError: when a run has not ended, or its ledger's chain is broken.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "run": "cgsv", "clients": ["elm", "oak"]})
+    ...     ledger.append({"kind": "end"})
+    ...     Path(folder, "models").mkdir()
+    ...     reward = Path(folder, "models/oak.pt")
+    ...     reward.touch()
+    ...     (planned,) = plan_withdrawal(folder, "oak")
+    ...     [entry["path"] for entry in planned.deleted], reward.exists()
+    (['models/oak.pt'], True)
     """
     root = Path(folder)
     statements = []
@@ -113,6 +127,20 @@ def withdraw(
 
     Returns:
         The statement of each run, which ``withdrawn/SITE.json`` and ``SITE.md`` of the run hold.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> with TemporaryDirectory() as folder:
+    ...     ledger = Ledger(folder + "/ledger.jsonl")
+    ...     ledger.append({"kind": "start", "run": "cgsv", "clients": ["elm", "oak"]})
+    ...     ledger.append({"kind": "end"})
+    ...     Path(folder, "models").mkdir()
+    ...     for site in ("elm", "oak"):
+    ...         Path(folder, "models", site + ".pt").touch()
+    ...     (statement,) = withdraw(folder, "oak")
+    ...     [file.name for file in Path(folder, "models").iterdir()], statement.ledger["records"]
+    (['elm.pt'], 2)
     """
     root = Path(folder)
     with ExitStack() as locks:

@@ -44,6 +44,12 @@ def initial_model(
     Raises:
         ConfigError: when the network cannot be built.
         FederationError: when ``file`` does not fit the network.
+
+    >>> from monai_fairfl import find_bundle
+    >>> root = find_bundle("prostate_mri_segmentation")
+    >>> weights, spec = initial_model(root, {"channels": [2, 4]})
+    >>> sum(weights[name].numel() for name in spec.parameters), spec.output
+    (165, ('model.2.conv', 1))
     """
     root = Path(bundle_root)
     configuration.make_scripts_importable(root)

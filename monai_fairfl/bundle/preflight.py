@@ -41,6 +41,21 @@ def check_config(bundle_root: str) -> None:
 
     Args:
         bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.
+
+    Raises:
+        ConfigError: naming the key, strategy, guard or valuation, and a known one where one looks
+            like it.
+
+    >>> from monai.bundle import ConfigParser
+    >>> from monai_fairfl import find_bundle
+    >>> class Workflow:  # as MONAI's: its parser is found
+    ...     parser = ConfigParser({"roundz": 3})
+    ...     def initialize(self):
+    ...         check_config(str(find_bundle("prostate_mri_segmentation")))
+    >>> Workflow().initialize()
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: unknown key 'roundz' for a federation; did you mean 'rounds'?
     """
     parser = calling_parser()
     if parser is None:

@@ -103,7 +103,17 @@ class NormaliseFieldd(MapTransform):
 
 
 def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
-    """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does."""
+    """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does.
+
+    >>> import torch
+    >>> image = torch.zeros(3, 4, 4)
+    >>> image[:, 1:3, 1:3] = torch.tensor([[90.0, 110.0], [110.0, 90.0]])
+    >>> normalised = normalise_field(image)
+    >>> [round(value, 3) for value in normalised[0, 1].tolist()]
+    [0.0, -0.866, 0.866, 0.0]
+    >>> torch.allclose(normalised, normalise_field(2 * image))  # a longer exposure
+    True
+    """
     image = image.float()
     brightest = image.amax(0)
     inside = brightest > threshold * torch.quantile(brightest, 0.99)

@@ -107,7 +107,14 @@ _memory: PreparedItems | None = None
 
 
 def remember_prepared() -> None:
-    """Let this process remember what :class:`RememberingCompose` prepares, from now on."""
+    """Let this process remember what :class:`RememberingCompose` prepares, from now on.
+
+    >>> from monai.transforms import Lambdad
+    >>> remember_prepared()
+    >>> prepare = RememberingCompose([Lambdad("case", print, overwrite=False)])
+    >>> items = [prepare({"case": "Case01"}) for run in range(2)]
+    Case01
+    """
     global _memory
     if _memory is None:
         _memory = PreparedItems()

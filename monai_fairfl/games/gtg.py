@@ -43,6 +43,12 @@ class GTGRound:
         permutations: walked through.
         truncated: marginal contributions taken for 0 without evaluation.
         evaluations: of the utility.
+
+    >>> first = Game("AB", lambda coalition: 0.4 * len(coalition))
+    >>> second = Game("AB", lambda coalition: 0.8)
+    >>> found = gtg_shapley([first, second])
+    >>> [(spent.gain, spent.skipped, spent.evaluations) for spent in found.rounds]
+    [(0.8, False, 4), (0.0, True, 2)]
     """
 
     gain: float
@@ -54,7 +60,16 @@ class GTGRound:
 
 @dataclass(frozen=True)
 class GTGValuation(Valuation):
-    """Values summed over the rounds, and what each round cost."""
+    """Values summed over the rounds, and what each round cost.
+
+    >>> worth = {"A": 0.3, "B": 0.1}
+    >>> game = Game(worth, lambda coalition: sum(worth[player] for player in coalition))
+    >>> found = gtg_shapley([game, game])
+    >>> {player: round(share, 2) for player, share in found.shares().items()}
+    {'A': 0.75, 'B': 0.25}
+    >>> sum(spent.permutations for spent in found.rounds)
+    8
+    """
 
     rounds: tuple[GTGRound, ...] = ()
 

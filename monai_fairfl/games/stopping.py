@@ -77,7 +77,13 @@ class _Either(StoppingRule):
 
 @dataclass(frozen=True)
 class MaxSamples(StoppingRule):
-    """After ``n`` samples, at least 1."""
+    """After ``n`` samples, at least 1.
+
+    >>> from monai_fairfl.games import Game, permutation_shapley
+    >>> game = Game("AB", lambda coalition: float(len(coalition)))
+    >>> permutation_shapley(game, MaxSamples(50)).values["A"]
+    Estimate(value=1.0, stderr=0.0, n=50)
+    """
 
     n: int
 
@@ -94,6 +100,11 @@ class MaxEvaluations(StoppingRule):
 
     Where every coalition is known by then, and sampling costs nothing, after ``n`` samples. A
     sample that was begun is finished, so there may be up to one sample's evaluations more.
+
+    >>> from monai_fairfl.games import Game, permutation_shapley
+    >>> game = Game("ABCDEFGH", lambda coalition: len(coalition) ** 0.5)
+    >>> permutation_shapley(game, MaxEvaluations(20)).evaluations  # of 2^8 coalitions
+    23
     """
 
     n: int

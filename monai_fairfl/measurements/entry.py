@@ -21,6 +21,15 @@ class Memory:
     Args:
         previous: the weights that it trained in the previous round, exactly that one.
         present: the weights that it has trained in this round.
+
+    >>> import torch
+    >>> def moved(probe, weights, memory, context):
+    ...     if memory.previous is None:
+    ...         return None
+    ...     return float((weights["w"] - memory.previous["w"]).norm())
+    >>> memory = Memory(previous={"w": torch.tensor([1.0, 1.0])})
+    >>> moved(None, {"w": torch.tensor([4.0, 5.0])}, memory, {})
+    5.0
     """
 
     previous: Weights | None = None

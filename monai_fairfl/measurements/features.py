@@ -63,6 +63,16 @@ def network_inputs(
 
     Raises:
         ValueError: when the network takes more than the image, or no image came.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedEvaluator
+    >>> from monai.inferers import SliceInferer
+    >>> volume = torch.zeros(1, 1, 8, 8, 5)
+    >>> batches = [{"image": volume, "label": volume}]
+    >>> slices = SliceInferer(roi_size=(8, 8), spatial_dim=2)
+    >>> engine = SupervisedEvaluator("cpu", batches, torch.nn.Identity(), inferer=slices)
+    >>> network_inputs(engine).shape
+    torch.Size([5, 1, 8, 8])
     """
     sample = _SpacedSample(most)
 

@@ -65,6 +65,18 @@ class Probe:
         classes: names of the scored classes; used when their number fits the metric's.
         remembers: whether the model that was scored last is not scored again; for a probe that
             lives as long as one request, in which nobody changes a model's tensors.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedEvaluator
+    >>> from monai.handlers import MeanDice, from_engine
+    >>> image = torch.tensor([[[[0.0, 1.0, 1.0, 1.0]]]])
+    >>> batches = [{"image": image, "label": torch.tensor([[[[0.0, 0.0, 1.0, 1.0]]]])}]
+    >>> dice = {"dice": MeanDice(output_transform=from_engine(["pred", "label"]))}
+    >>> network = torch.nn.Conv2d(1, 1, 1, bias=False)
+    >>> evaluator = SupervisedEvaluator("cpu", batches, network, key_val_metric=dice)
+    >>> models = [{"weight": torch.full((1, 1, 1, 1), gain)} for gain in (0.0, 1.0)]
+    >>> [round(Probe(evaluator).score(weights)["mean"].value, 6) for weights in models]
+    [0.0, 0.8]
     """
 
     def __init__(

@@ -53,6 +53,15 @@ class TrainingProbe:
 
     Args:
         trainer: built by the bundle.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> batches = [{"image": torch.ones(2, 1), "label": torch.full((2, 1), 3.0)}]
+    >>> network, loss = torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> optimizer = None  # a probe takes no step
+    >>> probe = TrainingProbe(SupervisedTrainer("cpu", 1, batches, network, optimizer, loss))
+    >>> [probe.loss({"weight": torch.tensor([[w]])}).value for w in (1.0, 2.0)]
+    [4.0, 1.0]
     """
 
     def __init__(self, trainer: SupervisedTrainer):

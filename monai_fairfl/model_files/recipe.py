@@ -250,6 +250,15 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}).trained(rounds=3)
+    ...     save_model_file(folder + "/global.pt", {"w": torch.ones(1)}, recipe)
+    ...     found = read_recipe(folder + "/global.pt")
+    >>> found.values, found.training
+    ({'size': [64, 64]}, {'rounds': 3})
     """
     if is_torchscript(path):
         state = _extra_file(Path(path), IN_TORCHSCRIPT)
@@ -270,6 +279,14 @@ def state_of_file(path: str | Path) -> Weights:
 
     Raises:
         ConfigError: when the file is missing, damaged or something else.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]})
+    ...     save_model_file(folder + "/global.pt", {"w": torch.ones(1)}, recipe)
+    ...     state_of_file(folder + "/global.pt")
+    {'w': tensor([1.])}
     """
     if not is_torchscript(path):
         return read_state_dict(path)

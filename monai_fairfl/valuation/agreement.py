@@ -37,6 +37,10 @@ class Fidelity:
         euclidean: distance of the two vectors of shares (fractions), 0 to 1.42.
         cosine: of the two vectors, 0 to 1.
         p_value: two-sided, of ``pearson``.
+
+    >>> found = fidelity({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.6, "B": 0.1, "C": 0.3})
+    >>> round(found.spearman.estimate, 1), round(found.euclidean.estimate, 3)
+    (50.0, 0.245)
     """
 
     pearson: Interval

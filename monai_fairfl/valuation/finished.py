@@ -54,6 +54,24 @@ class FinishedRun:
         evaluation: identifies how test images are scored, beside the run's own settings; what was
             measured in another way is measured again.
         show: gets the table and some lines of progress, which are printed and logged, too.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import InProcess, Reply
+    >>> from monai_fairfl.valuation import Panel, Retraining
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         return Reply(asked.client, None, 0, {"score": float(asked.weights["w"])}, **echo)
+    >>> worth = {"elm": 0.5, "oak": 0.125}
+    >>> def train(coalition, strategy, folder):
+    ...     return {"w": torch.tensor(sum(worth[client] for client in coalition))}
+    >>> panel = Panel(InProcess(dict.fromkeys(worth, Hospital)), list(worth))
+    >>> with TemporaryDirectory() as folder:
+    ...     run = FinishedRun(Path(folder), list(worth), panel, train, Path(folder, "retrained"))
+    ...     Retraining("exact").value(run).shares()
+    {'elm': 0.8, 'oak': 0.2}
     """
 
     run_dir: Path
@@ -79,6 +97,14 @@ class RunValuation(ABC):
 
     Raises:
         ConfigError: when an argument is none of these.
+
+    >>> from monai_fairfl.valuation import Game, Retraining
+    >>> valuation = Retraining("exact", utility="worst")
+    >>> worth = {"elm": 0.6, "oak": 0.2}
+    >>> game = Game(worth, lambda coalition: sum(worth[client] for client in coalition))
+    >>> shares = valuation.play([game]).shares()
+    >>> valuation.name, {client: round(share, 6) for client, share in shares.items()}
+    ('retraining-FedAvg-exact-worst', {'elm': 0.75, 'oak': 0.25})
     """
 
     needs_updates: ClassVar[bool] = False

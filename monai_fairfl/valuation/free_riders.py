@@ -46,6 +46,12 @@ class FreeRiders:
         flagged: client -> number of the round in which its score was first flagged.
         evidence: client -> guard of :data:`EVIDENCE` -> rounds in which it gave a verdict, from the
             length of the update and its likeness to others and to earlier ones. It needs no score.
+
+    >>> verdicts = {"B": [{"guard": "Copies"}]}
+    >>> record = {"kind": "round", "round": 4, "aggregation": {}, "verdicts": verdicts}
+    >>> found = free_rider_history([record])
+    >>> found.evidence, found.flagged
+    ({'B': {'Copies': [4]}}, {})
     """
 
     rounds: list[int]

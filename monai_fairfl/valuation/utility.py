@@ -133,6 +133,16 @@ class Panel:
         facts: counts of the clients' data, as far as the run knows them. The number of cases behind
             a score counts as it was first reported, so that no client weighs more in the score of
             one coalition than in that of another.
+
+    >>> import torch
+    >>> from monai_fairfl import InProcess, Reply
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
+    ...         return Reply(asked.client, None, 0, {"score": float(asked.weights["w"])}, **echo)
+    >>> panel = Panel(InProcess({"elm": Hospital, "oak": Hospital}), ["elm", "oak"])
+    >>> panel.measure({"w": torch.tensor(0.75)}, "score")
+    {'elm': 0.75, 'oak': 0.75}
     """
 
     def __init__(
