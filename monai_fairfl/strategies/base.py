@@ -53,6 +53,18 @@ class RoundResult:
             name -> client -> class or layer -> number.
         start: the model that the clients' steps were added to; ``None``: what they started from,
             averaged where this differs, see :meth:`Replies.average`.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> strategy, zero, one = FedAvg(), {"w": torch.zeros(1)}, {"w": torch.ones(1)}
+    >>> strategy.start(zero, ["A", "B"], ModelSpec(("w",)))
+    >>> asked = [Request("A", "train", zero, id=0), Request("B", "train", zero, id=1)]
+    >>> sent = [Reply("A", one, 30, id=0), Reply("B", zero, 10, id=1)]
+    >>> replies = Replies(sent, asked, strategy.spec)
+    >>> result = strategy.finish(replies, {"A": 0.75, "B": 0.25}, contributions={"A": 1, "B": 0})
+    >>> result.weights["w"].item(), result.aggregation, result.contributions
+    (0.75, {'A': 0.75, 'B': 0.25}, {'A': 1, 'B': 0})
     """
 
     weights: Weights
@@ -73,6 +85,11 @@ class ImagesNeeded:
         least: fewest different images, as the network takes them: slices, windows or pictures.
         instead: what else a user may do where a site has fewer, such as choosing another argument
             of the strategy.
+
+    >>> from monai_fairfl.strategies import FedLWR
+    >>> needed = FedLWR(variant="paper").images_needed
+    >>> print(f"add {needed.data} images up to {needed.least}, {needed.instead}")
+    add training images up to 4, or use similarity='cosine', which takes any number of images
     """
 
     data: str

@@ -19,6 +19,19 @@ class Standalone(Strategy):
     The global model stays the initial one; nothing is averaged and nobody contributes to anybody.
     Seeds, splits and epochs equal those of a federated run, so a client's difference to it is what
     collaboration gained. Guards judge each update by itself: what the others sent changes nothing.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> alone = Standalone()
+    >>> alone.start({"w": torch.zeros(1)}, ["A"], ModelSpec(("w",)))
+    >>> playing = alone.round(["A"])
+    >>> asked = next(playing)
+    >>> try:
+    ...     playing.send(Replies([Reply("A", {"w": torch.ones(1)}, 10)], asked, alone.spec))
+    ... except StopIteration as end:
+    ...     result = end.value
+    >>> result.weights["w"].item(), result.rewards["A"]["w"].item()
+    (0.0, 1.0)
     """
 
     paper = "the baseline of all five papers"
