@@ -225,6 +225,7 @@ def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
 
     >>> import json, tempfile
     >>> from pathlib import Path
+    >>> from monai_fairfl import ModelRecipe
     >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_recipe_file(f"{folder}/global.pt", recipe)

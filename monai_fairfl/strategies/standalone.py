@@ -24,12 +24,13 @@ class Standalone(Strategy):
     >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
     >>> alone = Standalone()
     >>> alone.start({"w": torch.zeros(1)}, ["A"], ModelSpec(("w",)))
-    >>> playing = alone.round(["A"])
+    >>> def one_round():
+    ...     result = yield from alone.round(["A"])
+    ...     yield result
+    >>> playing = one_round()
     >>> asked = next(playing)
-    >>> try:
-    ...     playing.send(Replies([Reply("A", {"w": torch.ones(1)}, 10)], asked, alone.spec))
-    ... except StopIteration as end:
-    ...     result = end.value
+    >>> sent = Reply("A", {"w": torch.ones(1)}, 10)
+    >>> result = playing.send(Replies([sent], asked, alone.spec))
     >>> result.weights["w"].item(), result.rewards["A"]["w"].item()
     (0.0, 1.0)
     """
