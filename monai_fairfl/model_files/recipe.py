@@ -216,7 +216,22 @@ def recipe_file(model: str | Path) -> Path:
 
 
 def write_recipe_file(model: str | Path, recipe: ModelRecipe) -> None:
-    """Write the recipe beside its model."""
+    """Write the recipe beside its model.
+
+    Args:
+        model: its file, which need not exist; ``NAME.recipe.json`` is written in its folder,
+            which is made where there is none.
+        recipe: of the model.
+
+    >>> import json, tempfile
+    >>> from pathlib import Path
+    >>> from monai_fairfl import ModelRecipe
+    >>> recipe = ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_recipe_file(f"{folder}/global.pt", recipe)
+    ...     json.loads(Path(folder, "global.recipe.json").read_text())["values"]
+    {'size': [64, 64]}
+    """
     text = json.dumps(recipe.state_dict(), indent=4, ensure_ascii=False) + "\n"
     write_atomically(recipe_file(model), text.encode())
 

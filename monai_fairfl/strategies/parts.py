@@ -33,7 +33,17 @@ Details = dict[str, Mapping[str, Any]]
 
 
 class Weighting(ABC):
-    """How contributions become the weights of the average."""
+    """How contributions become the weights of the average.
+
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, normalise
+    >>> class Helpers(Weighting):
+    ...     def __call__(self, replies, contributions):
+    ...         return normalise({site: contributions[site] > 0 for site in replies.clients})
+    >>> sent = [Reply("A", None, 30), Reply("B", None, 10), Reply("C", None, 10)]
+    >>> replies = Replies(sent, [], ModelSpec(()))
+    >>> Helpers()(replies, {"A": 0.3, "B": 0.1, "C": -0.2})
+    {'A': 0.5, 'B': 0.5, 'C': 0.0}
+    """
 
     needs_gram: ClassVar[bool] = False
     """As for :class:`~monai_fairfl.strategies.Strategy`."""
@@ -46,7 +56,13 @@ class Weighting(ABC):
 
 
 class Uniform(Weighting):
-    """The same weight for every client, whatever it contributed."""
+    """The same weight for every client, whatever it contributed.
+
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
+    >>> Uniform()(replies, {"A": 0.9, "B": 0.1})
+    {'A': 0.5, 'B': 0.5}
+    """
 
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
@@ -55,7 +71,13 @@ class Uniform(Weighting):
 
 
 class BySamples(Weighting):
-    """FedAvg's weights: each client's share of the images."""
+    """FedAvg's weights: each client's share of the images.
+
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
+    >>> BySamples()(replies, {"A": 0.1, "B": 0.9})
+    {'A': 0.75, 'B': 0.25}
+    """
 
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
@@ -68,6 +90,17 @@ class Proportional(Weighting):
 
     Args:
         power: q, at least 0; 0 is uniform, large values leave all to the greatest contributor.
+
+    Raises:
+        ValueError: when ``power`` is below 0 or not finite.
+
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> sent = [Reply("A", None, 10), Reply("B", None, 10), Reply("C", None, 10)]
+    >>> replies = Replies(sent, [], ModelSpec(()))
+    >>> Proportional()(replies, {"A": 3.0, "B": 1.0, "C": -2.0})
+    {'A': 0.75, 'B': 0.25, 'C': 0.0}
+    >>> Proportional(power=2)(replies, {"A": 3.0, "B": 1.0, "C": -2.0})
+    {'A': 0.9, 'B': 0.1, 'C': 0.0}
     """
 
     def __init__(self, power: float = 1.0):
@@ -88,7 +121,20 @@ class Proportional(Weighting):
 
 
 class Average(ABC):
-    """How updates and weights become the next global model."""
+    """How updates and weights become the next global model.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> class HalfStep(Average):
+    ...     def __call__(self, replies, weights, buffers, start, scale):
+    ...         scale = {site: 0.5 * (scale or {}).get(site, 1.0) for site in replies.clients}
+    ...         return replies.average(weights, buffers, start, scale)
+    >>> asked = Request("A", "train", {"w": torch.zeros(1)})
+    >>> sent = Reply("A", {"w": torch.tensor([3.0])}, 10)
+    >>> replies = Replies([sent], [asked], ModelSpec(("w",)))
+    >>> HalfStep()(replies, {"A": 1.0}, "aggregation", None, None)["w"].item()
+    1.5
+    """
 
     uses_weights: bool = True
     """Whether the strategy's weights play a part; else the ledger has equal ones."""
@@ -106,7 +152,19 @@ class Average(ABC):
 
 
 class Reward(ABC):
-    """The model each client continues from, made of the new global model and the contributions."""
+    """The model each client continues from, made of the new global model and the contributions.
+
+    >>> import copy, torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> class ForHelpers(Reward):
+    ...     def __call__(self, replies, old, new, contributions):
+    ...         earned = {site: new if contributions[site] > 0 else old for site in replies.clients}
+    ...         return {site: copy.deepcopy(model) for site, model in earned.items()}, {}
+    >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
+    >>> old, new = {"w": torch.zeros(1)}, {"w": torch.ones(1)}
+    >>> ForHelpers()(replies, old, new, {"A": 0.3, "B": -0.2})[0]
+    {'A': {'w': tensor([1.])}, 'B': {'w': tensor([0.])}}
+    """
 
     shares_global_step: bool = False
     """Whether it shares out the global *step*: the mean of the updates, added to the global model,

@@ -16,6 +16,12 @@ class Quantity:
         axis: title of the axis.
         meaning: one sentence with unit and range.
         key: what a bare number among its keys stands for, such as ``"class"``.
+
+    >>> from monai_fairfl.strategies.catalogue import quantity
+    >>> shown = quantity("ShapFed", "mixing")
+    >>> print(shown.title, shown.meaning, sep="\\n")
+    Share of the global model
+    Each site's next model: 1 is the global model, 0 the one it trained.
     """
 
     title: str

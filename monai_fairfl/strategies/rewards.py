@@ -203,6 +203,17 @@ class Mixed(Reward):
             that the greatest contributor receives the global model.
 
     Details: ``mixing``, the coefficient of each client.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> old, new = {"w": torch.zeros(1)}, {"w": torch.tensor([5.0])}
+    >>> asked = [Request("A", "train", old, id=0), Request("B", "train", old, id=1)]
+    >>> update = {"w": torch.tensor([2.0])}
+    >>> sent = [Reply("A", update, 10, id=0), Reply("B", update, 10, id=1)]
+    >>> replies = Replies(sent, asked, ModelSpec(("w",)))
+    >>> models, details = Mixed()(replies, old, new, {"A": 1.0, "B": 0.25})
+    >>> models["A"]["w"].item(), models["B"]["w"].item(), details["mixing"]
+    (5.0, 2.75, {'A': 1.0, 'B': 0.25})
     """
 
     quantities = {

@@ -31,6 +31,17 @@ class ClippedMean(Average):
 
     with :math:`m = \mathrm{median}_j \lVert \Delta_j \rVert`. Lengths are as the strategy scales
     the updates. About half of all honest clients are cut in every round.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> moves, start = {"A": [1.0], "B": [2.0], "C": [90.0]}, {"w": torch.zeros(1)}
+    >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
+    >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
+    >>> replies = Replies(sent, asked, ModelSpec(("w",)))
+    >>> weights = {"A": 0.5, "B": 0.25, "C": 0.25}
+    >>> step = ClippedMean()(replies, weights, "aggregation", None, None)["w"]
+    >>> round(step.item(), 4)  # C counts with 2 in place of 90; the plain mean is 23.5
+    1.5
     """
 
     def __call__(
@@ -62,6 +73,15 @@ class Median(Average):
     It withstands fewer than half of the clients. With an even number it is the mean of the two
     values in the middle. Weights of the strategy play no part; an entry that one hospital alone
     needs to move stays where it is.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> moves, start = {"A": [1.0], "B": [2.0], "C": [90.0]}, {"w": torch.zeros(1)}
+    >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
+    >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
+    >>> replies = Replies(sent, asked, ModelSpec(("w",)))
+    >>> Median()(replies, {}, "aggregation", None, None)["w"].item()  # the mean is 31
+    2.0
     """
 
     uses_weights = False
@@ -179,6 +199,20 @@ class GeometricMedian(Weighting):
     Args:
         smoothing: :math:`\nu`, as a share of the median length of the updates. Inner products of
             float32 updates tell no smaller distances from none.
+
+    Raises:
+        ValueError: when ``smoothing`` is not a finite number above 0.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> moves = {"A": [1.0, 2.0], "B": [2.0, 1.0], "C": [1.0, 1.0], "D": [91.0, 91.0]}
+    >>> start = {"w": torch.zeros(2)}
+    >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
+    >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
+    >>> replies = Replies(sent, asked, ModelSpec(("w",)))
+    >>> weights = GeometricMedian()(replies, {})
+    >>> {site: round(weight, 3) for site, weight in weights.items()}
+    {'A': 0.333, 'B': 0.333, 'C': 0.333, 'D': 0.002}
     """
 
     needs_gram = True

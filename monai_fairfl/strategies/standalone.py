@@ -19,6 +19,20 @@ class Standalone(Strategy):
     The global model stays the initial one; nothing is averaged and nobody contributes to anybody.
     Seeds, splits and epochs equal those of a federated run, so a client's difference to it is what
     collaboration gained. Guards judge each update by itself: what the others sent changes nothing.
+
+    >>> import torch
+    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> alone = Standalone()
+    >>> alone.start({"w": torch.zeros(1)}, ["A"], ModelSpec(("w",)))
+    >>> def one_round():
+    ...     result = yield from alone.round(["A"])
+    ...     yield result
+    >>> playing = one_round()
+    >>> asked = next(playing)
+    >>> sent = Reply("A", {"w": torch.ones(1)}, 10)
+    >>> result = playing.send(Replies([sent], asked, alone.spec))
+    >>> result.weights["w"].item(), result.rewards["A"]["w"].item()
+    (0.0, 1.0)
     """
 
     paper = "the baseline of all five papers"

@@ -211,6 +211,18 @@ class CaseOutput(MapTransform, ABC):
     Args:
         keys: of the masks, MetaTensors ``(1, ...)`` of labels on the grid of the original image.
         cases: of the run.
+
+    >>> import tempfile, torch
+    >>> from monai.data import MetaTensor
+    >>> class CountVoxels(CaseOutput):
+    ...     def write(self, case, pred):
+    ...         return {"voxels": int(pred.sum())}
+    >>> case = Case("a", source="a.nii", image="a.nii")
+    >>> mask = MetaTensor(torch.ones(1, 4, 4, 2), meta={"filename_or_obj": "a.nii"})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = CountVoxels("pred", Cases([case], f"{folder}/table.json"))({"pred": mask})
+    >>> case.line()
+    {'case': 'a', 'status': 'segmented', 'source': 'a.nii', 'voxels': 32}
     """
 
     def __init__(self, keys: KeysCollection, cases: Cases):

@@ -57,6 +57,18 @@ def file_cases(
             unreadable ones.
         report: the run's table. What lies in its folder, if that is within ``folder``, are outputs
             and left out.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> def problem(path):
+    ...     return None if path.stat().st_size else "is empty; copy it again"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name, content in {"a.PNG": "x", "a_segmentation.png": "x", "b.png": ""}.items():
+    ...         _ = Path(folder, name).write_text(content)
+    ...     for case in file_cases(Path(folder), "*.png", problem):
+    ...         print(case.name, case.status, case.problems)
+    a waiting []
+    b skipped ['is empty; copy it again']
     """
     outputs = None
     if report is not None and folder.resolve() in report.parent.resolve().parents:

@@ -68,6 +68,25 @@ class ModelValues:
             value shows.
         added: key -> value of keys that the bundle got after models had been trained: what these
             models have.
+
+    Raises:
+        ConfigError: when the model file or its recipe cannot be read.
+
+    >>> import tempfile
+    >>> from torch import nn
+    >>> from monai_fairfl import ModelRecipe
+    >>> from monai_fairfl.workflow import save_model
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> file = f"{folder.name}/model.pt"
+    >>> save_model(file, nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", {"channel": 1}))
+    >>> values = ModelValues(file, folder.name)
+    >>> values["channel"]
+    1
+    >>> values.require({"channel": 0})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: channel is 0 here, and model.pt was trained with 1. ...
+    >>> folder.cleanup()
     """
 
     def __init__(

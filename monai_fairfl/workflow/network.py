@@ -26,6 +26,16 @@ def network_of(
         network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
         ckpt_path: of the model.
         device: that it runs on.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> trained, configured = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
+    >>> _ = nn.init.constant_(trained.weight, 3.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     torch.jit.script(trained).save(f"{folder}/model.ts")
+    ...     network = network_of(configured, f"{folder}/model.ts", "cpu")
+    >>> network(torch.ones(1)).item()
+    3.0
     """
     if is_torchscript(ckpt_path):
         scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
@@ -44,6 +54,16 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     Raises:
         ConfigError: when there is none, it cannot be read, or is of another network; it names the
             tensor and the keys. From the command line: the text, and exit code 2.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     torch.save(nn.Linear(1, 4).state_dict(), f"{folder}/model.pt")
+    ...     require_model(f"{folder}/model.pt", nn.Linear(1, 4))  # it fits
+    ...     require_model(f"{folder}/model.pt", nn.Linear(1, 8))
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...: bias is (4,) in the file and (8,) in the network...
     """
     with errors_in_one_line():
         _require_fitting_file(Path(ckpt_path), network)

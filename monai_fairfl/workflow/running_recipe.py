@@ -37,6 +37,11 @@ def training_recipe(
     Raises:
         ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be
             read again. From the command line: the text, and exit code 2.
+
+    >>> from monai_fairfl.bundle import find_bundle
+    >>> recipe = training_recipe(find_bundle("prostate_mri_segmentation"), {"size": (64, 64)})
+    >>> recipe.bundle, recipe.values, recipe.classes
+    ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root)
     metadata = read_metadata(root)

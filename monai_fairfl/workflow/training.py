@@ -38,6 +38,19 @@ def check_data(
 
     Raises:
         DataError: with every fault. From the command line: the text, and exit code 2.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:  # doctest: +ELLIPSIS
+    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=1)
+    ...     check_data(f"{root}/alder")  # without faults
+    ...     Path(root, "alder", "Case00_segmentation.nii.gz").unlink()
+    ...     check_data(f"{root}/alder")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: ...alder: 1 problem(s)
+    - ...: Case00.nii.gz has no mask; add Case00_segmentation.nii.gz, or remove the file
     """
     with errors_in_one_line():
         try:
