@@ -118,8 +118,9 @@ def _require_size(mask: tuple[int, ...], sources: Sequence[Any]) -> None:
     volume = (sources[0].get("Columns"), sources[0].get("Rows"), slices)
     if mask != volume:
         raise ConfigError(
-            f"the mask is {_in_words(mask)}, and the volume in files {_in_words(volume)} (columns x "
-            "rows x slices): name all files of the series that the mask is of, and no others"
+            f"the mask is {_in_words(mask)}, and the volume in files {_in_words(volume)} "
+            "(columns x rows x slices): name all files of the series that the mask is of, and no "
+            "others"
         )
 
 
