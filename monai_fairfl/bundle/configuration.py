@@ -223,12 +223,15 @@ def read_keys(file: Path) -> dict[str, Any]:
 
 
 def read_metadata(bundle_root: Path) -> dict[str, Any]:
-    """Read the bundle's ``metadata.json``; an empty mapping where there is none."""
+    """Read the bundle's ``metadata.json``; an empty mapping where there is none.
+
+    Raises:
+        ConfigError: the file is damaged.
+    """
     file = bundle_root / METADATA
     if not file.is_file():
         return {}
-    content: dict[str, Any] = json.loads(file.read_text())
-    return content
+    return read_keys(file)
 
 
 def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:

@@ -83,6 +83,10 @@ class ImagesNeeded:
         least: fewest different images, as the network takes them: slices, windows or pictures.
         instead: what else a user may do where a site has fewer, such as choosing another argument
             of the strategy.
+
+    >>> needed = ImagesNeeded("validation", 3, "or use similarity='cosine'")
+    >>> f"{needed.least} {needed.data} images, {needed.instead}"
+    "3 validation images, or use similarity='cosine'"
     """
 
     data: str

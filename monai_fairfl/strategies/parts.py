@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import (
     Aggregation,
     normalise,
@@ -92,7 +93,7 @@ class Proportional(Weighting):
         power: q, at least 0; 0 is uniform, large values leave all to the greatest contributor.
 
     Raises:
-        ValueError: when ``power`` is below 0 or not finite.
+        ValueError: when ``power`` is no number, below 0 or not finite.
 
     >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
     >>> sent = [Reply("A", None, 10), Reply("B", None, 10), Reply("C", None, 10)]
@@ -104,8 +105,11 @@ class Proportional(Weighting):
     """
 
     def __init__(self, power: float = 1.0):
-        if not 0 <= power < math.inf:
-            raise ValueError(f"Proportional: power must be at least 0 and finite, got {power!r}")
+        is_number = isinstance(power, (int, float)) and not isinstance(power, bool)
+        if not is_number or not 0 <= power < math.inf:
+            raise ValueError(
+                f"Proportional: power must be a finite number of at least 0, got {power!r}"
+            )
         self.power = power
 
     def __call__(
@@ -113,6 +117,11 @@ class Proportional(Weighting):
     ) -> dict[str, float]:
         positive = {}
         for client in replies.clients:
+            if client not in contributions:
+                raise ConfigError(
+                    f"Proportional: client {client!r} answered and has no contribution: the "
+                    "strategy must give one for each client that answered"
+                )
             positive[client] = max(float(contributions[client]), 0.0)
         unit = unit_of_powers(positive, self.power)
         return normalise(

@@ -14,6 +14,7 @@ from monai.data import MetaTensor
 from monai.utils import optional_import
 
 from monai_fairfl import __version__
+from monai_fairfl.errors import ConfigError, closest
 from monai_fairfl.workflow.cases import Case, CaseFile, Cases
 from monai_fairfl.workflow.dicom_checks import EXTRA
 from monai_fairfl.workflow.dicom_files import frame_count
@@ -51,11 +52,22 @@ def write_dicom_seg(
         path: to write to.
         organ: label of the segment and name of its SNOMED CT code in pydicom's dictionary.
         algorithm: name of what drew the mask.
+
+    Raises:
+        ConfigError: when there are no files, the mask has not the size of the volume in them, or
+            the dictionary does not know the organ.
     """
     import highdicom  # an extra
     from pydicom.sr.codedict import codes
 
+    if organ not in codes.SCT.dir():
+        meant = closest(str(organ), codes.SCT.dir())
+        hint = "take a name of pydicom.sr.codedict.codes.SCT.dir(), such as 'Prostate'"
+        if meant is not None:
+            hint = f"did you mean {meant!r}?"
+        raise ConfigError(f"organ {organ!r} has no SNOMED CT code in pydicom's dictionary: {hint}")
     sources = _source_headers(files)
+    _require_size(np.shape(mask), sources)
     # highdicom wants (slice, row, column).
     frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
     if frame_count(sources[0]) > 1:
@@ -92,6 +104,33 @@ def write_dicom_seg(
         series_description=f"{organ} segmentation",
     )
     segmentation.save_as(path)
+
+
+def _require_size(mask: tuple[int, ...], sources: Sequence[Any]) -> None:
+    """Refuse a mask that has not one slice for each image, or not the images' size.
+
+    Raises:
+        ConfigError: naming both sizes.
+    """
+    if not sources:
+        raise ConfigError("files is empty: name the DICOM files of the series that the mask is of")
+    slices = sum(frame_count(source) for source in sources)
+    volume = (sources[0].get("Columns"), sources[0].get("Rows"), slices)
+    if mask != volume:
+        raise ConfigError(
+            f"the mask is {_in_words(mask)}, and the volume in files {_in_words(volume)} "
+            "(columns x rows x slices): name all files of the series that the mask is of, and no "
+            "others"
+        )
+
+
+def _in_words(shape: Sequence[Any]) -> str:
+    """Write a shape as people do.
+
+    >>> _in_words((14, 10, 6))
+    '14 x 10 x 6'
+    """
+    return " x ".join(str(length) for length in shape)
 
 
 def _source_headers(files: Sequence[str | Path]) -> list[Any]:

@@ -25,8 +25,7 @@ def require_folders(folder: Path, report: Path, hint: str) -> None:
         DataError: no such folder.
         ConfigError: the report is to lie in it, or its folder cannot be made.
     """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: {hint}")
+    _require_folder(folder, hint)
     outputs = report.parent
     if folder.resolve() == outputs.resolve():
         raise ConfigError(
@@ -58,6 +57,9 @@ def file_cases(
         report: the run's table. What lies in its folder, if that is within ``folder``, are outputs
             and left out.
 
+    Raises:
+        DataError: no such folder; when the first case is asked for.
+
     >>> import tempfile
     >>> from pathlib import Path
     >>> def problem(path):
@@ -70,6 +72,7 @@ def file_cases(
     a waiting []
     b skipped ['is empty; copy it again']
     """
+    _require_folder(folder, "name the folder that holds the files")
     outputs = None
     if report is not None and folder.resolve() in report.parent.resolve().parents:
         outputs = report.parent.resolve()
@@ -94,6 +97,16 @@ def file_cases(
         if fault:
             case.skip(fault)
         yield case
+
+
+def _require_folder(folder: Path, hint: str) -> None:
+    """Refuse a folder that does not exist, where a search would find nothing.
+
+    Raises:
+        DataError: no such folder.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder: {hint}")
 
 
 def _may_be_image(path: Path) -> bool:

@@ -33,7 +33,7 @@ def require_same_values(
     Raises:
         ConfigError: when a value differs, or the configuration does not have it.
     """
-    differing = []
+    differing = {}
     for key, trained in recipe.values.items():
         if key in own_values:
             continue
@@ -45,14 +45,14 @@ def require_same_values(
                 f"the training ({files})"
             )
         if values[key] != trained:
-            differing.append(
+            differing[key] = (
                 f"{key} is {values[key]!r} here, and {model} was trained with {trained!r}"
             )
     if differing:
         raise ConfigError(
-            f"{'; '.join(differing)}. Leave it out, and the model's own value is used. Only where "
-            "this hospital's images were trained with another value, name the key too: "
-            "--own_values \"['KEY']\""
+            f"{'; '.join(differing.values())}. Leave it out, and the model's own value is used. "
+            "Only where this hospital's images were trained with another value, name the key too: "
+            f'--own_values "{list(differing)}"'
         )
     if recipe.sites and not own_values:
         of_sites = [f"{site} {dict(own)}" for site, own in recipe.sites.items()]

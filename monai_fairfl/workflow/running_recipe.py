@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,9 @@ def training_recipe(
             ``"network_def"``.
 
     Raises:
-        ConfigError: when a value is not plain (numbers, texts, lists of these): it could not be
-            read again. From the command line: the text, and exit code 2.
+        ConfigError: when a value is not plain (finite numbers, texts, lists of these): it could not
+            be read again; or when the metadata is damaged. From the command line: the text, and
+            exit code 2.
 
     >>> from monai_fairfl.bundle import find_bundle
     >>> recipe = training_recipe(find_bundle("prostate_mri_segmentation"), {"size": (64, 64)})
@@ -44,8 +46,8 @@ def training_recipe(
     ('Prostate MRI segmentation', {'size': [64, 64]}, {'0': 'background', '1': 'prostate'})
     """
     root = Path(bundle_root)
-    metadata = read_metadata(root)
     with errors_in_one_line():
+        metadata = read_metadata(root)
         plain = plain_values(values)
     return ModelRecipe(
         bundle=str(metadata.get("name", root.absolute().name)),
@@ -61,7 +63,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Turn values into what JSON gives back, such as lists for tuples.
 
     Raises:
-        ConfigError: when JSON cannot hold a value; it names the key and the value.
+        ConfigError: when JSON cannot hold a value, such as NaN; it names the key and the value.
 
     >>> plain_values({"size": (64, 64)})
     {'size': [64, 64]}
@@ -74,7 +76,27 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"{key} = {value!r} cannot be written into a model's recipe: {error}"
             ) from error
+        _require_finite(key, plain[key])
     return plain
+
+
+def _require_finite(key: str, value: Any) -> None:
+    """Refuse NaN and infinity, also within a value.
+
+    Python writes them, but they are no JSON; and NaN, which equals nothing, would never again be
+    the value of the training.
+    """
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            _require_finite(f"{key}#{name}", part)
+    elif isinstance(value, list):
+        for position, part in enumerate(value):
+            _require_finite(f"{key}#{position}", part)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(
+            f"{key} = {value!r} cannot be written into a model's recipe: give a finite number, or "
+            "null (None) for no number"
+        )
 
 
 def digest_of_section(section: Any) -> str:

@@ -37,7 +37,8 @@ def check_data(
         cases: see there; a configuration that uses some cases of its data list names these.
 
     Raises:
-        DataError: with every fault. From the command line: the text, and exit code 2.
+        DataError: with the number of faults, and the first three. From the command line: the text,
+            and exit code 2.
 
     >>> import tempfile
     >>> from pathlib import Path

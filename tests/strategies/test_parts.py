@@ -292,7 +292,19 @@ def test_gsam_may_refine_the_radius_of_an_inner_composition() -> None:
     assert set(outer.parts.training) == set(TRAINING) - {"prox_mu"}
 
 
-@pytest.mark.parametrize("power", [-1.0, math.nan, math.inf])
-def test_a_power_that_some_contributions_do_not_have_is_refused(power: float) -> None:
-    with pytest.raises(ValueError, match="Proportional: power must be at least 0"):
+@pytest.mark.parametrize("power", [-1.0, math.nan, math.inf, "a", True, None])
+def test_a_power_that_some_contributions_do_not_have_is_refused(power: Any) -> None:
+    words = f"Proportional: power must be a finite number of at least 0, got {power!r}"
+    with pytest.raises(ValueError, match=words):
         Proportional(power)
+
+
+@pytest.mark.parametrize("power", [0, 2, np.float64(0.5)])
+def test_whole_numbers_and_those_of_numpy_are_powers(power: float) -> None:
+    weights = Proportional(power)(replies_of(UPDATES), dict.fromkeys(CLIENTS, 0.5))
+    assert values(weights) == pytest.approx([1 / 3] * 3)
+
+
+def test_a_client_without_a_contribution_is_named() -> None:
+    with pytest.raises(ConfigError, match="Proportional: client '3' answered and has no contribut"):
+        Proportional()(replies_of(UPDATES), {"1": 0.1, "2": 0.3})

@@ -16,6 +16,7 @@ highdicom = pytest.importorskip("highdicom")
 
 from helpers.dicom_series import SAGITTAL, oblique, write_enhanced, write_series  # noqa: E402
 
+from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.workflow import (  # noqa: E402
     Case,
     Cases,
@@ -129,6 +130,46 @@ def test_series_that_lost_its_patient_to_deidentification_still_gets_an_object(
     )
     write_dicom_seg(MASK, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
     assert not highdicom.seg.segread(tmp_path / "seg.dcm").PatientID
+
+
+@pytest.mark.parametrize(
+    ("organ", "hint"),
+    [
+        ("Prostat", "did you mean 'Prostate'"),
+        ("prostate", "did you mean 'Prostate'"),
+        # An attribute of the dictionary that is no code.
+        ("concepts", "did you mean"),
+        ("", "take a name of pydicom.sr.codedict.codes.SCT.dir.., such as 'Prostate'"),
+    ],
+)
+def test_an_organ_without_a_code_is_refused_with_the_name_that_is_like_it(
+    organ: str, hint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"organ {organ!r} has no SNOMED CT code .*: {hint}"):
+        write_dicom_seg(MASK, [], tmp_path / "seg.dcm", organ)
+
+
+def test_a_mask_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="files is empty: name the DICOM files of the series"):
+        write_dicom_seg(MASK, [], tmp_path / "seg.dcm")
+
+
+@pytest.mark.parametrize(
+    ("mask", "size"),
+    [
+        (MASK[..., :5], "14 x 10 x 5"),
+        (MASK.transpose(1, 0, 2), "10 x 14 x 6"),
+        (MASK[..., 0], "14 x 10"),
+    ],
+)
+def test_a_mask_of_another_size_than_the_series_is_refused_with_both(
+    mask: np.ndarray, size: str, tmp_path: Path
+) -> None:
+    sent = write_series(tmp_path / "in", VOLUME)
+    words = f"the mask is {size}, and the volume in files 14 x 10 x 6 .*: name all files"
+    with pytest.raises(ConfigError, match=words):
+        write_dicom_seg(mask, [dataset.filename for dataset in sent], tmp_path / "seg.dcm")
+    assert not (tmp_path / "seg.dcm").exists()
 
 
 def test_without_highdicom_the_case_gets_a_note_and_stays_whole(

@@ -37,6 +37,12 @@ class Adoption:
         written: files, relative to it.
         changed: what is otherwise than in the bundle, a sentence or two each.
         left: what stayed, and why.
+
+    >>> from pathlib import Path
+    >>> length = "Length: 100 rounds of 1 local epoch(s), the bundle's 100 epochs."
+    >>> adoption = Adoption(Path("brain"), ["configs/federate.json"], [length], [])
+    >>> [sentence.partition(":")[0] for sentence in adoption.changed]
+    ['Length']
     """
 
     bundle: Path
@@ -69,6 +75,12 @@ def adopt_bundle(
     Raises:
         ConfigError: the bundle cannot be adopted, which the text explains; or files are there
             already that would have to be replaced.
+
+    >>> from pathlib import Path
+    >>> adopt_bundle(Path("/nowhere"))
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: /nowhere is not a MONAI bundle: it has no folder configs/
     """
     root = bundle.absolute()
     config = read_training(root)

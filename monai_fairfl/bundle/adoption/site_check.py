@@ -43,8 +43,17 @@ def check_listed_site(
         Number of cases by part.
 
     Raises:
-        DataError: with every problem of the site in one text.
+        DataError: with the number of problems of the site, and the first twenty.
         ConfigError: the configuration has no ``datalist``.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=1)
+    ...     image = f"{root}/alder/Case00.nii.gz"
+    ...     label = f"{root}/alder/Case00_segmentation.nii.gz"
+    ...     check_listed_site(f"{root}/alder", "brain", cases=[{"image": image, "label": label}])
+    {'listed': 1}
     """
     if cases is None:
         parts = listed_cases(site_dir, bundle_root, config)

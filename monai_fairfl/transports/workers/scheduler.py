@@ -51,6 +51,10 @@ class Work:
         title: by which messages call it; each piece has one of its own.
         do: is called with its turn, here or in another process. What it returns and raises is sent
             from there. An exception ends all work: what concerns one piece alone is returned.
+
+    >>> work = Work("FedCE", lambda turn: f"with {turn.jobs} processes")
+    >>> work.do(Turn(jobs=2))
+    'with 2 processes'
     """
 
     title: str
@@ -59,7 +63,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a piece of work failed, in words; the others go on."""
+    """Why a piece of work failed, in words; the others go on.
+
+    >>> result = Failed("a worker process ended")
+    >>> isinstance(result, Failed), result.reason
+    (True, 'a worker process ended')
+    """
 
     reason: str
 
@@ -143,6 +152,12 @@ def carry_out(
 
     Raises:
         Exception: what a piece of work raised; the others end at once.
+
+    >>> works = [Work(name, lambda turn: turn.jobs) for name in ("FedAvg", "FedCE")]
+    >>> carry_out(works, ended=lambda title, result: print(title, result))
+    FedAvg 1
+    FedCE 1
+    True
     """
     dealer = _Dealer(works, pool, most, together, device_of, rounds_done, ended)
     with stopping_on_signals(dealer.stop):

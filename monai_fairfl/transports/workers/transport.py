@@ -51,6 +51,14 @@ class WorkerClients:
         clients: name -> a function that makes the client. It must be one that can be pickled, such
             as a ``functools.partial`` of a function of a module and plain values.
         places: client -> number of its worker, see :func:`dealt_out`.
+
+    >>> from functools import partial
+    >>> from monai_fairfl.client import FairMonaiAlgo
+    >>> from monai_fairfl.transports.workers import WorkerPool
+    >>> makers = {site: partial(FairMonaiAlgo, "bundle", f"states/{site}") for site in "AB"}
+    >>> with WorkerPool(2, at_once=0) as pool:
+    ...     WorkerClients(pool, makers, {"A": 0, "B": 1}).clients
+    ['A', 'B']
     """
 
     def __init__(

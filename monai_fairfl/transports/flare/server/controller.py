@@ -83,6 +83,11 @@ class FairFLController(ModelController):
         cap: most weight of any client, and ``clip_reports`` the band of what clients measured; see
             :func:`~monai_fairfl.strategies.compose`.
         clip_reports: see ``cap``.
+
+    >>> from monai_fairfl.strategies import FedCE
+    >>> controller = FairFLController(FedCE("sum"), num_rounds=60, min_clients=3)
+    >>> controller.strategy.name, controller.num_rounds
+    ('FedCE-sum', 60)
     """
 
     _always_serialize_args = ("needs",)

@@ -32,6 +32,10 @@ class FairFLExecutor(Executor):
         settings: of the job for its sites, see
             :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
         needs: what a site must allow; NVFlare shows it when its policy refuses this class.
+
+    >>> executor = FairFLExecutor({"bundle": "prostate_mri_segmentation", "local_epochs": 2})
+    >>> executor.settings["local_epochs"]
+    2
     """
 
     _always_serialize_args = ("needs",)
