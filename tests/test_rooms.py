@@ -126,15 +126,7 @@ def has_example(found: type | FunctionType) -> bool:
     return any(">>>" in text for text in texts if text)
 
 
-def with_unwritten_examples(face: Path) -> Any:
-    """A face as a parameter; the examples of the layouts have yet to be written."""
-    if dotted(face) != "monai_fairfl.data.layouts":
-        return face
-    reason = "Found, Layout, find and sites_at have no example yet"
-    return pytest.param(face, marks=pytest.mark.xfail(reason=reason, strict=True))
-
-
-@pytest.mark.parametrize("face", [with_unwritten_examples(face) for face in FACES], ids=dotted)
+@pytest.mark.parametrize("face", FACES, ids=dotted)
 def test_every_name_of_a_face_has_an_example(face: Path) -> None:
     if "flare" in face.parts:
         pytest.importorskip("nvflare")

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -105,7 +106,7 @@ class Proportional(Weighting):
     """
 
     def __init__(self, power: float = 1.0):
-        is_number = isinstance(power, (int, float)) and not isinstance(power, bool)
+        is_number = isinstance(power, Real) and not isinstance(power, bool)
         if not is_number or not 0 <= power < math.inf:
             raise ValueError(
                 f"Proportional: power must be a finite number of at least 0, got {power!r}"

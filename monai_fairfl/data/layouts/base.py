@@ -30,6 +30,11 @@ class Found:
             of its own.
         channels: names of the channels of an image, where the layout states them.
         notes: what a user should know, in sentences.
+
+    >>> case = {"image": "/elm/Case00.nii.gz", "label": "/elm/Case00_segmentation.nii.gz"}
+    >>> found = Found([case], patients={case["image"]: "patient 7"})
+    >>> len(found.cases), found.parts, found.patients["/elm/Case00.nii.gz"]
+    (1, None, 'patient 7')
     """
 
     cases: list[CaseFiles]
@@ -40,7 +45,13 @@ class Found:
 
 
 class Layout(Protocol):
-    """A module of this package: one way in which public data sets arrange a site's files."""
+    """A module of this package: one way in which public data sets arrange a site's files.
+
+    >>> from monai_fairfl.data.layouts import LAYOUTS
+    >>> layout: Layout = LAYOUTS["saml"]
+    >>> layout.EXPECTS
+    'CaseNN.nii.gz beside CaseNN_segmentation.nii.gz'
+    """
 
     EXPECTS: str
     """The layout in one line, for errors."""

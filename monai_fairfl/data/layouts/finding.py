@@ -77,7 +77,20 @@ def _recognising_layouts(folder: Path) -> list[str]:
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
-    """The cases of a site, whatever its layout; see :func:`layout_of`."""
+    """The cases of a site, whatever its layout; see :func:`layout_of`.
+
+    Raises:
+        DataError: no layout has such files, or they do not pair, are missing or cannot be
+            understood.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=2)
+    ...     [Path(case["image"]).name for case in find(f"{root}/alder").cases]
+    ['Case00.nii.gz', 'Case01.nii.gz']
+    """
     return LAYOUTS[layout_of(site_dir)].find(Path(site_dir))
 
 
@@ -182,6 +195,13 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
 
     Raises:
         DataError: there is none.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, write_sites
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     _ = write_sites(root, sites=SITES[:2], size=(24, 24, 6), cases=1)
+    ...     list(sites_at(root)), list(sites_at(f"{root}/alder"))
+    (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
     if path.is_file():
