@@ -15,7 +15,6 @@ import subprocess
 import sys
 from pathlib import Path
 from types import FunctionType
-from typing import Any
 
 import pytest
 
