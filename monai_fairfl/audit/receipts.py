@@ -149,9 +149,7 @@ def read_receipts(file: str | Path) -> list[Receipt]:
     """
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(
-            f"{path} is no file: give the receipts.jsonl in {WHERE_RECEIPTS_ARE}"
-        )
+        raise ConfigError(f"{path} is no file: give the receipts.jsonl in {WHERE_RECEIPTS_ARE}")
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:

@@ -149,7 +149,9 @@ def test_verify_of_several_runs_takes_receipts_and_no_single_head(
     assert "no receipt is of" in error and "they are of runs ['absent']" in error
     receipts.write_text("")
     error = asked(capsys, 2, "verify", folder, "--receipt", receipts)["error"]
-    assert f"no receipt is in {receipts}: a site writes one" in error and "sites/SITE/state" in error
+    assert (
+        f"no receipt is in {receipts}: a site writes one" in error and "sites/SITE/state" in error
+    )
 
 
 def test_what_if_prints_both_numbers_of_every_site_and_what_they_mean(
