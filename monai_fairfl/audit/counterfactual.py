@@ -115,7 +115,10 @@ def what_if(
     """
     run = LedgerRun(run_dir)
     if without is None and strategy is None:
-        raise ConfigError("name a site (--without) or a strategy (--strategy) to ask about")
+        raise ConfigError(
+            "name a site (without=..., --without) or a strategy (strategy=..., --strategy) to ask "
+            "about"
+        )
     if without is not None:
         _check_site(run, without)
     own = run.strategy(allow_import)

@@ -18,9 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.ledger import heads_of, read_ledger
+from monai_fairfl.run_folder.ledger import heads_of, no_record_in, read_ledger
 
 logger = logging.getLogger(__name__)
+
+WHERE_RECEIPTS_ARE = (
+    "a site's private folder: sites/SITE/state of the run, fairfl/SITE/state of the site's NVFlare "
+    "workspace, or of the site's folder with Flower"
+)
+"""The folder of a site's ``receipts.jsonl``, for errors."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +116,16 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
         raise ConfigError(
             f"a head has 64 hexadecimal digits, got {head!r}: give it as verify printed it, whole"
         )
-    heads = heads_of(Path(run_dir) / "ledger.jsonl")
+    path = Path(run_dir) / "ledger.jsonl"
+    heads = heads_of(path)
     if head in heads:
         return Proof(len(heads), heads.index(head) + 1, ())
     problem = (
         f"no record has the head {head}: the ledger was changed, or cut off, at or before the "
         "record that this head was of"
     )
+    if not heads:
+        problem = no_record_in(path)
     return Proof(len(heads), 0, (problem,))
 
 
@@ -140,10 +149,7 @@ def read_receipts(file: str | Path) -> list[Receipt]:
     """
     path = Path(file)
     if not path.is_file():
-        raise ConfigError(
-            f"{path} is no file: give the receipts.jsonl in a site's private folder, "
-            "sites/SITE/state of the run, or fairfl/SITE/state of the site's NVFlare workspace"
-        )
+        raise ConfigError(f"{path} is no file: give the receipts.jsonl in {WHERE_RECEIPTS_ARE}")
     found = []
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
@@ -190,7 +196,7 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
 
     Raises:
         FederationError: when the ledger's chain is broken; it names the line.
-        ConfigError: when no receipt is of this run.
+        ConfigError: when no receipt is of this run, or its ledger has no record yet.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.run_folder.ledger import Ledger
@@ -206,11 +212,21 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
     path = Path(run_dir) / "ledger.jsonl"
     records = read_ledger(path)
     heads = heads_of(path)
-    run = records[0].get("run") if records else None
+    if not records:
+        raise ConfigError(no_record_in(path))
+    if not receipts:
+        raise ConfigError(
+            f"there is no receipt to compare {path} with: give those that read_receipts finds in "
+            f"{WHERE_RECEIPTS_ARE}"
+        )
+    run = records[0].get("run")
     own = [receipt for receipt in receipts if receipt.run == run]
     if not own:
         others = sorted({receipt.run for receipt in receipts})
-        raise ConfigError(f"no receipt is of run {run!r} ({path.parent}); they are of {others}")
+        raise ConfigError(
+            f"no receipt is of run {run!r} ({path.parent}); they are of {others}: give those that "
+            f"its sites have in {WHERE_RECEIPTS_ARE}"
+        )
     own = sorted(own, key=lambda receipt: (receipt.records, receipt.client))
 
     fitting = []

@@ -34,12 +34,12 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, to_json
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
-from monai_fairfl.strategies.parts import Average, Details, Reward
+from monai_fairfl.strategies.parts import Average, Details, Parts, Reward
 
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
@@ -100,7 +100,7 @@ class LedgerRun:
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        NotInLedgerError: when an earlier version wrote the ledger.
+        NotInLedgerError: when an earlier version wrote the ledger, or it has no record yet.
 
     >>> import torch
     >>> from tempfile import TemporaryDirectory
@@ -125,7 +125,7 @@ class LedgerRun:
         self.run_dir = Path(run_dir)
         records = read_ledger(self.run_dir / "ledger.jsonl")
         if not records:
-            raise NotInLedgerError(f"the ledger of {run_dir} is empty")
+            raise NotInLedgerError(no_record_in(self.run_dir / "ledger.jsonl"))
         self.opening = records[0]
         self.rounds = recorded_rounds(records)
         try:
@@ -173,10 +173,26 @@ class LedgerRun:
         average = strategy.parts.average
         if average is not None:
             average = _NoAverage(average.uses_weights)
-        strategy.parts = replace(strategy.parts, reward=_NoReward(), average=average)
+        others: dict[str, Any] = {"reward": _NoReward(), "average": average}
+        strategy.parts = _NoModels(**{**vars(strategy.parts), **others, "replaced": strategy.parts})
         model = model_without_numbers(self.opening["shapes"])
         strategy.start(model, self.opening["clients"], self.spec)
         return strategy
+
+
+@dataclass(frozen=True)
+class _NoModels(Parts):
+    """Parts that make no model. The strategy keeps its name, which errors show.
+
+    Args:
+        replaced: the parts that these stand for.
+    """
+
+    replaced: Parts = Parts()
+
+    def name_words(self) -> list[str]:
+        """The words of the parts that the strategy was made of."""
+        return self.replaced.name_words()
 
 
 class _NoAverage(Average):

@@ -39,7 +39,7 @@ from monai_fairfl.run_folder.checkpoint import (
 )
 from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.full_run import command_without
-from monai_fairfl.run_folder.ledger import head_of, number_in, read_ledger
+from monai_fairfl.run_folder.ledger import head_of, no_record_in, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
 from monai_fairfl.run_folder.records import counts_with_others, firsts_of_groups
 from monai_fairfl.run_folder.resuming import compared, recorded_config
@@ -194,6 +194,9 @@ def _runs_of(root: Path, site: str) -> list[Path]:
                 "withdraw"
             )
         found.append(run)
+    if not known:
+        # Every run's opening record names its sites.
+        raise ConfigError(no_record_in(runs[0] / "ledger.jsonl"))
     if not found:
         raise ConfigError(f"{site!r} took part in no round of {root}{did_you_mean(site, known)}")
     return found

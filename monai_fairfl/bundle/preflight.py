@@ -32,12 +32,12 @@ logger = logging.getLogger(__name__)
 
 
 def check_config(bundle_root: str) -> None:
-    """Refuse a misspelt top-level key, an unknown strategy or an unknown guard.
+    """Refuse a misspelt top-level key, or an unknown strategy, guard or valuation.
 
     MONAI would ignore the one and be terse on the other.
 
     Called from ``federate.json``'s ``initialize``; it finds the running config parser among its
-    callers.
+    callers. Where there is none, as in a call from Python, nothing is checked.
 
     Args:
         bundle_root: the bundle; the top-level keys of its ``federate.json`` are the allowed ones.

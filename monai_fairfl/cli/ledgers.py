@@ -155,9 +155,10 @@ def _with_receipts(paths: Sequence[Path], files: Sequence[str] | None) -> list[P
     """The runs that some receipt is of.
 
     Raises:
-        ConfigError: when receipts are given, and none is of any of these runs.
+        ConfigError: when files of receipts are given, and none is of any of these runs.
     """
     from monai_fairfl.audit import read_receipts
+    from monai_fairfl.audit.receipts import WHERE_RECEIPTS_ARE
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.report.collect import read_records
 
@@ -166,6 +167,11 @@ def _with_receipts(paths: Sequence[Path], files: Sequence[str] | None) -> list[P
     names: set[str] = set()
     for file in files:
         names.update(receipt.run for receipt in read_receipts(file))
+    if not names:
+        raise ConfigError(
+            f"no receipt is in {', '.join(files)}: a site writes one when a run's server asks it; "
+            f"give the receipts.jsonl in {WHERE_RECEIPTS_ARE}"
+        )
     found = [path for path in paths if read_records(path)[0].get("run") in names]
     if not found:
         raise ConfigError(

@@ -16,7 +16,7 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import DAMAGED, safe_name, write_atomically
+from monai_fairfl.utils.files import DAMAGED, safe_name, system_reason, write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
@@ -81,12 +81,19 @@ class ClientState:
         Only tensors and plain values are read, whatever the file contains.
 
         Raises:
-            FederationError: when the file is damaged.
+            FederationError: when the file is damaged, or the system does not let it be read.
         """
         path = self._path(run, number)
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         except DAMAGED as error:
+            reason = system_reason(error)
+            if reason is not None:
+                raise FederationError(
+                    f"the state after round {number} in {path} cannot be read ({reason}): let this "
+                    "client's process read the file, which may be whole, and look at its disk; "
+                    "then the client goes on"
+                ) from error
             raise FederationError(
                 f"the state after round {number} in {path} is damaged ({type(error).__name__}): "
                 "delete the file, and this client goes on from an earlier round's state, or with a "

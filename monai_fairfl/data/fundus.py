@@ -91,9 +91,7 @@ class NormaliseFieldd(MapTransform):
 
     def __init__(self, keys: KeysCollection, threshold: float = 0.15) -> None:
         super().__init__(keys)
-        if not 0 <= threshold < 1:
-            raise ConfigError(f"NormaliseFieldd: threshold must be in [0, 1), got {threshold}")
-        self.threshold = threshold
+        self.threshold = _share_of_brightest("NormaliseFieldd", threshold)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -102,8 +100,22 @@ class NormaliseFieldd(MapTransform):
         return d
 
 
+def _share_of_brightest(owner: str, threshold: float) -> float:
+    """``threshold``, if some pixels of every photograph can be above it.
+
+    Raises:
+        ConfigError: naming the transform or function that was given another.
+    """
+    if not 0 <= threshold < 1:
+        raise ConfigError(f"{owner}: threshold must be in [0, 1), got {threshold}")
+    return threshold
+
+
 def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tensor:
     """Normalise one photograph, C x W x H, as :class:`NormaliseFieldd` does.
+
+    Raises:
+        ConfigError: ``threshold`` is out of range.
 
     >>> import torch
     >>> image = torch.zeros(3, 4, 4)
@@ -114,9 +126,10 @@ def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tenso
     >>> torch.allclose(normalised, normalise_field(2 * image))  # a longer exposure
     True
     """
+    least = _share_of_brightest("normalise_field", threshold)
     image = image.float()
     brightest = image.amax(0)
-    inside = brightest > threshold * torch.quantile(brightest, 0.99)
+    inside = brightest > least * torch.quantile(brightest, 0.99)
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
     mean = pixels.mean(1)[:, None, None]
     deviation = pixels.std(1)[:, None, None]

@@ -9,8 +9,9 @@ Each run has clients of its own, which load and resample all of these images. A 
 An item is remembered under all that decides it: the transforms with all their arguments, the
 item's own values, and path, size, times and inode of each of its files. What cannot be described
 by these is prepared every time, as without a memory: transforms of other packages than MONAI and
-this one, which may read anything; folders, such as a series of DICOM files; files that were written
-in the last seconds, whose times may not show another change.
+this one, and Python's own functions, such as ``open`` and ``eval``, which may read anything;
+folders, such as a series of DICOM files; files that were written in the last seconds, whose times
+may not show another change.
 """
 
 from __future__ import annotations
@@ -109,11 +110,13 @@ _memory: PreparedItems | None = None
 def remember_prepared() -> None:
     """Let this process remember what :class:`RememberingCompose` prepares, from now on.
 
-    >>> from monai.transforms import Lambdad
+    >>> from monai.transforms import Lambdad, ToTensord
     >>> remember_prepared()
-    >>> prepare = RememberingCompose([Lambdad("case", print, overwrite=False)])
-    >>> items = [prepare({"case": "Case01"}) for run in range(2)]
-    Case01
+    >>> fill = Lambdad("image", lambda image: image.uniform_())  # other values at each call
+    >>> prepare = RememberingCompose([ToTensord("image"), fill])
+    >>> first, second = [prepare({"image": [0.0, 0.0]})["image"] for run in range(2)]
+    >>> bool((first == second).all())  # the second run did not prepare the image again
+    True
     """
     global _memory
     if _memory is None:
@@ -232,6 +235,10 @@ class _Describer(pickle.Pickler):
         if isinstance(object_, (type, FunctionType, BuiltinFunctionType)):
             package = str(object_.__module__).partition(".")[0]
             if package not in KNOWN_PACKAGES + STANDARD_LIBRARY:
+                raise _CannotDescribeError
+            # As in a lambda: Python's own functions, such as ``eval`` and ``print``, read, write
+            # or run anything. Its types, such as ``float``, do not.
+            if package == "builtins" and not isinstance(object_, type):
                 raise _CannotDescribeError
         return NotImplemented
 

@@ -15,6 +15,7 @@ from monai.networks.utils import eval_mode
 from monai.utils import convert_to_tensor
 from torch import nn
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import device_of, load_weights, loaded
 from monai_fairfl.protocol.model_spec import read_spec
@@ -62,6 +63,7 @@ def network_inputs(
         (n, C, H, W) or (n, C, H, W, D).
 
     Raises:
+        ConfigError: when ``most`` is below 1.
         ValueError: when the network takes more than the image, or no image came.
 
     >>> import torch
@@ -74,6 +76,8 @@ def network_inputs(
     >>> network_inputs(engine).shape
     torch.Size([5, 1, 8, 8])
     """
+    if most < 1:
+        raise ConfigError(f"network_inputs: most must be at least 1 image, got {most}")
     sample = _SpacedSample(most)
 
     def stand_in(images: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

@@ -13,7 +13,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.case_digests import read_digests
-from monai_fairfl.run_folder.ledger import read_ledger_and_head
+from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_head
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
@@ -199,7 +199,9 @@ def _records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
     """What :func:`read_records` returns, and the ledger's head."""
     file = run_dir / "ledger.jsonl"
     records, head = read_ledger_and_head(file)
-    if not records or records[0].get("kind") != "start":
+    if not records:
+        raise ConfigError(no_record_in(file))
+    if records[0].get("kind") != "start":
         raise ConfigError(
             f"{file} does not begin with a run's opening record; restore it from a copy"
         )

@@ -135,6 +135,18 @@ def read_ledger_and_head(path: str | Path) -> tuple[list[dict[str, Any]], str]:
     return records, heads[-1] if heads else ""
 
 
+def no_record_in(path: str | Path) -> str:
+    """What an error says of a ledger without a record, and what to do.
+
+    >>> no_record_in("runs/first/ledger.jsonl")
+    'runs/first/ledger.jsonl has no record yet: this run has not begun. Run it, or name ...'
+    """
+    return (
+        f"{path} has no record yet: this run has not begun. Run it, or name the folder of another "
+        "run; if this one had begun, restore the file from a copy"
+    )
+
+
 def _whole_lines(path: Path) -> list[bytes]:
     """The lines of a ledger but a last one that was cut short by a crash."""
     lines = path.read_bytes().splitlines(keepends=True)

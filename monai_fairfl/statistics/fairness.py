@@ -239,7 +239,18 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     >>> round(result.pearson, 1), round(result.euclidean, 3), round(result.cosine, 3)
     (99.7, 0.141, 0.981)
     """
-    _, x, y = _paired(estimated, reference, "estimated", "reference", _shares)
+    return named_agreement(estimated, reference, "estimated", "reference")
+
+
+def named_agreement(estimated: PerClient, reference: PerClient, name: str, other: str) -> Agreement:
+    """As :func:`agreement`; errors call both sides ``name`` and ``other``.
+
+    >>> named_agreement({"A": 0.5, "B": 0.5}, {"A": 0.5, "C": 0.5}, "weights", "worth")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: ... only weights has ['B'], only worth has ['C']. Leave ...
+    """
+    _, x, y = _paired(estimated, reference, name, other, _shares)
     r, p_value = _correlation(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
@@ -345,9 +356,13 @@ def _paired(
             f"{name} and {other} must both be mappings client -> value, or both be sequences."
         )
     if names != others:
-        odd = sorted(set(names) ^ set(others))
+        odd = []
+        for side, own, of_other in ((name, names, others), (other, others, names)):
+            if set(own) - set(of_other):
+                odd.append(f"only {side} has {sorted(set(own) - set(of_other))}")
         raise ConfigError(
-            f"{name} and {other} must have the same clients; only one of them has {odd}."
+            f"{name} and {other} must have the same clients; {', '.join(odd)}. Leave them out, or "
+            "give their values on both sides."
         )
     return names, x, y
 

@@ -281,10 +281,31 @@ def load_saved(path: str | Path) -> Any:
     """
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: name a model file") from None
     except DAMAGED as error:
+        reason = system_reason(error)
+        if reason is not None:
+            raise ConfigError(
+                f"{path} cannot be read ({reason}): name a model file that can"
+            ) from None
         raise ConfigError(
             f"{path} is no state_dict of torch.save ({_why_unreadable(error)})"
         ) from error
+
+
+def system_reason(error: BaseException) -> str | None:
+    """Why the system does not let a file be read; ``None`` where its content is at fault.
+
+    >>> system_reason(PermissionError(errno.EACCES, "Permission denied"))
+    'Permission denied'
+    >>> system_reason(EOFError("cut short")) is None
+    True
+    """
+    # A damaged file may name a place in it that no file has, which is EINVAL.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return error.strerror
+    return None
 
 
 def _why_unreadable(error: BaseException) -> str:

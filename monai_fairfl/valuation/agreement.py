@@ -17,7 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.valuation import Valuation
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.statistics.fairness import agreement
+from monai_fairfl.statistics.fairness import named_agreement
 from monai_fairfl.statistics.intervals import Interval
 
 LEAST_REPEATS = 5
@@ -89,7 +89,7 @@ def fidelity(
     >>> shares = {"A": 0.5, "B": 0.3, "C": 0.2}
     >>> weights = {client: Estimate(share, 0.02, 10) for client, share in shares.items()}
     >>> exact = {"A": Estimate(0.6, 0.0), "B": Estimate(0.3, 0.0), "C": Estimate(0.1, 0.0)}
-    >>> found = fidelity(weights, exact)
+    >>> found = fidelity(weights, exact, draws=50)
     >>> found.spearman.estimate, round(found.pearson.estimate, 1)
     (100.0, 99.7)
     >>> found.pearson.low < 99 < found.pearson.high
@@ -144,7 +144,7 @@ def _measures(
     shares: Mapping[str, float], reference: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], float]:
     """Pearson, Spearman, Euclidean distance and cosine; and Pearson's p-value."""
-    found = agreement(shares, reference)
+    found = named_agreement(shares, reference, "contributions", "reference")
     spearman = math.nan
     if not math.isnan(found.pearson):
         names = sorted(shares)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.run_folder.records import factors_of_step
@@ -201,6 +201,10 @@ def free_rider_history(
         factor: as in :func:`flag_free_riders`.
         rounds: as in :func:`flag_free_riders`, counted over the rounds that are not skipped.
 
+    Raises:
+        ConfigError: when an argument is none of those allowed.
+        FederationError: when a record lacks what every round's record has.
+
     >>> record = {
     ...     "kind": "round",
     ...     "round": 4,
@@ -219,13 +223,21 @@ def free_rider_history(
     numbers: list[int] = []
     scores_by_round: list[dict[str, float]] = []
     evidence: dict[str, dict[str, list[int]]] = {}
-    for record in records:
+    for position, record in enumerate(records, 1):
         if record.get("kind") != "round":
             continue
-        for client, verdict in evidence_of(record):
-            rounds_of = evidence.setdefault(client, {})
-            rounds_of.setdefault(verdict["guard"], []).append(record["round"])
-        scores = _record_scores(record, form)
+        try:
+            for client, verdict in evidence_of(record):
+                rounds_of = evidence.setdefault(client, {})
+                rounds_of.setdefault(verdict["guard"], []).append(record["round"])
+            scores = _record_scores(record, form)
+        except (KeyError, TypeError, AttributeError) as error:
+            # A ledger of every version has what is read of all rounds; no weights are an empty
+            # entry.
+            raise FederationError(
+                f"record {position} of those given is not that of a round ({error!r}): restore the "
+                "ledger from a copy"
+            ) from error
         if len(scores) > 1:
             numbers.append(record["round"])
             scores_by_round.append(scores)

@@ -80,8 +80,14 @@ class Utility:
             measured: client -> its :attr:`measurement` of the model.
 
         Raises:
-            ConfigError: when no client scores this class, naming the classes that they score.
+            ConfigError: when no client measured it, or none scores this class, naming the classes
+                that they score.
         """
+        if not measured:
+            raise ConfigError(
+                f"utility {self.name!r} is a number of what clients measured, and nobody measured "
+                "anything: give client -> its measurement, as Panel.measure returns it"
+            )
         if self.name == "pooled":
             return _mean_over_cases(measured.values())
         if self.name not in UTILITIES:
@@ -134,6 +140,9 @@ class Panel:
             a score counts as it was first reported, so that no client weighs more in the score of
             one coalition than in that of another.
 
+    Raises:
+        ConfigError: when there is no client.
+
     >>> import torch
     >>> from monai_fairfl import InProcess, Reply
     >>> class Hospital:
@@ -156,6 +165,11 @@ class Panel:
         self.transport = transport
         self.expected = expected
         self.facts = facts or Facts()
+        if not clients:
+            raise ConfigError(
+                "a panel needs at least one client, got none: name the clients that score every "
+                "model, such as those of the transport"
+            )
         self.clients = sorted(clients)
         self.timeout = timeout
         self._next_id = 0

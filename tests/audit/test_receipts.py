@@ -17,9 +17,18 @@ import pytest
 from helpers.made_once import MadeOnce
 from helpers.tiny_networks import SITES, federation, receipts_of
 
-from monai_fairfl.audit import Proof, check_head, check_receipts, read_receipts
+from monai_fairfl.audit import (
+    NotInLedgerError,
+    Proof,
+    check_head,
+    check_receipts,
+    read_receipts,
+    replay,
+    withdraw,
+)
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.report.collect import read_records
 from monai_fairfl.run_folder.ledger import heads_of, read_ledger
 from monai_fairfl.strategies import FedCE
 
@@ -190,6 +199,34 @@ def test_receipts_of_other_runs_and_damaged_files_are_named(run: Path, tmp_path:
         file.write_text(line + "\n")
         with pytest.raises(ConfigError, match="receipts.jsonl, line 1 is no receipt"):
             read_receipts(file)
+
+
+def test_no_receipt_at_all_is_named_with_the_place_of_a_sites_receipts(run: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no receipt to compare .*sites/SITE/state of"):
+        check_receipts(run / "run", [])
+
+
+@pytest.mark.parametrize("text", ["", '{"kind": "start", "ru'])
+def test_a_ledger_without_a_record_is_no_ledger_that_was_changed(
+    text: str, run: Path, tmp_path: Path
+) -> None:
+    receipts = read_receipts(receipts_of(run, "ash"))
+    head = heads_of(run / "run" / "ledger.jsonl")[-1]
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "ledger.jsonl").write_text(text)
+    why = "begun/ledger.jsonl has no record yet: this run has not begun. Run it, or name the folder"
+    (problem,) = check_head(begun, head).problems
+    assert why in problem
+    for given in (receipts, []):
+        with pytest.raises(ConfigError, match=why):
+            check_receipts(begun, given)
+    with pytest.raises(NotInLedgerError, match=why):
+        replay(begun)
+    with pytest.raises(ConfigError, match=why):
+        withdraw(begun, "ash")
+    with pytest.raises(ConfigError, match=why):
+        read_records(begun)
 
 
 def test_a_receipt_that_a_crash_cut_short_does_not_count(run: Path) -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.tiny_networks import SITES, federation
+import torch
+from helpers.tiny_networks import SITES, federation, initial
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, what_if
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.strategies import Strategy, compose
 
 pytestmark = pytest.mark.slow  # together they take long, each by itself does not
@@ -196,11 +198,30 @@ def test_too_few_sites_unknown_ones_and_no_question_are_refused(tmp_path: Path) 
         what_if(run, without="elm")
     with pytest.raises(ConfigError, match="'elmm' took part in no round; did you mean 'elm'"):
         what_if(run, without="elmm")
-    with pytest.raises(ConfigError, match="--without"):
+    with pytest.raises(ConfigError, match=r"without=.*--without.*strategy=.*--strategy"):
         what_if(run)
     both = what_if(run, without="elm", strategy=shipped.FedAvg())
     assert both.question == {"strategy": "FedAvg", "without": "elm"}
     assert both.rounds[1]["what_if"]["aggregation"] == {"ash": 1.0}
+
+
+def test_a_strategy_that_cannot_train_the_runs_model_is_refused_by_its_own_name(
+    tmp_path: Path,
+) -> None:
+    """Parts stand for those that make models; no error names them."""
+    asked = federation(shipped.FedAvg(), tmp_path)
+
+    def initial_of_an_unknown_output() -> tuple[dict[str, torch.Tensor], ModelSpec]:
+        weights, spec = initial()
+        return weights, replace(spec, output=None)
+
+    asked.initial = initial_of_an_unknown_output
+    asked.run()
+    mixed = compose(shipped.ShapFed(), weighting=shipped.Uniform(), average=shipped.Median())
+    for strategy, name in ((shipped.ShapFed(), "ShapFed"), (mixed, "ShapFed-Uniform-Median")):
+        with pytest.raises(ConfigError, match=f"^{name} looks at the layer that makes the logits"):
+            what_if(tmp_path / "run", strategy=strategy)
+        assert strategy.name == name
 
 
 def test_a_site_whose_update_was_merged_with_anothers_cannot_be_left_out(tmp_path: Path) -> None:

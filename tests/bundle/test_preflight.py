@@ -12,11 +12,13 @@ import pytest
 from helpers.driving import SPEC, vector
 from helpers.linear_federation import START, bundle_federation, in_place_of_training
 from helpers.shipped_bundles import FUNDUS, PROSTATE
+from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.preflight import (
+    check_config,
     check_images,
     check_measurements,
     check_sites,
@@ -26,6 +28,21 @@ from monai_fairfl.data import CLINICS, check_cases, write_clinics
 from monai_fairfl.errors import ConfigError, DataWarning
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA, FedLWR
+
+# --- the configuration
+
+
+def test_an_unknown_valuation_is_refused_and_without_a_parser_nothing_is_checked() -> None:
+    class Workflow:
+        parser = ConfigParser({"valuations": [{"_target_": "monai_fairfl.valuation.Retrainin"}]})
+
+        def initialize(self) -> None:
+            check_config(str(PROSTATE.root))
+
+    with pytest.raises(ConfigError, match="unknown valuation 'monai_fairfl.valuation.Retrainin'"):
+        Workflow().initialize()
+    check_config("a folder that is not read")
+
 
 # --- all sites side by side
 

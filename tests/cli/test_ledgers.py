@@ -147,6 +147,11 @@ def test_verify_of_several_runs_takes_receipts_and_no_single_head(
     receipts.write_text('{"client": "elm", "run": "absent", "round": 0, "head": ""}\n')
     error = asked(capsys, 2, "verify", folder, "--receipt", receipts)["error"]
     assert "no receipt is of" in error and "they are of runs ['absent']" in error
+    receipts.write_text("")
+    error = asked(capsys, 2, "verify", folder, "--receipt", receipts)["error"]
+    assert (
+        f"no receipt is in {receipts}: a site writes one" in error and "sites/SITE/state" in error
+    )
 
 
 def test_what_if_prints_both_numbers_of_every_site_and_what_they_mean(
@@ -192,7 +197,7 @@ def test_what_if_says_of_which_round_the_contribution_of_an_absent_site_is(
             "'FedCE' cannot be made: FedCE: mode must be one of",
         ),
         (("--without", "yew"), "'yew' took part in no round"),
-        ((), "name a site (--without) or a strategy (--strategy)"),
+        ((), "name a site (without=..., --without) or a strategy (strategy=..., --strategy)"),
     ],
 )
 def test_what_if_refuses_by_name(

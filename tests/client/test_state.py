@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +100,24 @@ def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: P
         _ = Past(states, "r", 2).state
     file.unlink()
     assert Past(states, "r", 2).state["round"] == 0  # type: ignore[index]
+
+
+def test_a_state_that_the_system_does_not_let_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised in place of a refusal, which an administrator's account would not get."""
+
+    def refuse(path: Path, **arguments: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    states = ClientState(tmp_path)
+    states.save("r", 1, {"round": 1})
+    monkeypatch.setattr(torch, "load", refuse)
+    with pytest.raises(
+        FederationError, match=r"r-round-0001.pt cannot be read \(Permission"
+    ) as why:
+        states.load("r", 1)
+    assert "damaged" not in str(why.value) and "delete" not in str(why.value)
 
 
 @pytest.mark.slow

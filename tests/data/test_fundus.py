@@ -23,7 +23,7 @@ from monai_fairfl.data import (
     RandDiscCropd,
     grey_levels,
 )
-from monai_fairfl.data.fundus import square_around
+from monai_fairfl.data.fundus import normalise_field, square_around
 from monai_fairfl.data.layouts.image_files import grey, read
 from monai_fairfl.errors import ConfigError, DataError
 
@@ -159,6 +159,16 @@ def test_cast_and_exposure_do_not_change_a_normalised_photograph(
     inside = usual[:, 4:].flatten(1)
     torch.testing.assert_close(inside.mean(1), torch.zeros(3), atol=1e-4, rtol=0)
     torch.testing.assert_close(inside.std(1), torch.ones(3), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0, 2.0, float("nan")])
+def test_a_threshold_that_no_pixel_could_pass_is_refused_by_the_function_too(
+    threshold: float,
+) -> None:
+    with pytest.raises(ConfigError, match=r"^normalise_field: threshold must be in \[0, 1\), got"):
+        normalise_field(torch.rand(3, 8, 8), threshold)
+    with pytest.raises(ConfigError, match=r"^NormaliseFieldd: threshold must be in \[0, 1\), got"):
+        NormaliseFieldd("image", threshold)
 
 
 def test_a_black_photograph_stays_finite() -> None:

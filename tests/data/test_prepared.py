@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,7 @@ def test_other_arguments_and_other_values_are_other_images(volume: Path, tmp_pat
         description_of(item, chain(Flipd("image", 1)).transforms),
         description_of(item, chain(Lambdad("image", lambda image: image * 2)).transforms),
         description_of(item, chain(Lambdad("image", lambda image: image * 3)).transforms),
+        description_of(item, chain(Lambdad("image", float)).transforms),
     }
     with_threads = torch.get_num_threads()
     try:
@@ -165,7 +167,7 @@ def test_other_arguments_and_other_values_are_other_images(volume: Path, tmp_pat
         described.add(description_of(item, transforms))
     finally:
         torch.set_num_threads(with_threads)
-    assert None not in described and len(described) == 9
+    assert None not in described and len(described) == 10
     assert description_of(dict(item), chain().transforms) in described
 
 
@@ -187,6 +189,9 @@ def test_what_cannot_be_described_is_never_remembered(volume: Path, tmp_path: Pa
         Lambdad("image", lambda image: image * len(os.listdir("/"))),
         Lambdad("image", lambda image: image * float(open("/etc/hostname").read())),
         Lambdad("image", lambda image: torch.stack([row for row in image])),
+        *(Lambdad("image", function) for function in (eval, exec, input, print, vars, id, open)),
+        Lambdad("image", __import__),
+        Lambdad("image", partial(print, "image")),
         SaveImaged("image", tmp_path),
     ]
     for transform in outside:
@@ -206,6 +211,16 @@ def test_a_transform_of_another_package_acts_every_time(
     first = chain(Elsewhere("image"))(item)["image"]
     monkeypatch.setitem(globals(), "FACTOR", 6)
     assert torch.equal(chain(Elsewhere("image"))(item)["image"], 2 * first)
+
+
+def test_a_function_of_pythons_own_acts_every_time(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(prepared, "_memory", PreparedItems())
+    prepare = RememberingCompose([Lambdad("case", print, overwrite=False)])
+    for _ in range(2):
+        prepare({"case": "Case01"})
+    assert capsys.readouterr().out == "Case01\n" * 2
 
 
 def test_what_does_not_fit_is_prepared_every_time(

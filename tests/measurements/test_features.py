@@ -12,6 +12,7 @@ from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from monai.networks.nets import DynUNet, UNet
 from torch import nn
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import features
 from monai_fairfl.measurements.features import (
     features_of,
@@ -99,6 +100,13 @@ def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time(slices: int, m
     assert len(chosen) == most and chosen[0] == 0 and chosen[-1] >= slices * 0.85
     assert steps.min() > 0 and steps.max() <= 3 * max(1, slices / most)
     assert torch.equal(chosen, network_inputs(engine, most)[:, 0, 0, 0])
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_no_image_at_all_cannot_be_asked_for(most: int) -> None:
+    engine = engine_of([torch.zeros(1, 4, 4)], SimpleInferer())
+    with pytest.raises(ConfigError, match=f"most must be at least 1 image, got {most}"):
+        network_inputs(engine, most)
 
 
 def test_images_of_another_shape_are_left_out_and_none_at_all_is_an_error() -> None:

@@ -68,10 +68,15 @@ def test_an_edited_ledger_is_refused(write_run: WriteRun) -> None:
         read_run(run)
 
 
-@pytest.mark.parametrize("text", ["", '{"kind":"round","previous":""}\n'])
-def test_a_ledger_without_an_opening_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("", "has no record yet"), ('{"kind":"round","previous":""}\n', "does not begin")],
+)
+def test_a_ledger_without_an_opening_is_an_error_that_names_it(
+    tmp_path: Path, text: str, why: str
+) -> None:
     (tmp_path / "ledger.jsonl").write_text(text)
-    with pytest.raises(ConfigError, match=r"ledger\.jsonl does not begin"):
+    with pytest.raises(ConfigError, match=rf"ledger\.jsonl {why}"):
         read_run(tmp_path)
 
 

@@ -224,7 +224,7 @@ def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
 @pytest.mark.parametrize(
     ("contributions", "reference", "message"),
     [
-        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b', 'c'\]"),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b'\], only reference has \['c'\]"),
         ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "sum to 1"),
         ({"a": 1.2, "b": -0.2}, {"a": 0.5, "b": 0.5}, "'b' has -0.2"),
         ({"a": 1.0}, {"a": 1.0}, "at least two"),
@@ -235,6 +235,19 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     with pytest.raises(FairFLError, match=message):
         fidelity(contributions, reference)
+
+
+def test_errors_call_both_sides_by_the_names_of_the_arguments() -> None:
+    whole = {"A": 0.5, "B": 0.3, "C": 0.2}
+    less = {"A": 0.5, "D": 0.5}
+    with pytest.raises(FairFLError, match=r"only contributions has \['D'\], only reference has"):
+        fidelity(less, whole)
+    with pytest.raises(
+        FairFLError, match=r"contributions and reference .*only reference has \['C'"
+    ):
+        fidelity({"A": 0.5, "B": 0.5}, whole)
+    with pytest.raises(FairFLError, match="^contributions: shares must sum to 1, got 2"):
+        fidelity({"A": 1.0, "B": 1.0, "C": 0.0}, whole)
 
 
 def test_the_level_is_checked() -> None:

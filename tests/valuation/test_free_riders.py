@@ -17,7 +17,7 @@ from helpers.attacked_federation import federation_of
 from helpers.driving import GOLDEN, play
 from helpers.tiny_networks import federation
 
-from monai_fairfl.errors import FairFLError
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.replies import Replies
@@ -300,6 +300,24 @@ def test_what_cannot_be_scored_is_refused() -> None:
         global_cosines(np.eye(3), {"a": 1.0}, ["a"])
     with pytest.raises(FairFLError, match="rounds"):
         flag_free_riders([], rounds=0)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        {"kind": "round", "round": 1},
+        {**record(1), "measurements": None},
+        {**record(1), "gram": {"clients": ["1"]}},
+        {**record(1), "verdicts": {"1": [{}]}},
+    ],
+    ids=["aggregation", "measurements", "gram", "verdicts"],
+)
+def test_a_record_that_lacks_what_every_round_has_is_named(damaged: dict[str, Any]) -> None:
+    """A method that averages nothing has no weights: its record has an empty entry."""
+    with pytest.raises(FederationError, match="record 3 of those given is not that of a round.*re"):
+        free_rider_history([{"kind": "start"}, record(0), damaged])
+    with pytest.raises(ConfigError, match="form must be one of"):
+        free_rider_history([record(0)], form="sum")
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,17 @@ def test_a_class_that_is_not_scored_is_refused_with_those_that_are() -> None:
         Utility("negative_loss", "test")
 
 
+@pytest.mark.parametrize("name", ["mean", "pooled", "worst", "negative_loss", "cup"])
+def test_nothing_measured_has_no_utility(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"utility '{name}' is a number .*nobody measured any"):
+        Utility(name)({})
+
+
+def test_a_panel_of_nobody_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a panel needs at least one client, got none: name"):
+        Panel(InProcess({}), [])
+
+
 def test_a_panel_asks_all_clients_for_the_one_measurement_and_nothing_else(tmp_path: Path) -> None:
     run = LinearRun(tmp_path)
     panel = run.finished().panel
