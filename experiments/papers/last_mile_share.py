@@ -16,13 +16,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import torch
 from cells import processor
 from reading import NotFinished, interval_of, markdown, words
 from study import HERE, Cell, Study, write_result
 from yardsticks import dice, folders, masks, require_recorded, split_of, test_engine
 
-from monai_fairfl.client.averaging import part_of_the_way
 from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import read_state_dict
 
 OfModel = Mapping[str, Mapping[str, Mapping[str, float]]]
@@ -85,7 +86,7 @@ def measured(study: Study, cell: Cell, data: Path, runs: Path) -> dict[str, Any]
             engine = test_engine(study, cell, split[kind])
             of_cases = {Path(case["image"]).name: {} for case in split[kind]}
             for name, share in SHARES.items():
-                predicted, labels = masks(engine, part_of_the_way(received, adapted, share))
+                predicted, labels = masks(engine, between(received, adapted, share))
                 if (kind, share) == ("testing", 0.0):
                     require_recorded(result, site, predicted, labels)
                 for case, mask, label in zip(of_cases, predicted, labels, strict=True):
@@ -98,6 +99,20 @@ def measured(study: Study, cell: Cell, data: Path, runs: Path) -> dict[str, Any]
         "processor": processor(),
         **found,
     }
+
+
+def between(begin: Weights, end: Weights, share: float) -> Weights:
+    """Return the model at a share of the way; counters, which have no mean, are those of the end.
+
+    >>> between({"w": torch.zeros(2)}, {"w": torch.ones(2)}, 0.5)
+    {'w': tensor([0.5000, 0.5000])}
+    """
+    found = {}
+    for name, tensor in end.items():
+        found[name] = tensor
+        if tensor.is_floating_point():
+            found[name] = torch.lerp(begin[name].to(tensor), tensor, share)
+    return found
 
 
 def table() -> str:

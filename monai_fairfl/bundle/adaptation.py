@@ -90,7 +90,6 @@ def adapt_model(
     datalist_file: str | Path | None = None,
     epochs: int = 10,
     rate: float = 3e-4,
-    share: float = 0.5,
     seed: int = 0,
     device: str = "cpu",
     config: Sequence[str] | None = None,
@@ -111,7 +110,6 @@ def adapt_model(
         datalist_file: which cases train, validate and test; made in ``out`` where it is missing.
         epochs: of training, at most.
         rate: learning rate.
-        share: how far to go from the given model towards the trained one, above 0 and at most 1.
         seed: of the training's random numbers.
         device: such as ``"cpu"`` or ``"cuda:0"``.
         config: training configuration, as of the model's training by default.
@@ -119,13 +117,10 @@ def adapt_model(
 
     Raises:
         ConfigError: when the model has no recipe or one of another bundle, its configuration is not
-            at hand, the bundle has no evaluator, this machine does not have the device, or
-            ``share`` is out of its range.
+            at hand, the bundle has no evaluator, or this machine does not have the device.
         DataError: when files of the hospital are at fault.
     """
     require_device(device)
-    if not 0 < share <= 1:
-        raise ConfigError(f"share must be above 0 and at most 1, such as 0.5, got {share!r}")
     root = Path(bundle_root)
     out = Path(out)
     site = name_of_site(Path(dataset_dir))
@@ -162,7 +157,7 @@ def adapt_model(
     final = closing_measurements(root)
     if not has_tests:
         final = tuple(name for name in final if not name.startswith("test_"))
-    request = _closing_request(site, state_of_file(model), final, epochs, rate, share)
+    request = _closing_request(site, state_of_file(model), final, epochs, rate)
     try:
         found = client.answer(replace(request, seed=seed_of(seed, site, 0))).measurements
     finally:
@@ -176,7 +171,7 @@ def adapt_model(
     if is_taken(gain):
         taken = out / "model.pt"
         weights = state_of_file(client.states.path(RUN, "own.pt"))
-        how = {"hospital": site, "epochs": length, "rate": rate, "share": share}
+        how = {"hospital": site, "epochs": length, "rate": rate}
         save_model_file(taken, weights, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
     after = {}
@@ -192,7 +187,7 @@ def adapt_model(
 
 
 def _closing_request(
-    site: str, weights: Weights, final: Sequence[str], epochs: int, rate: float, share: float
+    site: str, weights: Weights, final: Sequence[str], epochs: int, rate: float
 ) -> Request:
     """The request that ends a run, for the only candidate that needs no run.
 
@@ -202,16 +197,10 @@ def _closing_request(
         final: what is measured of the given model, and of the adapted one where it has a name.
         epochs: of training, at most.
         rate: learning rate.
-        share: of the way towards the trained model.
     """
     of_adapted = [other for name, other in score_names(ADAPTED).items() if name in final]
     names = (*final, *of_adapted, gain_name(ADAPTED), ADAPTED_EPOCHS)
-    context = {
-        "closing": 1.0,
-        "adapt_epochs": float(epochs),
-        "adapt_rate": float(rate),
-        "adapt_share": float(share),
-    }
+    context = {"closing": 1.0, "adapt_epochs": float(epochs), "adapt_rate": float(rate)}
     return replace(Measure(site, weights, names, context), run=RUN, round=0)
 
 

@@ -60,16 +60,6 @@ def add_commands(add: Add) -> None:
         help="seed of the training's random numbers (default: 0)",
     )
     command.add_argument(
-        "--share",
-        type=_share,
-        default=0.5,
-        metavar="SHARE",
-        help=(
-            "how far to go from the given model towards the trained one, at most 1 (default: 0.5); "
-            "half of the way is safer with few cases"
-        ),
-    )
-    command.add_argument(
         "--config",
         nargs="+",
         metavar="FILE",
@@ -105,14 +95,6 @@ def add_commands(add: Add) -> None:
     add_verbose(command)
 
 
-def _share(text: str) -> float:
-    """Parse a share of a way, for ``type=`` of an argument."""
-    share = float(text)
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0 and at most 1")
-    return share
-
-
 def _rate(text: str) -> float:
     """Parse a learning rate, for ``type=`` of an argument."""
     rate = float(text)
@@ -124,10 +106,9 @@ def _rate(text: str) -> float:
 def adapt(args: argparse.Namespace) -> Answer:
     """Train a finished model further on one hospital's images, and take it only if it gains.
 
-    Each epoch is scored on validation cases, and the best epoch counts. The adapted model lies
-    between the given model and that of this epoch, halfway unless --share says otherwise. It is
-    taken if its mean gain on these cases is larger than the gain's standard error, which needs at
-    least two validation cases. Nothing leaves the hospital.
+    Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
+    if its mean gain on these cases is larger than the gain's standard error, which needs at least
+    two validation cases. Nothing leaves the hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.bundle.configuration import takes_any_folder
@@ -169,7 +150,6 @@ def adapt(args: argparse.Namespace) -> Answer:
             datalist_file=datalist,
             epochs=args.epochs,
             rate=args.rate,
-            share=args.share,
             seed=args.seed,
             device=args.device,
             config=args.config,

@@ -83,28 +83,6 @@ def mean_with(total: Mapping[str, Any], last: Weights) -> Weights:
     return means
 
 
-def part_of_the_way(begin: Weights, end: Weights, share: float) -> Weights:
-    """The model that lies at a share of the way between two others.
-
-    Counters, which have no mean, are those of the end.
-
-    Args:
-        begin: the model at 0.
-        end: the model at 1, of the same tensors.
-        share: from 0 to 1.
-
-    >>> part_of_the_way({"w": torch.zeros(2)}, {"w": torch.ones(2)}, 0.25)
-    {'w': tensor([0.2500, 0.2500])}
-    """
-    found = {}
-    for name, tensor in end.items():
-        if tensor.is_floating_point():
-            found[name] = torch.lerp(begin[name].to(tensor), tensor, share)
-        else:
-            found[name] = tensor
-    return found
-
-
 def with_new_statistics(trainer: SupervisedTrainer, weights: Weights) -> Weights:
     """The model with BatchNorm statistics of one epoch of the site's training images.
 

@@ -18,7 +18,7 @@ from typing import Any
 from monai.engines import SupervisedTrainer
 
 from monai_fairfl.client.adapting import adapted
-from monai_fairfl.client.averaging import mean_with, part_of_the_way, with_new_statistics
+from monai_fairfl.client.averaging import mean_with, with_new_statistics
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import state_of_file
@@ -81,7 +81,7 @@ def candidates(
     found = {}
     context = request.context
 
-    # Part of the way towards the site's own model, trained a little further.
+    # The site's own model, trained a little further.
     further = adapted(
         trainer,
         judge,
@@ -90,12 +90,7 @@ def candidates(
         rate=context["adapt_rate"],
         seed=request.seed,
     )
-    share = context.get("adapt_share", 1.0)
-    between, gain = further.weights, further.gain
-    if further.epochs and share < 1:
-        between = part_of_the_way(models.own, further.weights, share)
-        gain = judge.gain(between)
-    found["adapted"] = Candidate(between, gain, further.epochs)
+    found["adapted"] = Candidate(further.weights, further.gain, further.epochs)
 
     # The mean of the models of the last rounds.
     total = models.total

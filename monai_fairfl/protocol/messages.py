@@ -27,8 +27,6 @@ CONTEXT_KEYS: dict[str, str] = {
     "adapt_epochs": "The most epochs of the last mile: the site trains its own model on, and takes "
     "the result if its validation cases gain.",
     "adapt_rate": "The learning rate of the last mile.",
-    "adapt_share": "How far the site goes from its own model towards the trained one, above 0 and "
-    "at most 1; without it all of the way.",
     "average_from": "The first round of those whose received models the site averages, as another "
     "candidate of the last mile.",
     "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "

@@ -65,8 +65,6 @@ class RunSettings(Settings):
             gain more than their standard error; 0: no last mile. See
             :mod:`~monai_fairfl.client.last_mile`.
         adapt_rate: learning rate of the last mile, constant.
-        adapt_share: how far the site goes from the model that it would use towards the trained one,
-            above 0 and at most 1.
         adapt_average: models of the last rounds whose mean is another candidate of the last mile;
             fewer than 2: it is none.
         gram: compute the inner products of all pairs of updates in every round, for the ledger and
@@ -108,7 +106,6 @@ class RunSettings(Settings):
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
-    adapt_share: float = setting(0.5)
     adapt_average: int = setting(5)
     gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
@@ -138,11 +135,6 @@ class RunSettings(Settings):
             raise ConfigError(
                 "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
                 f"{self.adapt_rate!r}"
-            )
-        if not 0 < self.adapt_share <= 1:
-            raise ConfigError(
-                "adapt_share must be a share above 0 and at most 1, such as 0.5, got "
-                f"{self.adapt_share!r}"
             )
         if self.buffers not in BUFFER_POLICIES:
             raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
@@ -197,11 +189,7 @@ class RunSettings(Settings):
         """Its settings as a request's context has them; empty where there is none."""
         if not self.adapt_epochs:
             return {}
-        context = {
-            "adapt_epochs": float(self.adapt_epochs),
-            "adapt_rate": float(self.adapt_rate),
-            "adapt_share": float(self.adapt_share),
-        }
+        context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
         if self.average_from is not None:
             context["average_from"] = float(self.average_from)
         return context

@@ -77,7 +77,7 @@ def test_the_adapted_model_is_another_one_that_says_how_it_was_adapted(
         "strategy": "FedCE",
         "rounds": 2,
         "seed": 7,
-        "adapted": {"hospital": "alder", "epochs": found.epochs, "rate": 0.01, "share": 0.5},
+        "adapted": {"hospital": "alder", "epochs": found.epochs, "rate": 0.01},
     }
     before, after = state_of_file(model), state_of_file(found.model)
     assert before.keys() == after.keys()

@@ -45,7 +45,6 @@ OTHER: dict[str, Any] = {
     "cross_evaluators": ["server"],
     "adapt_epochs": 4,
     "adapt_rate": 0.01,
-    "adapt_share": 0.25,
     "adapt_average": 3,
     "gram": False,
     "unasked": True,
