@@ -16,6 +16,7 @@ import pytest
 import torch
 from helpers.checkout import CHECKOUT, DEVICE, TINY
 from ignite.engine import Engine, Events
+from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -24,6 +25,7 @@ from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import (
     LeaveOneOutError,
+    LocalLoss,
     MeasurementHandler,
     MeasurementsFilter,
     Sharpness,
@@ -168,11 +170,27 @@ def test_no_client_sends_what_another_client_measured(caplog: pytest.LogCaptureF
 
 def test_a_training_that_measures_nothing_sends_nothing_of_the_client_before_it() -> None:
     first, second = Engine(lambda engine, batch: None), Engine(lambda engine, batch: None)
-    board("one after the other").write(first, "train_loss", 0.5)
-    # It is attached before the training of the second client begins.
-    board("one after the other").begin(second)
+    shared = board("one after the other")
+    shared.write(first, "train_loss", 0.5)
+    shared.begin(second)
     sent = MeasurementsFilter("one after the other")(ExchangeObject(statistics={}))
     assert sent.statistics == {}
+
+
+def test_what_another_client_measured_is_dropped_as_a_training_begins() -> None:
+    network = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    data = [{"image": torch.ones(1, 1), "label": torch.ones(1, 1)}]
+    handler = LocalLoss("begins")
+    handler.board.write(Engine(lambda engine, batch: None), "local_loss", 0.5)
+    loss = torch.nn.MSELoss()
+    trainer = SupervisedTrainer(torch.device("cpu"), 1, data, network, optimizer, loss)
+    handler.attach(trainer)
+    seen = []
+    # Its own loss is measured when the training ends.
+    trainer.add_event_handler(Events.EPOCH_STARTED, lambda: seen.append(dict(handler.board.values)))
+    trainer.run()
+    assert seen == [{}] and set(handler.board.values) == {"local_loss"}
 
 
 def test_what_a_handler_cannot_measure_is_refused_with_the_names_that_it_could() -> None:
