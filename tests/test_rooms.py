@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 
 import pytest
 
@@ -44,13 +44,18 @@ def names_of(face: Path) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("face", FACES, ids=dotted)
-def test_a_face_has_every_name_that_it_promises(face: Path) -> None:
+def package_of(face: Path) -> ModuleType:
+    """The package of a face; the test is skipped where its engine is not installed."""
     if "flare" in face.parts:
         pytest.importorskip("nvflare")
     if "flower" in face.parts:
         pytest.importorskip("flwr")
-    package = importlib.import_module(dotted(face))
+    return importlib.import_module(dotted(face))
+
+
+@pytest.mark.parametrize("face", FACES, ids=dotted)
+def test_a_face_has_every_name_that_it_promises(face: Path) -> None:
+    package = package_of(face)
     for name in names_of(face):
         assert getattr(package, name) is not None
 
@@ -95,11 +100,7 @@ def test_an_example_makes_the_error_that_it_catches_and_not_the_other_names() ->
 @pytest.mark.parametrize("face", FACES, ids=dotted)
 def test_an_example_of_a_face_needs_only_its_names(face: Path) -> None:
     """``from ROOM import *`` is enough to try it."""
-    if "flare" in face.parts:
-        pytest.importorskip("nvflare")
-    if "flower" in face.parts:
-        pytest.importorskip("flwr")
-    package = importlib.import_module(dotted(face))
+    package = package_of(face)
     names = names_of(face)
     for name in names:
         found = getattr(package, name)
@@ -127,11 +128,7 @@ def has_example(found: type | FunctionType) -> bool:
 
 @pytest.mark.parametrize("face", FACES, ids=dotted)
 def test_every_name_of_a_face_has_an_example(face: Path) -> None:
-    if "flare" in face.parts:
-        pytest.importorskip("nvflare")
-    if "flower" in face.parts:
-        pytest.importorskip("flwr")
-    package = importlib.import_module(dotted(face))
+    package = package_of(face)
     for name in names_of(face):
         found = getattr(package, name)
         if not (inspect.isclass(found) or inspect.isfunction(found)):
