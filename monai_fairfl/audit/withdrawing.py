@@ -180,8 +180,11 @@ def _runs_of(root: Path, site: str) -> list[Path]:
         )
     known: set[str] = set()
     found = []
+    not_begun = []
     for run in runs:
         records = read_ledger(run / "ledger.jsonl")
+        if not records:
+            not_begun.append(run)
         sites = _sites_in(records)
         known |= sites
         if site not in sites:
@@ -197,6 +200,11 @@ def _runs_of(root: Path, site: str) -> list[Path]:
     if not known:
         # Every run's opening record names its sites.
         raise ConfigError(no_record_in(runs[0] / "ledger.jsonl"))
+    if not_begun:
+        raise FederationError(
+            f"{not_begun[0] / 'ledger.jsonl'} has no record: nobody can tell whether {site} is in "
+            "this run. Finish it (--resume True), or delete its folder, then withdraw"
+        )
     if not found:
         raise ConfigError(f"{site!r} took part in no round of {root}{did_you_mean(site, known)}")
     return found

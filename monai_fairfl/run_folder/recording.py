@@ -75,7 +75,7 @@ class RecordedRound:
 
         Raises:
             ConfigError: when a client withdrew from the run.
-            FederationError: when the file is damaged.
+            FederationError: when the file is damaged, or cannot be read at present.
         """
         self._refuse_withdrawn()
         return self._read(START)
@@ -85,7 +85,7 @@ class RecordedRound:
 
         Raises:
             ConfigError: when a client withdrew from the run.
-            FederationError: when a file is damaged.
+            FederationError: when a file is damaged, or cannot be read at present.
         """
         start = self.start()
         requests = []
@@ -99,7 +99,7 @@ class RecordedRound:
 
         Raises:
             ConfigError: when this client withdrew.
-            FederationError: when the file is damaged.
+            FederationError: when the file is damaged, or cannot be read at present.
         """
         if client in self.withdrawn:
             self._refuse_withdrawn()
@@ -131,11 +131,19 @@ class RecordedRound:
         try:
             manifest = object_of_json((self.folder / MANIFEST).read_bytes())
             return load_tensors(read_listed(self.folder, name, manifest))
-        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        except (
+            FileNotFoundError,
+            ValueError,
+            KeyError,
+            TypeError,
+            SafetensorError,
+        ) as error:
             raise FederationError(
                 f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or "
                 "run the federation again"
             ) from error
+        except OSError as error:
+            raise FederationError(_unread(self.folder, error)) from error
 
 
 def record_round(
@@ -228,6 +236,13 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     return found
 
 
+def _unread(folder: Path, error: OSError) -> str:
+    return (
+        f"recorded round {folder} cannot be read ({error}), though it may be whole: mend the "
+        "cause, such as a missing permission, and try again"
+    )
+
+
 def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
     """One recorded round, checked against the ledger.
 
@@ -258,6 +273,8 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         raise FederationError(
             f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
         ) from error
+    except OSError as error:
+        raise FederationError(_unread(folder, error)) from error
     if not found.withdrawn and digest_of(found.start()) != model:
         raise FederationError(
             f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"

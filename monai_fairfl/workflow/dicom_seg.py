@@ -34,7 +34,7 @@ MAY_BE_EMPTY = (
 
 def write_dicom_seg(
     mask: np.ndarray,
-    files: Sequence[str | Path],
+    files: Sequence[str | Path] | str | Path,
     path: str | Path,
     organ: str = "Prostate",
     algorithm: str = "monai_fairfl",
@@ -66,6 +66,8 @@ def write_dicom_seg(
         if meant is not None:
             hint = f"did you mean {meant!r}?"
         raise ConfigError(f"organ {organ!r} has no SNOMED CT code in pydicom's dictionary: {hint}")
+    if isinstance(files, (str, Path)):
+        files = [files]
     sources = _source_headers(files)
     _require_size(np.shape(mask), sources)
     # highdicom wants (slice, row, column).

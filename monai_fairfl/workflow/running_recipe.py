@@ -63,7 +63,8 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Turn values into what JSON gives back, such as lists for tuples.
 
     Raises:
-        ConfigError: when JSON cannot hold a value, such as NaN; it names the key and the value.
+        ConfigError: when JSON cannot hold a value, such as NaN or a list that contains itself; it
+            names the key and the value.
 
     >>> plain_values({"size": (64, 64)})
     {'size': [64, 64]}
@@ -72,7 +73,7 @@ def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         try:
             plain[key] = json.loads(json.dumps(value))
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # of a value that contains itself
             raise ConfigError(
                 f"{key} = {value!r} cannot be written into a model's recipe: {error}"
             ) from error

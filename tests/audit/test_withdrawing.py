@@ -408,6 +408,20 @@ def test_of_a_comparison_every_run_and_what_they_share_loses_the_site(
         assert not [path for path in contents(run.parent) if path.endswith("elm.safetensors")]
 
 
+def test_a_comparison_with_a_run_that_has_no_record_is_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "comparison"
+    root.mkdir()
+    shutil.move(folder / "run", root / "CGSV")
+    (root / "FedAvg").mkdir()
+    (root / "FedAvg" / "ledger.jsonl").touch()
+    before = contents(root)
+    with pytest.raises(FederationError, match="FedAvg/ledger.jsonl has no record.*delete its"):
+        withdraw(root, "elm")
+    assert contents(root) == before
+
+
 def test_the_models_of_a_result_before_the_run_was_extended_are_deleted(folder: Path) -> None:
     run = folder / "run"
     kept = keep_result(run, 2)

@@ -122,6 +122,19 @@ def test_a_damaged_record_and_one_of_another_run_are_named(tmp_path: Path) -> No
         recorded_rounds(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["clients/A.safetensors", "manifest.json"])
+def test_a_record_that_cannot_be_read_at_present_is_not_called_damaged(
+    tmp_path: Path, name: str
+) -> None:
+    federation(tmp_path).run()
+    file = tmp_path / "updates" / "round-0001" / name
+    # A folder in its place: the system refuses to read it, whoever asks.
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(FederationError, match="round-0001 cannot be read .*Is a directory.*: mend"):
+        recorded_rounds(tmp_path)[1].replies()
+
+
 def test_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     federation(tmp_path).run()
     for damage in ("{", "{}"):

@@ -76,6 +76,14 @@ def test_mask_of_a_file_of_several_frames_lies_on_its_frames(
         np.testing.assert_array_equal(drawn.T, MASK[..., index])
 
 
+def test_the_one_file_that_holds_all_slices_needs_no_list(tmp_path: Path) -> None:
+    sent = write_series(tmp_path / "single", VOLUME)
+    write_enhanced(tmp_path / "all.dcm", sent, range(6))
+    write_dicom_seg(MASK, str(tmp_path / "all.dcm"), tmp_path / "seg.dcm")
+    drawn = highdicom.seg.segread(tmp_path / "seg.dcm").pixel_array
+    assert drawn.sum() == (MASK > 0).sum()
+
+
 @pytest.mark.slow
 def test_object_lies_where_the_series_lies_and_belongs_to_its_patient_and_study(
     tmp_path: Path,

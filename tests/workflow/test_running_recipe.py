@@ -33,6 +33,13 @@ def test_a_number_that_is_no_json_is_refused_by_its_place(
         training_recipe(tmp_path, {"size": [32, 32], "window": value})
 
 
+def test_a_value_that_contains_itself_is_refused_by_its_key(tmp_path: Path) -> None:
+    window: list[Any] = [0.0]
+    window.append(window)
+    with pytest.raises(ConfigError, match="^window = .* cannot be written .*: Circular reference"):
+        training_recipe(tmp_path, {"window": window})
+
+
 def test_a_value_without_a_number_is_taken(tmp_path: Path) -> None:
     assert training_recipe(tmp_path, {"window": (None, 1e300)}).values == {"window": [None, 1e300]}
 
