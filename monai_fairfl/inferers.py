@@ -5,14 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from monai.inferers import Inferer, SimpleInferer, SliceInferer
-from monai.utils import convert_to_tensor
 from scipy import ndimage
-from torch import nn
 from torch.nn.functional import interpolate
 
 from monai_fairfl.data.fundus import square_around
@@ -48,96 +45,6 @@ class BFloat16Inferer(SimpleInferer):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
         full: torch.Tensor = outputs.float()
         return full
-
-
-class CUDAGraphInferer(Inferer):
-    """A training step's forward and backward pass as two CUDA graphs.
-
-    A small network keeps a GPU waiting: Python starts its few hundred kernels one by one. Here they
-    are recorded once for each shape of a batch, and started together from then on. The kernels and
-    their order are the same.
-
-    Without a GPU, without gradients, for a network in evaluation mode or with hooks, the network is
-    called as usual. A step that calls the network twice before its backward pass must do without
-    this inferer: the second call writes over what the first one left for it.
-
-    Args:
-        inferer: of the bundle, which calls the network once.
-
-    >>> network = torch.nn.Conv2d(1, 1, 3)
-    >>> images = torch.rand(2, 1, 8, 8)
-    >>> torch.equal(CUDAGraphInferer()(images, network), network(images))
-    True
-    """
-
-    def __init__(self, inferer: Inferer | None = None):
-        super().__init__()
-        self.inferer = SimpleInferer() if inferer is None else inferer
-        self._recorded: dict[Any, Callable[..., Any]] = {}
-        # Of the weights that the graphs read: they know addresses alone.
-        self._addresses: tuple[Any, ...] = ()
-
-    def __call__(
-        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        if args or kwargs or not isinstance(network, nn.Module):
-            return self.inferer(inputs, network, *args, **kwargs)
-        return self.inferer(inputs, partial(self._run, network))
-
-    def _run(self, network: nn.Module, inputs: torch.Tensor) -> Any:
-        trains = network.training and torch.is_grad_enabled()
-        if not (inputs.is_cuda and trains) or _has_hooks(network):
-            return network(inputs)
-        inputs = convert_to_tensor(inputs)
-        weights = [*network.parameters(), *network.buffers()]
-        addresses = tuple((weight.data_ptr(), weight.requires_grad) for weight in weights)
-        if addresses != self._addresses:
-            self._recorded.clear()
-            self._addresses = addresses
-        precision = _precision(inputs.device.type)
-        key = (inputs.shape, inputs.stride(), inputs.dtype, precision)
-        if key not in self._recorded:
-            self._recorded[key] = _record(network, inputs, *precision)
-        return self._recorded[key](inputs)
-
-
-class _InTraining(nn.Module):
-    """A network within a module of its own, whose ``forward`` PyTorch replaces by the graphs."""
-
-    def __init__(self, network: nn.Module):
-        super().__init__()
-        self.network = network
-
-    def forward(self, inputs: torch.Tensor) -> Any:
-        return self.network(inputs)
-
-
-def _precision(device: str) -> tuple[bool, torch.dtype]:
-    """Return whether autocast is on, and its type."""
-    return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
-
-
-def _record(
-    network: nn.Module, inputs: torch.Tensor, autocast: bool, dtype: torch.dtype
-) -> Callable[..., Any]:
-    """Record both passes; running statistics and random numbers are as before."""
-    device = inputs.device
-    before = [buffer.clone() for buffer in network.buffers()]
-    random_numbers = torch.cuda.get_rng_state(device)
-    # Within a graph, weights are cast again in every step.
-    with torch.autocast(device.type, dtype, enabled=autocast, cache_enabled=False):
-        recorded: Callable[..., Any] = torch.cuda.make_graphed_callables(
-            _InTraining(network), (inputs.clone(),), allow_unused_input=True
-        )
-    torch.cuda.set_rng_state(random_numbers, device)
-    for buffer, value in zip(network.buffers(), before):
-        buffer.copy_(value)
-    return recorded
-
-
-def _has_hooks(network: nn.Module) -> bool:
-    """Return whether a module has a hook, which no graph would call."""
-    return any(module._forward_hooks or module._forward_pre_hooks for module in network.modules())
 
 
 class FirstOutputInferer(Inferer):

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from monai.inferers import Inferer, SimpleInferer
 from torch import nn
 
 from monai_fairfl.data import SampleSlicesd
@@ -14,11 +13,9 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.inferers import (
     BFloat16Inferer,
     CoarseToFineInferer,
-    CUDAGraphInferer,
     MirroredSliceInferer,
     NeighbourSliceInferer,
 )
-from tests.helpers.checkout import DEVICE
 
 SLICES: dict[str, Any] = {"roi_size": (4, 4), "spatial_dim": 2, "sw_batch_size": 3}
 DEPTH = 7
@@ -176,65 +173,3 @@ def test_a_least_side_that_is_no_share_is_refused(least_side):
 def test_an_unknown_part_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="part='brightest': give one of largest, surest"):
         CoarseToFineInferer((32, 32), part="brightest")
-
-
-def small_network(dropped: float = 0.0) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1, bias=False),
-        nn.BatchNorm2d(4),
-        nn.ReLU(),
-        nn.Dropout(dropped),
-        nn.Conv2d(4, 1, 1),
-    ).to(DEVICE)
-
-
-def trained(inferer: Inferer, dropped: float, steps: int = 8) -> dict[str, torch.Tensor]:
-    """Weights after some steps with batches of two shapes, and other weights received halfway."""
-    network = small_network(dropped)
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    received = {name: value + 0.1 for name, value in network.state_dict().items()}
-    torch.manual_seed(1)
-    for step in range(steps):
-        if step == steps // 2:
-            network.load_state_dict(received)
-        batch = torch.rand((3 - step % 2, 1, 16, 16), generator=torch.Generator().manual_seed(step))
-        optimizer.zero_grad()
-        inferer(batch.to(DEVICE), network).square().mean().backward()
-        optimizer.step()
-    return network.state_dict()
-
-
-@pytest.mark.parametrize("inferer", [SimpleInferer, BFloat16Inferer])
-@pytest.mark.parametrize("dropped", [0.0, 0.5], ids=["all", "dropout"])
-def test_a_training_step_is_the_same_as_a_cuda_graph(inferer, dropped):
-    expected = trained(inferer(), dropped)
-    for name, value in trained(CUDAGraphInferer(inferer()), dropped).items():
-        # Weights; running statistics; and random numbers, since dropout draws in both.
-        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
-
-
-def test_a_cuda_graph_is_for_training_steps_only():
-    inferer = CUDAGraphInferer()
-    network = small_network()
-    batch = torch.rand(2, 1, 16, 16, device=DEVICE)
-    calls = []
-    network[0].register_forward_hook(lambda *_: calls.append(1))
-    inferer(batch, network)
-    inferer(batch, network)
-    assert len(calls) == 2
-
-    network = small_network().eval()
-    with torch.no_grad():
-        assert torch.equal(inferer(batch, network), network(batch))
-    assert not inferer._recorded
-
-
-def test_other_addresses_of_the_weights_are_not_read_from_an_old_graph():
-    inferer = CUDAGraphInferer()
-    network = nn.Conv2d(1, 1, 1).to(DEVICE)
-    batch = torch.rand(2, 1, 4, 4, device=DEVICE)
-    inferer(batch, network)
-    network.weight = nn.Parameter(torch.full_like(network.weight, 3.0))
-    network.bias = nn.Parameter(torch.zeros_like(network.bias))
-    torch.testing.assert_close(inferer(batch, network), 3 * batch)

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-from reading import cases, markdown, read, shown_name, site_means, words
+from reading import DRAWS, cases, markdown, read, shown_name, site_means, words
 
 from monai_fairfl.statistics.fairness import performance_distance, performance_fairness_pearson
 from monai_fairfl.statistics.intervals import Interval
 
 STUDIES = ("prostate", "fundus")
-DRAWS = 300
 Means = Mapping[str, float]
 Cases = Mapping[str, Mapping[str, float]]
 

@@ -82,28 +82,35 @@ RULES: dict[str, Rule] = {
 }
 
 
+TOGETHER = ("strong_prostate", "strong_fundus")
+"""The studies whose hospitals and clinics are as they are: a table has them together, too."""
+
+
+class Outcome(NamedTuple):
+    """What comes of a rule: used − the better of alone and FedAvg."""
+
+    fedavg: Scores
+    """Of FedAvg's sites."""
+    all: Sequence[Scores]
+    """Of the sites of every strategy."""
+
+
 def table() -> str:
     """A row per rule and study, of FedAvg; then of all strategies together."""
     rows = []
+    found: dict[str, dict[str, Outcome]] = {}
     for name, images in last_mile.IMAGES.items():
-        found = finished(Study.read(name))
-        alone = found.pop("Standalone", {})
-        fedavg = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
-        if not fedavg:
-            continue
-        for title, rule in RULES.items():
-            used = taken_by(rule)
-            of_fedavg = last_mile.losses_of(fedavg, fedavg, alone, used)
-            row = [images, title, words(hierarchical_interval(of_fedavg), signed=True)]
-            row.append(_losers([of_fedavg]))
-            of_all = []
-            for cells in found.values():
-                complete = last_mile.with_baselines(cells, fedavg, alone)
-                of_all.append(last_mile.losses_of(complete, fedavg, alone, used))
-            row.append(_losers(of_all))
-            rows.append(row)
+        of_rules = _outcomes(name)
+        if of_rules:
+            found[name] = of_rules
+            rows += [_row(images, rule, outcome) for rule, outcome in of_rules.items()]
     if not rows:
         raise NotFinished("a seed and fold of FedAvg and training alone")
+    if all(name in found for name in TOGETHER):
+        images = " and ".join(last_mile.IMAGES[name] for name in TOGETHER)
+        for rule in RULES:
+            together = _together([found[name][rule] for name in TOGETHER])
+            rows.append(_row(images, rule, together))
     head = [
         "images",
         "rule",
@@ -112,6 +119,39 @@ def table() -> str:
         "all strategies: such losses",
     ]
     return markdown(head, rows)
+
+
+def _outcomes(name: str) -> dict[str, Outcome]:
+    """Rule -> what comes of it in a study; empty where FedAvg or training alone is missing."""
+    found = finished(Study.read(name))
+    alone = found.pop("Standalone", {})
+    fedavg = last_mile.with_baselines(found.get("FedAvg", {}), alone, alone)
+    if not fedavg:
+        return {}
+    of_rules = {}
+    for title, rule in RULES.items():
+        used = taken_by(rule)
+        of_all = []
+        for cells in found.values():
+            complete = last_mile.with_baselines(cells, fedavg, alone)
+            of_all.append(last_mile.losses_of(complete, fedavg, alone, used))
+        of_fedavg = last_mile.losses_of(fedavg, fedavg, alone, used)
+        of_rules[title] = Outcome(of_fedavg, of_all)
+    return of_rules
+
+
+def _together(outcomes: Sequence[Outcome]) -> Outcome:
+    """Join the sites of several studies, seed by seed."""
+    fedavg: Scores = {}
+    for outcome in outcomes:
+        for seed, of_sites in outcome.fedavg.items():
+            fedavg.setdefault(seed, {}).update(of_sites)
+    return Outcome(fedavg, [scores for outcome in outcomes for scores in outcome.all])
+
+
+def _row(images: str, rule: str, outcome: Outcome) -> list[str]:
+    mean = words(hierarchical_interval(outcome.fedavg), signed=True)
+    return [images, rule, mean, _losers([outcome.fedavg]), _losers(outcome.all)]
 
 
 def taken_by(rule: Rule) -> last_mile.Used:

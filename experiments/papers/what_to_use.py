@@ -67,7 +67,8 @@ def table() -> str:
             "`FedAvg` with [`adapt_epochs`](last_mile.md)",
             _images_of_last_mile(),
             _last_mile(),
-            "[volumes](results/uneven.md#the-last-mile), "
+            "[one volume](results/uneven.md#the-last-mile), "
+            "[volumes](results/stronger.md#the-last-mile), "
             "[photographs](results/stronger.md#photographs)",
         ],
         [
