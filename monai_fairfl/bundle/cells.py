@@ -137,6 +137,16 @@ class ComparisonPlan:
                 f"{file} does not exist: a comparison needs a bundle that trains federations; "
                 "monai-fairfl bundle copies a shipped one"
             )
+        is_list = isinstance(self.seeds, Sequence) and not isinstance(self.seeds, str)
+        if not is_list or not all(_is_whole(seed) for seed in self.seeds):
+            raise ConfigError(
+                f"seeds must be a list of whole numbers such as [0, 1, 2], got {self.seeds!r}"
+            )
+        if self.folds is not None and not _is_whole(self.folds):
+            raise ConfigError(
+                "folds must be a whole number such as 4, or null (None) for none, got "
+                f"{self.folds!r}"
+            )
         if len(self.names()) < 2:
             raise ConfigError("a comparison needs two strategies or more")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -515,3 +525,8 @@ def _copy_datalists(shared: Path, own: Path) -> None:
     for file in sorted(shared.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
+
+
+def _is_whole(value: Any) -> bool:
+    """Return whether a value is a whole number; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)

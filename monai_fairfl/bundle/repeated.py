@@ -14,11 +14,11 @@ from monai.bundle import ConfigParser
 from monai_fairfl.bundle.cells import ComparisonPlan, check_plan
 from monai_fairfl.bundle.comparison import failure_of
 from monai_fairfl.bundle.configuration import errors_in_one_line
+from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.trainings import has_ended, remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
-from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
@@ -57,8 +57,8 @@ def run_comparison(
         FairFLError: what is wrong with the plan or the data; a signal stopped it; or no two
             strategies have cells that can be compared.
     """
-    for device in devices or ():
-        require_device(device)
+    if devices:
+        Jobs(jobs, devices).require_devices()
     with locked(out):
         _require_same_plan(out / PLAN, plan.record())
         trainings = plan.trainings(out)

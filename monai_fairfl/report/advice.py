@@ -156,7 +156,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield f"Look at the notes: no {cases} case of it was scored in every training"
         return
     if verdict == "no_score":
-        yield f"Give it {cases} cases: it has none, so nothing was measured"
+        yield _for_no_score(report, name, site, cases)
         return
     if verdict == "not_compared":
         if engine_of(report, name):
@@ -181,6 +181,14 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
             yield "The spread of its cases is not recorded: score them with this package"
     if verdict in ("unclear", "perhaps_left_behind"):
         yield _more_cases(result, verdict, cases)
+
+
+def _for_no_score(report: Mapping[str, Any], name: str, site: str, cases: str) -> str:
+    """What to do where a site has no closing score: it may have cases, and have sent none."""
+    for event in report["events"]:
+        if (event["strategy"], event["site"], event["round"]) == (name, site, "end"):
+            return f"Find out why its closing score is missing: {event['text']}"
+    return f"Give it {cases} cases: it has none, so nothing was measured"
 
 
 def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: str) -> str:

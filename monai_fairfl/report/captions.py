@@ -31,7 +31,8 @@ LAST_MILE = (
 )
 VALUED = (
     "These values were computed after the run, from the models of coalitions of sites. They are "
-    "not part of the ledger. A value has the unit of what is valued. ± is the standard error of "
+    "not part of the ledger. A value has the unit of what is valued; with a decay, it is a sum of "
+    "shares and has no unit. ± is the standard error of "
     "sampling coalitions; it is 0 if all were scored. It does not cover another seed or other "
     "patients. Shares count negative values as 0 and sum to 100 %."
 )

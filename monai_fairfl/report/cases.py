@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from monai_fairfl.errors import in_words
 from monai_fairfl.report.csv_files import RUN_COLUMNS, run_cells
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING
@@ -110,13 +111,20 @@ def _rows_of_run(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
             score = run.closing(site, measurement)
             if score is None:
                 continue
-            cases = _cases_behind(run, site, measurement, score.value)
+            try:
+                cases = _cases_behind(run, site, measurement, score.value)
+                rows = list(_rows_of_table(run, site, measurement, cases or []))
+            except (OSError, ValueError, KeyError) as error:
+                warnings.append(
+                    f"{run.name}: the table of the cases behind {measurement} of {site} is damaged "
+                    f"({in_words(error)}); cases.csv leaves it out"
+                )
+                continue
             if cases is None:
                 warnings.append(
                     f"{run.name}: {site} has no table of the cases behind its {measurement}"
                 )
-                continue
-            yield from _rows_of_table(run, site, measurement, cases)
+            yield from rows
 
 
 def _cases_behind(

@@ -16,6 +16,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import half_width
 from monai_fairfl.report.credit import own_rule, shares_of, when_words
+from monai_fairfl.report.valuations import decay_of
 from monai_fairfl.statistics.agreement import together_words
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
@@ -159,7 +160,8 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
     for title in ("Judged by the other sites", "Judged by the server"):
         if title in rules and any(_is_judged(item) for item in rules[title]["judged"].values()):
             return _by_judges(name, strategy, rules[title], rules["Images"]["shares"])
-    for valuation in strategy["valuations"]:
+    # With a decay, a value is no longer in Dice: one without comes first.
+    for valuation in sorted(strategy["valuations"], key=lambda each: decay_of(each) is not None):
         if valuation["name"] in rules:
             return _by_valuation(name, strategy, valuation, rules)
     if own_shares(strategy):

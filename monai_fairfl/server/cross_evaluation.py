@@ -19,6 +19,8 @@ at a time.
 
 from __future__ import annotations
 
+import logging
+import math
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +32,8 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, value_of
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.utils.random_state import seed_of
+
+logger = logging.getLogger(__name__)
 
 LEAST_SITES = 5
 """Four others make two groups of two. With fewer, one site's update could be computed."""
@@ -214,6 +218,15 @@ class CrossEvaluator:
             for without in [(), *((client,) for client in local.clients)]:
                 model = model_without(self.strategy, local, result, start, without)
                 score = float(self.server_score(model))
+                if not math.isfinite(score):
+                    of_what = "of all" if not without else f"without {without[0]}"
+                    logger.warning(
+                        "round %d: server_score of the model %s is %s: this score does not count",
+                        number + 1,
+                        of_what,
+                        score,
+                    )
+                    continue
                 found.server.append({"without": list(without), "score": score})
         return found
 

@@ -178,6 +178,9 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
             (client,) = entry["without"]
             of_group = found["together"].get(client, [client])
             judged_sites.update(of_group)
+            if score_of_all is None or entry["score"] is None:
+                # The server's own function gave no number.
+                continue
             relative_weight = _relative_weight(record, client)
             if relative_weight >= LEAST_RELATIVE_WEIGHT:
                 for site in of_group:

@@ -27,11 +27,12 @@ from helpers.bundle_runs import command as federate_command
 from helpers.command_line import run_json
 from helpers.failing_strategy import Failing
 from helpers.worker_clients import all_end, children_of
+from monai.bundle import ConfigParser
 from scipy import stats
 
 from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
 from monai_fairfl.bundle.first_look import first_look
-from monai_fairfl.bundle.repeated import RepeatedFederation
+from monai_fairfl.bundle.repeated import RepeatedFederation, run_comparison
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.comparing import line_of
@@ -125,6 +126,35 @@ def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path)
     folders = {cell.folder(Path("out")) for cell in cells}
     assert len(folders) == 8
     assert Path("out/cells/CGSV-no_gamma/seed-1-fold-0") in folders
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("seeds", 3, r"seeds must be a list of whole numbers such as \[0, 1, 2\], got 3"),
+        ("seeds", [0, 1.5], r"seeds must be a list of whole numbers .*got \[0, 1.5\]"),
+        ("seeds", [0, True], "seeds must be a list of whole numbers"),
+        ("folds", "four", "folds must be a whole number such as 4, .* got 'four'"),
+        ("folds", 2.5, "folds must be a whole number"),
+    ],
+)
+def test_seeds_and_folds_of_another_type_are_refused_by_their_name(
+    key: str, value: Any, problem: str
+) -> None:
+    bundle = find_bundle(PROSTATE)
+    parser = ConfigParser()
+    parser.read_config(str(bundle / "configs" / "federate.json"))
+    parser.update({"bundle_root": str(bundle), "sites_root": "none", "run_dir": "none"})
+    parser.update({"strategies": ["FedAvg", "FedCE"], key: value})
+    with pytest.raises(ConfigError, match=problem):
+        RepeatedFederation.from_parser(parser)
+
+
+def test_a_device_that_is_in_no_list_is_refused_as_such(sites: Path, tmp_path: Path) -> None:
+    plan = asked(sites, "--strategies", "FedAvg", "FedCE")
+    with pytest.raises(ConfigError, match="devices must be a list such as .*got 'cpu'"):
+        run_comparison(plan, tmp_path / "out", devices="cpu")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

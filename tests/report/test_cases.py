@@ -56,6 +56,20 @@ def test_cases_that_are_not_those_behind_the_ledgers_score_are_not_written(
     assert warnings == ["FedAvg: elm has no table of the cases behind its test_score"]
 
 
+@pytest.mark.parametrize(
+    "damage", ["case,dice\na.nii,\n", "case,DICE\na.nii,0.6\n", "case,dice\na.nii,0.6\nb\n"]
+)
+def test_a_damaged_table_of_cases_is_left_out_and_named(damage: str, write_run: WriteRun) -> None:
+    run = shared(write_run, True)
+    for file in (run / "sites" / "elm" / "state").glob("FedAvg-test_score-1-*.csv"):
+        file.write_text(damage)
+    warnings: list[str] = []
+    text = cases_csv(load_runs([run]), warnings)
+    assert text is not None and len(text.splitlines()) == 1
+    (warning,) = warnings
+    assert warning.startswith("FedAvg: the table of the cases behind test_score of elm is damaged")
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_the_report_has_the_file_only_where_the_run_shares_its_cases(
     share: bool, write_run: WriteRun

@@ -30,6 +30,7 @@ from monai_fairfl.report.terminal import as_text
 from monai_fairfl.report.valuations import trust_of
 from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
 from monai_fairfl.report.write import write_report
+from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.strategies import FedCE
 
 WriteRun = Callable[..., Path]
@@ -265,6 +266,17 @@ def test_who_took_no_part_has_no_score_or_no_yardstick_has_its_own_verdict(
     hospital = decision(other).hospitals["elm"]
     assert hospital.verdict == "not_compared"
     assert hospital.advice[0].startswith("Run Standalone too")
+
+
+def test_a_site_whose_closing_score_is_missing_is_not_said_to_have_no_cases(
+    write_run: WriteRun,
+) -> None:
+    run = write_run("FedCE", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES], finished=False)
+    ledger = Ledger(run / "ledger.jsonl")
+    ledger.append({"kind": "end", "scores": {}, "missing": {"oak": "no answer in 60 s"}})
+    oak = decision(run).hospitals["oak"]
+    assert oak.verdict == "no_score"
+    assert oak.advice == ["Find out why its closing score is missing: no answer in 60 s"]
 
 
 def test_a_first_look_judges_nobody_and_advises_a_full_run(write_run: WriteRun) -> None:
@@ -579,6 +591,22 @@ def test_a_valuation_answers_for_fedavg(write_run: WriteRun) -> None:
     elm, oak = (found.hospitals[site].contribution for site in ("elm", "oak"))
     assert elm is not None and "negative" in elm.words
     assert oak is not None and oak.ratio == pytest.approx(2.5)
+
+
+def test_a_valuation_with_a_decay_says_so_and_comes_after_one_without(
+    write_run: WriteRun,
+) -> None:
+    run = write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES])
+    (run / "valuations").mkdir()
+    meanings = []
+    for words, elm in (("decay_0.5-", 0.9), ("", 0.1)):
+        name = f"reconstruction-multi_round-{words}exact-mean"
+        value = valuation({"elm": {"value": elm}, "oak": {"value": 0.1}}, {"elm": 0.5, "oak": 0.5})
+        (run / "valuations" / f"{name}.json").write_text(json.dumps({**value, "name": name}))
+        meanings.append(decision(run).contributions.meaning)
+    decayed, plain = meanings
+    assert "divided by their sum and weighted by 0.5" in decayed
+    assert "Shapley value of the mean Dice" in plain and "divided" not in plain
 
 
 def test_a_value_is_compared_with_the_images_of_the_hospitals_that_were_valued(

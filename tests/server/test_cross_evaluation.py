@@ -50,6 +50,7 @@ from monai_fairfl.strategies import (
     Strategy,
     compose,
 )
+from monai_fairfl.valuation.cross_evaluation import credit_from_server
 
 
 class Notes:
@@ -306,6 +307,30 @@ def test_the_server_scores_the_rounds_model_and_that_less_one_sites_step(
                 expected = of_all[name].double() - factor * updates[site][name].double()
                 torch.testing.assert_close(model[name].double(), expected, rtol=1e-5, atol=1e-6)
     assert not scored
+
+
+@pytest.mark.parametrize("at", [0, 2])
+def test_a_score_of_the_servers_own_that_is_no_number_does_not_count(
+    tmp_path: Path, at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = Hospital("Z", SEED)
+    numbers = iter(range(100))
+
+    def score(weights: Weights) -> float:
+        return float("nan") if next(numbers) == at else images.score(weights)
+
+    sites = SITES[:4]
+    federation, _ = judged(
+        tmp_path, FedAvg(), sites=sites, cross_evaluators=["server"], server_score=score, rounds=2
+    )
+    records = federation.run().rounds
+    of_what = f"without {sites[at - 1]}" if at else "of all"
+    assert f"round 1: server_score of the model {of_what} is nan" in caplog.text
+    credits = credit_from_server(records)
+    judged_rounds = [2 if at else 1] * len(sites)
+    if at:
+        judged_rounds[at - 1] = 1
+    assert [credits[site].rounds for site in sites] == judged_rounds
 
 
 @pytest.mark.parametrize("strategy", OWN_MODELS.values(), ids=list(OWN_MODELS))

@@ -145,6 +145,16 @@ def test_the_servers_value_is_the_mean_over_rounds_at_the_weight_of_the_images()
     assert credits["A"].total == pytest.approx(0.15)
 
 
+@pytest.mark.parametrize(("of_all", "without_a"), [(None, 0.7), (0.8, None)])
+def test_a_score_that_an_earlier_version_recorded_as_no_number_does_not_count(
+    of_all: float | None, without_a: float | None
+) -> None:
+    scores = [{"without": [], "score": of_all}, {"without": ["A"], "score": without_a}]
+    found = {"sites": {}, "server": scores, "together": {}}
+    record = record_of({}, cross_evaluation=found, aggregation={"A": 0.2, "B": 0.8})
+    assert credit_from_server([record])["A"].value is None
+
+
 # ---- in real federations
 
 
