@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,11 @@ from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.plots import series_of
 from monai_fairfl.report.repeated_hospitals import report_over_seeds
+from monai_fairfl.report.repeated_sites import why_no_score
 from monai_fairfl.report.repeated_tables import latex_tables
-from monai_fairfl.report.scores import CLOSING
+from monai_fairfl.report.repeated_validation import Validation, validation_over_seeds
+from monai_fairfl.report.run import Run
+from monai_fairfl.report.scores import CLOSING, TESTED
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
@@ -98,11 +101,14 @@ def write_comparison(
     cases = cases_csv(trainings, warnings) or ""
     write_atomically(out / "cases.csv", cases.encode())
 
-    compared = compared_cases(cases, list(plan["strategies"]))
+    compared = compared_cases(cases, list(plan["strategies"]), trainings)
+    report = summarise(trainings, together=True)
+    methods = _methods_of(compared)
+    validation = validation_over_seeds(trainings, methods, report["doubted"])
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
-        **first_screen(summarise(trainings, together=True), cases, compared),
+        **first_screen(report, cases, compared, validation),
         "warnings": warnings,
         "failed": reasons,
     }
@@ -119,7 +125,7 @@ def write_comparison(
 
 
 def first_screen(
-    report: Mapping[str, Any], cases: str, compared: Mapping[str, Any]
+    report: Mapping[str, Any], cases: str, compared: Mapping[str, Any], validation: Validation
 ) -> dict[str, Any]:
     """The rows of the hospitals, what changed against FedAvg, and the means by round.
 
@@ -127,6 +133,7 @@ def first_screen(
         report: of all trainings, what :func:`~monai_fairfl.report.summary.summarise` returned.
         cases: the text of ``cases.csv``.
         compared: what :func:`compared_cases` made of it.
+        validation: by which the strategy of the rows is chosen.
 
     Returns:
         ``decision`` and ``changes`` as ``report.json`` has them, ``series`` (quantity -> strategy
@@ -134,13 +141,18 @@ def first_screen(
     """
     main = compared["main"]
     scores = [_case_score(row) for row in read_csv_text(cases) if row["metric"] == main]
-    methods = [standing["strategy"] for standing in compared["metrics"][main]["strategies"]]
     measurement, _, _ = main.partition(":")
-    shown = {**report_over_seeds(report, scores, methods), "measurement": measurement}
+    of_methods = report_over_seeds(report, scores, _methods_of(compared), validation.means)
+    shown = {**of_methods, "measurement": measurement}
     for strategy in shown["strategies"].values():
         strategy["measurement"] = measurement
+    decision = decision_of(shown, shown["focus"])
+    federated = [run for run in shown["strategies"].values() if run["strategy"] != "Standalone"]
+    # Of a single federation, nothing was chosen.
+    if validation.left_out and len(federated) > 1:
+        decision = replace(decision, why=f"{decision.why} {validation.left_out}")
     return {
-        "decision": to_json(asdict(decision_of(shown, shown["focus"]))),
+        "decision": to_json(asdict(decision)),
         "changes": changes_of(shown),
         "series": {
             "dice": series_of(report, "dice"),
@@ -150,6 +162,12 @@ def first_screen(
         # Equal comparisons have equal files, also after a kill.
         "first_look": first_look_lines(_by_method(report), with_time=False),
     }
+
+
+def _methods_of(compared: Mapping[str, Any]) -> list[str]:
+    """The strategies that are compared in the main metric, in their order."""
+    main = compared["metrics"][compared["main"]]
+    return [standing["strategy"] for standing in main["strategies"]]
 
 
 def _by_method(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,14 +183,17 @@ def _by_method(report: Mapping[str, Any]) -> dict[str, Any]:
     return {**report, "first_look": entries}
 
 
-def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:
+def compared_cases(
+    cases: str, strategies: Sequence[str], runs: Sequence[Run] = ()
+) -> dict[str, Any]:
     """Compare the strategies in the text of a ``cases.csv``, for each metric of the test cases.
 
-    Where no case was tested, validation cases are compared.
+    Where a site has scores of validation cases only, validation cases of all sites are compared.
 
     Args:
         cases: the text of the file.
         strategies: those to compare, in the order of the tables.
+        runs: the trainings, which tell why a site of theirs has no score.
 
     Returns:
         ``main``, ``metrics`` and ``notes`` of :func:`write_comparison`.
@@ -186,15 +207,15 @@ def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:
     measurement = _measurement(scores)
     main = f"{measurement}:{MEAN_DICE}"
     metrics = {main: _plain(compare_paired(scores[main], strategies))}
+    methods = [standing["strategy"] for standing in metrics[main]["strategies"]]
+    metrics[main]["left_out"] += _sites_left_out(scores[main], methods, measurement, runs)
 
     notes = [ONE_TRAINING]
     # One seed has no interval, and a note of its own.
     if 1 < len(metrics[main]["seeds"]) < ENOUGH_SEEDS:
         notes.append(FEW_SEEDS)
-    if measurement != CLOSING[0]:
-        notes.append(
-            "No test cases were scored: these are validation cases, on which models were chosen."
-        )
+    if measurement != TESTED:
+        notes.extend(_why_validation(scores, runs))
     for metric in sorted(scores):
         if metric in metrics or not metric.startswith(f"{measurement}:"):
             continue
@@ -205,15 +226,68 @@ def compared_cases(cases: str, strategies: Sequence[str]) -> dict[str, Any]:
     return {"main": main, "metrics": metrics, "notes": notes}
 
 
-def _measurement(scores: Mapping[str, Any]) -> str:
-    """The closing measurement that is compared: of test cases, where there is one."""
-    for measurement in CLOSING:
-        if f"{measurement}:{MEAN_DICE}" in scores:
-            return measurement
-    raise ConfigError(
-        f"cases.csv has no score of a case ({', '.join(CLOSING)}): the runs must share their "
-        "cases, and close with one of these measurements"
+def _measurement(scores: Mapping[str, Sequence[CaseScore]]) -> str:
+    """The closing measurement that is compared: of test cases, unless a site has none of these.
+
+    As in a report, a measurement of all sites goes before one of some sites.
+    """
+    sites_of = {name: _sites_with(scores, name) for name in CLOSING}
+    everyone = set().union(*sites_of.values())
+    of_all_sites = [name for name in CLOSING if sites_of[name] == everyone]
+    of_some_sites = [name for name in CLOSING if sites_of[name]]
+    if not of_some_sites:
+        raise ConfigError(
+            f"cases.csv has no score of a case ({', '.join(CLOSING)}): the runs must share their "
+            "cases, and close with one of these measurements"
+        )
+    candidates = [*of_all_sites, *of_some_sites]
+    return candidates[0]
+
+
+def _sites_with(scores: Mapping[str, Sequence[CaseScore]], measurement: str) -> set[str]:
+    """The sites that have a score of any case in any training."""
+    return {score.site for score in scores.get(f"{measurement}:{MEAN_DICE}", ())}
+
+
+def _why_validation(
+    scores: Mapping[str, Sequence[CaseScore]], runs: Sequence[Run]
+) -> Iterator[str]:
+    """That validation cases are compared, and the sites for which they are; a sentence each."""
+    tested = _sites_with(scores, TESTED)
+    if not tested:
+        yield "No test cases were scored: these are validation cases, on which models were chosen."
+        return
+    untested = sorted(_sites_with(scores, "score") - tested)
+    yield (
+        f"No test case of {', '.join(untested)} was scored: these are validation cases of all "
+        "hospitals, on which models were chosen."
     )
+    if runs:
+        for site in untested:
+            yield f"{site} has no test Dice: {why_no_score(runs, site, TESTED)}."
+
+
+def _sites_left_out(
+    scores: Sequence[CaseScore], methods: Sequence[str], measurement: str, runs: Sequence[Run]
+) -> list[str]:
+    """A line for each site of the runs that no case of the main metric is of.
+
+    Args:
+        scores: of the main metric.
+        methods: the strategies that are compared in it.
+        measurement: of which the metric is.
+        runs: the trainings.
+    """
+    scored = {score.site for score in scores if score.strategy in methods}
+    compared = [run for run in runs if run.method in methods]
+    sites: set[str] = set()
+    for run in runs:
+        sites.update(run.sites)
+    lines = []
+    for site in sorted(sites - scored):
+        why = why_no_score(compared, site, measurement)
+        lines.append(f"site {site} is left out: {why}")
+    return lines
 
 
 def _case_score(row: Mapping[str, str]) -> CaseScore:

@@ -19,6 +19,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.comparison import Difference, Gain, difference_of, left_behind
 from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.repeated_sites import seed_words
 from monai_fairfl.report.touched import Touched
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 
@@ -27,7 +28,10 @@ ByCase = Mapping[str, float]
 
 
 def report_over_seeds(
-    report: Mapping[str, Any], scores: Sequence[CaseScore], methods: Sequence[str]
+    report: Mapping[str, Any],
+    scores: Sequence[CaseScore],
+    methods: Sequence[str],
+    validation_means: Mapping[str, float],
 ) -> dict[str, Any]:
     """A report with one entry for each strategy, of all its trainings.
 
@@ -35,16 +39,19 @@ def report_over_seeds(
         report: of all trainings, what :func:`~monai_fairfl.report.summary.summarise` returned.
         scores: of every case, in the closing measurement of the report.
         methods: the strategies that are compared, in their order.
+        validation_means: strategy -> mean Dice on validation cases, over the same trainings and
+            hospitals for all.
 
     Returns:
-        The same keys; ``"strategies"`` has the entries, and ``"runs"`` the trainings.
+        The same keys; ``"strategies"`` has the entries, and ``"runs"`` the trainings. Hospitals
+        without a score stay in it.
     """
     runs = report["strategies"]
     trained = {run["method"] for run in runs.values()}
     methods = [name for name in methods if name in trained]
     standalone = _first_of(runs, methods, "Standalone")
     fedavg = _first_of(runs, methods, "FedAvg")
-    sites = sorted({score.site for score in scores})
+    sites = sorted(report["sites"])
     scores = _of_common_cases(scores, methods)
     cases: dict[str, dict[str, ByCase]] = {}
     for name in methods:
@@ -57,7 +64,8 @@ def report_over_seeds(
         if name in (fedavg, standalone):
             baseline = None
         references = (standalone, baseline)
-        strategies[name] = _entry(runs, name, cases[name], references, cases, differences)
+        entry = _entry(runs, name, cases[name], references, cases, differences)
+        strategies[name] = {**entry, "validation_mean": validation_means.get(name)}
     focus = _focus(strategies)
     return {
         **report,
@@ -66,7 +74,6 @@ def report_over_seeds(
         "standalone": standalone,
         "compared": [list(methods)],
         "focus": focus,
-        "sites": {site: report["sites"][site] for site in sites},
     }
 
 
@@ -210,10 +217,6 @@ def _entry(
             "last_mile": None,
             "boundary": None,
         }
-    validation = [run["validation_mean"] for run in mine if run["validation_mean"] is not None]
-    validation_mean = None
-    if validation:
-        validation_mean = mean(validation)
     compared_with = standalone
     if name == standalone:
         compared_with = None
@@ -228,7 +231,6 @@ def _entry(
         "touched": _touched(mine),
         "rounds_of_trainings": sum(run["rounds"] for run in mine),
         "comparable": len(numbers) == len(sites),
-        "validation_mean": validation_mean,
     }
 
 
@@ -238,9 +240,7 @@ def _credit_of_first(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     The judges of each training are asked about models of their own, so these have no mean.
     """
     first = trainings[0]
-    which = f"seed {first['seed']}"
-    if first["fold"] is not None:
-        which += f", fold {first['fold']}"
+    which = seed_words(first["seed"], first["fold"])
     rules = []
     for rule in first["credit"]:
         if rule["judged"] and len(trainings) > 1:
@@ -268,7 +268,7 @@ def _plain(found: Any) -> Any:
 
 
 def _focus(strategies: Mapping[str, Any]) -> str | None:
-    """The federated strategy that validates best, in the mean over its trainings."""
+    """The federated strategy that validates best."""
     best = None
     best_mean = -math.inf
     for name, found in strategies.items():
