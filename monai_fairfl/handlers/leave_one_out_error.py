@@ -9,8 +9,10 @@ import logging
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.measuring import ScoreHandler
 from monai_fairfl.measurements.entry import Memory
+from monai_fairfl.measurements.leave_one_out import LARGEST_WEIGHT
 from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
@@ -27,8 +29,13 @@ class LeaveOneOutError(ScoreHandler):
 
     Args:
         evaluator: the bundle's evaluator, ``"@validate#evaluator"``.
-        previous_weight: used when the server sends none, for example 1 / (number of clients).
+        previous_weight: used when the server sends none, at least 0 and below 1, for example 1 /
+            (number of clients).
         board: name that the filter has, too.
+
+    Raises:
+        ConfigError: when ``previous_weight`` is outside of this range. Of a client of weight 1,
+            which was alone in the average, there is no model without it.
 
     Example, in ``train#handlers``::
 
@@ -60,6 +67,12 @@ class LeaveOneOutError(ScoreHandler):
         board: str = "default",
     ):
         super().__init__(evaluator, board)
+        if previous_weight is not None and not 0 <= previous_weight <= LARGEST_WEIGHT:
+            raise ConfigError(
+                "LeaveOneOutError previous_weight must be at least 0 and below 1, got "
+                f"{previous_weight!r}: give this client's share of the average, not in percent, "
+                "such as 1 / (number of clients)"
+            )
         self.previous_weight = previous_weight
 
     def attach(self, engine: SupervisedTrainer) -> None:

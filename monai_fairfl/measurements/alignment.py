@@ -25,6 +25,7 @@ from monai_fairfl.measurements.features import (
     paired_features,
     scored_layers,
 )
+from monai_fairfl.measurements.forward import has_no_batch
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.protocol.values import Measurement, Weights
@@ -40,7 +41,7 @@ def cka(
     of fewer than four different images: of two, the biased estimate is 1 whatever the models are.
     ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
     """
-    if memory.present is None:
+    if memory.present is None or has_no_batch(probe.engine):
         return None
     images = network_inputs(probe.engine)
     if count_different(images) < LEAST_IMAGES:
@@ -76,9 +77,9 @@ def feature_cosine(
 ) -> Measurement | None:
     """The cosine of both models' features, mean over images (Fed-LWR's ablation).
 
-    The value is layer -> cosine, and ``"mean"`` over the layers.
+    The value is layer -> cosine, and ``"mean"`` over the layers; nothing without any image.
     """
-    if memory.present is None:
+    if memory.present is None or has_no_batch(probe.engine):
         return None
     network = probe.engine.network
     images = network_inputs(probe.engine)

@@ -42,6 +42,15 @@ def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]
         yield from islice(loader, engine.state.epoch_length)
 
 
+def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
+    """Whether the engine has no batch of data. MONAI then skips its run.
+
+    >>> has_no_batch(SupervisedEvaluator("cpu", [], nn.Identity()))
+    True
+    """
+    return engine.state.epoch_length == 0
+
+
 @contextmanager
 def layers_in_eval_mode(network: nn.Module) -> Iterator[None]:
     """Inside, every layer is in evaluation mode, and the network's outputs are those of training.

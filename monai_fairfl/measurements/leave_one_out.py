@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 
+from monai_fairfl.measurements.empty_parts import has_no_case
 from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
@@ -23,8 +24,11 @@ def leave_one_out_error(
 
     Source: Jiang et al., CVPR 2023, Eq. 3. ``context["previous_weight"]`` is the weight with which
     this client's last update entered ``weights``; 0 means that it did not, and the received model
-    is itself the one without this client.
+    is itself the one without this client. ``None`` where this client was alone in the average, or
+    has no validation case.
     """
+    if has_no_case(probe, "validation"):
+        return None
     previous_weight = context.get("previous_weight", 0.0)
     if previous_weight == 0:
         without = weights

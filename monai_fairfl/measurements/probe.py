@@ -17,13 +17,15 @@ import torch
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
 from monai.handlers import IgniteMetricHandler
+from monai.metrics import ConfusionMatrixMetric, FBetaScore, PanopticQualityMetric
 from monai.networks.utils import eval_mode
 from monai.transforms import Activationsd, Compose
 from monai.utils import convert_to_tensor
 from monai.utils.enums import CommonKeys
 from torch.utils.data import SequentialSampler
 
-from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements.forward import has_no_batch, inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import (
@@ -43,6 +45,9 @@ MEAN_COLUMN = "dice"
 """Name of a case's mean over classes, beside the classes' own names."""
 
 FLOAT32_ERROR = 1e-6
+
+COUNTING_METRICS = (ConfusionMatrixMetric, FBetaScore, PanopticQualityMetric)
+"""MONAI's metrics that store counts of each case, such as its true positives, and no score."""
 
 
 class _Scored(NamedTuple):
@@ -98,12 +103,16 @@ class Probe:
         predicted: a false alarm there lowers no score. The cases' own scores, case -> ``"dice"``
         and classes -> value, stay in :attr:`cases`, at the client.
 
+        The mean is NaN, of 0 cases, where no case has a score or the evaluator has no case.
+
         Args:
             weights: the model to score; the network's own weights are put back afterwards.
 
         Raises:
             ValueError: there is no key metric, or it is none that lies between 0 and 1, the higher
                 the better.
+            ConfigError: the key metric stores counts of each case in place of its score, or gives
+                several numbers and stores nothing of single cases.
             TransportAborted: when the evaluator was interrupted.
         """
         last = self._last
@@ -115,6 +124,16 @@ class Probe:
 
     def _score(self, weights: Weights) -> dict[str, float | Estimate]:
         """The evaluator's key metric of ``weights``, by a run over all cases."""
+        name = self.engine.state.key_metric_name
+        if name is None:
+            raise ValueError(
+                "the bundle's evaluator has no key_val_metric, so no score can be measured"
+            )
+        _refuse_counts(name, metric_named(self.engine, name))
+        if has_no_batch(self.engine):
+            self.cases = {}
+            return {"mean": Estimate(math.nan, None, 0)}
+
         makers = _makers_of_the_score(self.engine)
         with (
             self._bare(makers) as evaluator,
@@ -123,16 +142,12 @@ class Probe:
         ):
             evaluator.run()
             require_whole_run(evaluator)
-            name = evaluator.state.key_metric_name
-            if name is None:
-                raise ValueError(
-                    "the bundle's evaluator has no key_val_metric, so no score can be measured"
-                )
             details = evaluator.state.metric_details.get(name)
-            mean_over_cases = float(evaluator.state.metrics[name])
+            metric_value = evaluator.state.metrics[name]
 
         # A metric that stores no details gives only its mean.
         if details is None:
+            mean_over_cases = _one_number(name, metric_value)
             _check_range(name, torch.as_tensor([mean_over_cases]).double())
             return {"mean": Estimate(mean_over_cases)}
 
@@ -155,14 +170,14 @@ class Probe:
 
         Returns:
             Mean over the cases, of each the mean over its classes, with its standard error.
-            ``None`` where the evaluator has no such metric, it stores nothing of single cases, or
-            no case has a number.
+            ``None`` where the evaluator has no such metric or no case, the metric stores nothing of
+            single cases, or no case has a number.
 
         Raises:
             TransportAborted: when the evaluator was interrupted.
         """
         metric = metric_named(self.engine, name)
-        if metric is None:
+        if metric is None or has_no_batch(self.engine):
             return None
 
         def makes_it(handler: Handler) -> bool:
@@ -339,6 +354,39 @@ def _flattened(transform: Any) -> list[Any]:
     if isinstance(transform, Compose):
         return list(transform.flatten().transforms)
     return [transform]
+
+
+def _refuse_counts(name: str, metric: Metric | None) -> None:
+    """Refuse a key metric whose details are counts: their mean would pass for a score.
+
+    Raises:
+        ConfigError: naming the metric, and the fix.
+    """
+    if not isinstance(metric, IgniteMetricHandler) or not metric.save_details:
+        return
+    if isinstance(metric.metric_fn, COUNTING_METRICS):
+        raise ConfigError(
+            f"the evaluator's key metric {name!r} is a {type(metric.metric_fn).__name__}, which "
+            "stores counts of each case, such as its true positives, and no score of it: make a "
+            "metric with a score of each case, such as MeanDice, the key_val_metric, and this one "
+            "an entry of additional_metrics. Or set its save_details to false: then only its value "
+            "of all cases counts, without a standard error"
+        )
+
+
+def _one_number(name: str, value: Any) -> float:
+    """The value of a key metric that stores nothing of single cases.
+
+    Raises:
+        ConfigError: when it is several numbers.
+    """
+    numbers = torch.as_tensor(value)
+    if numbers.numel() != 1:
+        raise ConfigError(
+            f"the evaluator's key metric {name!r} gives {numbers.numel()} numbers, and a score is "
+            "one: set its reduction to 'mean', or its save_details to true"
+        )
+    return float(numbers)
 
 
 def _check_range(name: str, scores: torch.Tensor) -> None:

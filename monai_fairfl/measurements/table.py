@@ -9,6 +9,7 @@ CONTRIBUTING.md has a complete example.
 from __future__ import annotations
 
 from monai_fairfl.measurements.alignment import cka, feature_cosine
+from monai_fairfl.measurements.empty_parts import has_no_case
 from monai_fairfl.measurements.entry import Context, Entry, Memory
 from monai_fairfl.measurements.leave_one_out import leave_one_out_error
 from monai_fairfl.measurements.probe import Probe
@@ -19,8 +20,25 @@ SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""
 
 
-def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement:
-    """Mean Dice of ``weights`` on this client's validation or test data; per class too."""
+def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
+    """Mean Dice of ``weights`` on this client's validation data; per class too.
+
+    ``None`` where the client has no validation case.
+    """
+    if has_no_case(probe, "validation"):
+        return None
+    return probe.score(weights)
+
+
+def score_of_tests(
+    probe: Probe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    """Mean Dice of ``weights`` on this client's test data; per class too.
+
+    ``None`` where the client has no test case.
+    """
+    if has_no_case(probe, "testing"):
+        return None
     return probe.score(weights)
 
 
@@ -42,8 +60,11 @@ def surface_distance(
     """95th percentile of the surface distance of ``weights``, by the evaluator's metric ``hd95``.
 
     A bundle whose evaluator has that metric is measured so at the end; in Python
-    ``Federation(final=("score", "test_score", "test_hd95"))`` asks for it.
+    ``Federation(final=("score", "test_score", "test_hd95"))`` asks for it. ``None`` where the
+    evaluator has no such metric, or the client has no test case.
     """
+    if has_no_case(probe, "testing"):
+        return None
     return probe.further("hd95", weights)
 
 
@@ -51,17 +72,17 @@ MEASUREMENTS: dict[str, Entry] = {
     "leave_one_out_error": Entry("received", leave_one_out_error, needs="previous"),
     "global_score": Entry("received", score),
     "score": Entry("received", score),
-    "test_score": Entry("received", score, data="test"),
+    "test_score": Entry("received", score_of_tests, data="test"),
     "test_hd95": Entry("received", surface_distance, data="test"),
     "local_score": Entry("trained", score),
     "personal_score": Entry("personal", score),
-    "personal_test_score": Entry("personal", score, data="test"),
+    "personal_test_score": Entry("personal", score_of_tests, data="test"),
     "adapted_score": Entry("adapted", score),
-    "adapted_test_score": Entry("adapted", score, data="test"),
+    "adapted_test_score": Entry("adapted", score_of_tests, data="test"),
     "averaged_score": Entry("averaged", score),
-    "averaged_test_score": Entry("averaged", score, data="test"),
+    "averaged_test_score": Entry("averaged", score_of_tests, data="test"),
     "alone_score": Entry("alone", score),
-    "alone_test_score": Entry("alone", score, data="test"),
+    "alone_test_score": Entry("alone", score_of_tests, data="test"),
     "global_loss": Entry("received", loss, data="training"),
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from monai.engines import SupervisedTrainer
 
+from monai_fairfl.errors import DataError
 from monai_fairfl.measurements.forward import (
+    has_no_batch,
     inferred,
     layers_in_eval_mode,
     prepared,
@@ -71,7 +73,11 @@ class TrainingProbe:
         r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`.
 
         Standard error and n are of the batches.
+
+        Raises:
+            DataError: when the trainer has no batch of training images.
         """
+        self._require_batches()
         with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
             losses = self._losses()
         mean = _mean(losses)
@@ -94,7 +100,11 @@ class TrainingProbe:
         Args:
             weights: w.
             rho: radius, in the unit of the weights.
+
+        Raises:
+            DataError: when the trainer has no batch of training images.
         """
+        self._require_batches()
         network = self.engine.network
         parameters = self._parameters()
         with loaded(network, weights), layers_in_eval_mode(network):
@@ -128,6 +138,14 @@ class TrainingProbe:
         with loaded(network, weights), layers_in_eval_mode(network):
             for loss, images, gradients in self._batch_gradients(self._parameters()):
                 yield BatchGradients(float(loss), images, gradients)
+
+    def _require_batches(self) -> None:
+        if has_no_batch(self.engine):
+            raise DataError(
+                "the trainer has no batch of training images, so no loss can be measured: add "
+                "cases to 'training' in the file of the site's data list (datalist_file); if it "
+                "has fewer than one batch, lower batch_size or set the loader's drop_last to false"
+            )
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         parameters = self.engine.network.parameters()

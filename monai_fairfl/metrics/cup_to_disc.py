@@ -13,6 +13,9 @@ from monai.handlers import IgniteMetricHandler
 from monai.metrics import CumulativeIterationMetric
 from monai.metrics.utils import do_metric_reduction
 
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.metrics.segmentation import NOTHING_MEASURED
+
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
     r"""Height of the cup over height of the disc, :math:`h_{cup} / h_{disc}`.
@@ -27,11 +30,19 @@ def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
     Returns:
         0 without a cup; NaN without a disc, or where a structure is not labelled (below 0).
 
+    Raises:
+        DataError: when ``masks`` are no pictures of these two channels.
+
     >>> masks = torch.zeros(2, 8, 8)
     >>> masks[0, :, :8], masks[1, :, 2:6] = 1, 1
     >>> vertical_cup_to_disc_ratio(masks)
     0.5
     """
+    if masks.ndim != 3 or len(masks) != 2:
+        raise DataError(
+            f"a cup-to-disc ratio needs masks (2, W, H), disc and cup, got {tuple(masks.shape)}: "
+            "give one picture with these two channels in this order, without a background channel"
+        )
     if bool((masks < 0).any()):
         return float("nan")
     disc_height = _height(masks[0] > 0.5)
@@ -45,7 +56,7 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     """Absolute error of the vertical cup-to-disc ratio of each photograph, and its mean.
 
     A prediction without any disc counts as a ratio of 0. Photographs without a labelled cup do not
-    count.
+    count. Predictions and labels are (B, 2, W, H), disc and cup; other shapes are a ``DataError``.
 
     >>> label = torch.zeros(1, 2, 8, 8)
     >>> label[:, 0], label[:, 1, :, 2:6] = 1, 1
@@ -68,8 +79,14 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
         return torch.tensor(errors)
 
     def aggregate(self) -> torch.Tensor:
-        """The mean over photographs; NaN when none has a labelled cup."""
+        """The mean over photographs; NaN when none has a labelled cup.
+
+        Raises:
+            ConfigError: when nothing was measured yet.
+        """
         errors = self.get_buffer()
+        if errors is None:
+            raise ConfigError(NOTHING_MEASURED)
         if bool(torch.isnan(errors).all()):
             return torch.tensor(float("nan"))
         return do_metric_reduction(errors, "mean")[0]

@@ -8,6 +8,7 @@ The configuration is in fl_handlers.json and fl_filters.json.
 from __future__ import annotations
 
 import gc
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.data import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import (
     LeaveOneOutError,
@@ -103,6 +105,37 @@ def test_two_rounds_send_every_measurement_in_the_statistics(
     # Nobody reports with which weight its update entered; that of the round before is another one.
     client.train(ExchangeObject(weights=dict(mixed)))
     assert "fairfl/leave_one_out_error" not in client.get_weights().statistics
+
+
+@pytest.mark.slow
+def test_a_site_without_validation_cases_sends_what_it_can_measure(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.json"
+    site_datalist(hospitals / "alder", file)
+    parts = json.loads(file.read_text())
+    by_hand = {"training": parts["training"], "validation": [], "testing": parts["testing"]}
+    file.write_text(json.dumps(by_hand))
+
+    torch.manual_seed(0)
+    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    client = stock_client(hospitals / "alder", tmp_path)
+    client.train(ExchangeObject(weights=dict(weights)))
+    sent = client.get_weights()
+    assert [k for k in sent.statistics if k.startswith("fairfl/")] == ["fairfl/train_loss"]
+    assert any(change.any() for change in sent.weights.values())
+
+
+@pytest.mark.parametrize("weight", [25.0, 1.0, 1 - 1e-9, -0.2, math.nan, math.inf])
+def test_a_weight_of_which_there_is_no_model_without_the_client_is_refused(weight: float) -> None:
+    with pytest.raises(ConfigError, match=f"previous_weight must be .* got {weight}.*in percent"):
+        LeaveOneOutError(None, previous_weight=weight)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("weight", [None, 0.0, 0.25, 0.999])
+def test_a_share_of_the_average_is_taken_as_previous_weight(weight: float | None) -> None:
+    handler = LeaveOneOutError(None, previous_weight=weight)  # type: ignore[arg-type]
+    assert handler.context() == ({} if weight is None else {"previous_weight": weight})
 
 
 @pytest.mark.slow

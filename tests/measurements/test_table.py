@@ -2,13 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from helpers.small_evaluators import Scaled, evaluator_of
 from monai.data import MetaTensor
-from monai.handlers import HausdorffDistance, MeanDice, from_engine
+from monai.handlers import (
+    ConfusionMatrix,
+    HausdorffDistance,
+    IgniteMetricHandler,
+    MeanDice,
+    PanopticQuality,
+    from_engine,
+)
+from monai.metrics import FBetaScore, compute_dice
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
@@ -261,3 +270,130 @@ def test_a_probe_of_ones_own_scores_a_model_again_that_may_have_changed() -> Non
     probe.score({})
     probe.score({})
     assert metric.batches == 4
+
+
+# ---- parts of a data list without any case
+
+PREDICTION_AND_LABEL = from_engine(["pred", "label"])
+
+
+def probe_without_cases() -> Probe:
+    return Probe(
+        evaluator_of(
+            Scaled(),
+            [],
+            key_val_metric={"dice": MeanDice(output_transform=PREDICTION_AND_LABEL)},
+            additional_metrics={"hd95": SpacedHausdorff(output_transform=PREDICTION_AND_LABEL)},
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, entry in MEASUREMENTS.items() if entry.data != "training"]
+)
+def test_nothing_is_measured_on_a_part_without_cases(name: str) -> None:
+    model = {"scale": torch.ones(())}
+    memory = Memory(previous=model, present=model)
+    found = MEASUREMENTS[name].function(
+        probe_without_cases(), model, memory, {"previous_weight": 0.5}
+    )
+    assert found is None
+
+
+@pytest.mark.parametrize(
+    ("names", "part"),
+    [
+        (["global_score", "leave_one_out_error", "local_score"], "validation"),
+        (["test_score", "test_hd95", "personal_test_score"], "testing"),
+    ],
+)
+def test_one_line_of_the_log_names_the_part_without_cases(
+    names: list[str], part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    evaluator = probe_without_cases().engine
+    for name in names:
+        # A client makes a probe for each request.
+        measured(name, Probe(evaluator), {}, None)
+    [line] = caplog.messages
+    assert f"no case under '{part}'" in line
+    assert f"add cases to '{part}' in the file of its data list" in line
+
+
+def test_a_probe_without_cases_gives_a_score_of_no_case() -> None:
+    probe = probe_without_cases()
+    probe.cases = {"of_another_model": {"dice": 0.5}}
+    mean = probe.score({})["mean"]
+    assert isinstance(mean, Estimate) and math.isnan(mean.value) and mean.n == 0
+    assert probe.cases == {}
+
+
+# ---- key metrics whose details are no scores
+
+
+def probe_of_metric(metric: IgniteMetricHandler, channels: int = 1) -> Probe:
+    """A probe of two cases, whose evaluator's key metric is ``metric``."""
+    generator = torch.Generator().manual_seed(0)
+    items = []
+    for _ in range(2):
+        prediction, label = torch.randint(0, 2, (2, channels, 8, 8), generator=generator)
+        items.append({"image": prediction.float(), "label": label.float()})
+    return Probe(evaluator_of(Scaled(), items, key_val_metric={"own": metric}))
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "channels"),
+    [
+        (
+            ConfusionMatrix(metric_name="f1 score", output_transform=PREDICTION_AND_LABEL),
+            "ConfusionMatrixMetric",
+            1,
+        ),
+        (
+            IgniteMetricHandler(FBetaScore(), output_transform=PREDICTION_AND_LABEL),
+            "FBetaScore",
+            1,
+        ),
+        (
+            PanopticQuality(num_classes=1, output_transform=PREDICTION_AND_LABEL),
+            "PanopticQualityMetric",
+            2,
+        ),
+    ],
+)
+def test_counts_of_a_case_are_no_score_of_it(
+    metric: IgniteMetricHandler, name: str, channels: int
+) -> None:
+    """Panoptic quality stores true and false positives: one of each has the mean 0.5."""
+    with pytest.raises(ConfigError, match=f"'own' is a {name}, which stores counts.*MeanDice"):
+        probe_of_metric(metric, channels).score({})
+
+
+def test_a_counting_metric_that_stores_no_details_gives_its_own_value() -> None:
+    metric = ConfusionMatrix(
+        metric_name="f1 score", output_transform=PREDICTION_AND_LABEL, save_details=False
+    )
+    probe = probe_of_metric(metric)
+    score = probe.score({})
+    probe.engine.run()
+    assert score == {"mean": Estimate(pytest.approx(probe.engine.state.metrics["own"]))}
+
+
+def test_a_metric_that_gives_a_number_of_each_class_is_scored_by_its_cases() -> None:
+    metric = MeanDice(reduction="mean_batch", output_transform=PREDICTION_AND_LABEL)
+    probe = probe_of_metric(metric, channels=2)
+    score = probe.score({})
+    expected = []
+    for case in probe.engine.data_loader.dataset.data:  # type: ignore[union-attr]
+        expected.append(compute_dice(case["image"][None], case["label"][None])[0])
+    dice = torch.stack(expected)
+    assert value_of(score) == pytest.approx(float(dice.mean()))
+    assert float(score["0"]) == pytest.approx(float(dice[:, 0].mean()))
+    assert float(score["1"]) == pytest.approx(float(dice[:, 1].mean()))
+
+
+def test_numbers_of_classes_without_those_of_cases_are_refused() -> None:
+    metric = MeanDice(
+        reduction="mean_batch", output_transform=PREDICTION_AND_LABEL, save_details=False
+    )
+    with pytest.raises(ConfigError, match="'own' gives 2 numbers.*reduction to 'mean'"):
+        probe_of_metric(metric, channels=2).score({})

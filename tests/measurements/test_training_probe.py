@@ -25,6 +25,7 @@ from torch import nn
 from torch.utils.data import Subset, WeightedRandomSampler
 
 from monai_fairfl.client.training import one_round
+from monai_fairfl.errors import DataError
 from monai_fairfl.measurements.batches import same_batches
 from monai_fairfl.measurements.training_probe import TrainingProbe
 
@@ -92,6 +93,17 @@ def test_loss_and_sharpness_are_of_the_whole_data_set_whatever_its_batches() -> 
         for i in (0, 4, 8)
     ]
     assert even.n == 3 and even.stderr == pytest.approx(np.std(losses, ddof=1) / 3**0.5)
+
+
+def test_without_any_batch_there_is_no_loss() -> None:
+    network = nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    probe = TrainingProbe(trainer_of(network, [], half_mean_square, optimizer))
+    weights = network.state_dict()
+    with pytest.raises(DataError, match="no batch of training images.*'training'.*drop_last"):
+        probe.loss(weights)
+    with pytest.raises(DataError, match="no batch of training images"):
+        probe.sharpness(weights, 0.05)
 
 
 def test_the_loss_is_made_with_running_statistics_and_without_dropout() -> None:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.inferers import FAR, CoarseToFineInferer
 from monai_fairfl.metrics.cup_to_disc import CupToDiscErrorMetric, vertical_cup_to_disc_ratio
 
@@ -49,6 +50,31 @@ def test_the_error_leaves_out_photographs_without_a_labelled_cup() -> None:
     metric.reset()
     metric(masks[None], unlabelled[None])
     assert math.isnan(metric.aggregate().item())
+
+
+def test_other_channels_than_disc_and_cup_are_refused() -> None:
+    """With the background in front, the ratio would be that of the disc and the background."""
+    disc_and_cup = ellipses((50, 60), (20, 30))[None]
+    background = 1 - disc_and_cup[:, :1]
+    three = torch.cat([background, disc_and_cup], 1)
+    one = disc_and_cup[:, :1]
+    for prediction, label in ((three, three), (one, one), (disc_and_cup, three)):
+        channels = label.shape[1]
+        with pytest.raises(DataError, match=rf"got \({channels}, 200, 200\).*two channels"):
+            CupToDiscErrorMetric()(prediction, label)
+    with pytest.raises(DataError, match=r"got \(2, 4, 4, 4\): give one picture"):
+        vertical_cup_to_disc_ratio(torch.ones(2, 4, 4, 4))
+
+
+def test_before_any_photograph_there_is_no_error_to_aggregate() -> None:
+    metric = CupToDiscErrorMetric()
+    with pytest.raises(ConfigError, match="no case was measured"):
+        metric.aggregate()
+    masks = ellipses((50, 60), (20, 30))[None]
+    metric(masks, masks)
+    metric.reset()
+    with pytest.raises(ConfigError, match="no case was measured"):
+        metric.aggregate()
 
 
 def small_disc() -> torch.Tensor:
