@@ -165,7 +165,9 @@ def site_names(
             raise ConfigError(
                 f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
             )
-    return sorted(safe_name(name) for name in (chosen or known))
+    return sorted(
+        safe_name(name, "the name of the hospital's folder") for name in (chosen or known)
+    )
 
 
 def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:

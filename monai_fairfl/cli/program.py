@@ -35,6 +35,7 @@ from monai_fairfl.cli import (
 )
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.utils.terminal import notes_told_once
 
 EXAMPLES = """
 check the environment and your data:
@@ -136,7 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answer(args: argparse.Namespace) -> Answer:
     """Run the command; an error that the user can mend becomes its answer."""
     try:
-        answer: Answer = args.command(args)
+        with notes_told_once():
+            answer: Answer = args.command(args)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
@@ -150,8 +152,35 @@ def _answer(args: argparse.Namespace) -> Answer:
 
 
 def _answer_of_error(text: str) -> Answer:
-    line = " ".join(text.split("\n"))
+    line = _in_one_line(text)
     return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_FAILED)
+
+
+def _in_one_line(text: str) -> str:
+    """Join the lines of an error, which may end without a full stop or be items of a list.
+
+    >>> _in_one_line("an image was changed\\nPut it back")
+    'an image was changed. Put it back'
+    >>> _in_one_line("2 problems\\n- no mask of a\\n- no mask of b")
+    '2 problems: no mask of a; no mask of b'
+    """
+    joined = ""
+    in_list = False
+    for line in text.split("\n"):
+        line = line.strip()
+        is_item = line.startswith("- ")
+        line = line.removeprefix("- ")
+        separator = "; "
+        if not joined or joined.endswith((".", ":", ";", ",")):
+            separator = " "
+        elif is_item and not in_list:
+            separator = ": "
+        elif line[:1].isupper():
+            separator = ". "
+        if line:
+            joined = (joined + separator + line).lstrip()
+        in_list = is_item
+    return joined
 
 
 def _text_of_file_error(error: OSError) -> str:

@@ -32,6 +32,7 @@ from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
 from monai_fairfl.run_folder.full_run import recorded_as
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.utils.terminal import was_told
 
 logger = logging.getLogger(__name__)
 
@@ -302,7 +303,7 @@ class _OnConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text in self.shown:
+        if text in self.shown or was_told(text):
             return
         self.shown.add(text)
         self.console.print(text, markup=False, soft_wrap=True)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -236,10 +237,16 @@ def _full_run(
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
+    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
+
     parts = ["train", root.name, *[strategy.name for strategy in strategies]]
     if args.quick:
         parts.append("quick")
-    return out_folder(args.out, "-".join(parts))
+    # The data's folder may have any name, a run's folder may not.
+    default = re.sub("[^A-Za-z0-9_. -]", "_", "-".join(parts))[:LONGEST_NAME]
+    folder = out_folder(args.out, default)
+    safe_name(folder.name, "the last part of --out", LONGEST_NAME)
+    return folder
 
 
 def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.data.checks import check_duplicates, check_label_values, summary_of
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import PARTS, CaseFiles
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
 
@@ -75,6 +76,9 @@ def overview(
 
     notes = list(noticed)
     problems: list[str] = []
+    if len(sites) > 1:
+        # One hospital's own folder is no name in a federation.
+        problems += _names_that_cannot_be_used(sites)
     summaries: dict[str, dict[str, Any]] = {}
     for name, inspection in inspections.items():
         notes.extend(inspection.notes)
@@ -95,6 +99,17 @@ def overview(
     )
     data = {"sites": summaries, "warnings": notes, "problems": problems}
     return data, "\n".join(text)
+
+
+def _names_that_cannot_be_used(sites: Iterable[str]) -> list[str]:
+    """List the sites whose names a training refuses, as its names of files."""
+    problems = []
+    for name in sites:
+        try:
+            safe_name(name, "the name of the hospital's folder")
+        except ConfigError as error:
+            problems.append(str(error))
+    return problems
 
 
 TITLES = (

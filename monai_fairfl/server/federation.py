@@ -52,7 +52,7 @@ from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.utils.files import locked, safe_name
+from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.torch_threads import torch_threads
 
@@ -151,7 +151,7 @@ class Federation:
         self.guards = tuple(copy.deepcopy(list(guards)))
         self._guards_at_start = [guard.state_dict() for guard in self.guards]
         self.run_dir = Path(run_dir)
-        safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", most=128)
+        safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", LONGEST_NAME)
         self.recipe = recipe
         self.observer = observer or Observer()
         self.server_score = server_score

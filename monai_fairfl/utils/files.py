@@ -226,6 +226,10 @@ def tensors_as_bytes(weights: Weights) -> bytes:
     return dump_tensors(tensors)
 
 
+LONGEST_NAME = 128
+"""Characters that a run's name may have."""
+
+
 def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     """``name``, if it can be a file name everywhere.
 
@@ -245,8 +249,8 @@ def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
     """
     if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
         raise ConfigError(
-            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters, digits, '_', '-', "
-            "'.' or spaces, beginning with a letter, a digit or '_'"
+            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters (A to Z, without "
+            "accents), digits, '_', '-', '.' or spaces, beginning with a letter, a digit or '_'"
         )
     if name.endswith((".", " ")) or DEVICES.fullmatch(name):
         raise ConfigError(

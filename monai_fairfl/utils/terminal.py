@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from monai_fairfl.errors import DataWarning
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +33,51 @@ _stops: list[Callable[[], None]] = []
 
 _stopping_for_good = threading.Event()
 """Set where also a run that has yet to begin in this process is to end at once."""
+
+
+_told: set[str] = set()
+"""The notes on data that the present command has told."""
+
+
+@contextmanager
+def notes_told_once() -> Iterator[None]:
+    """Inside, a note on a site's data is a plain line on standard error, once for each text.
+
+    Python would show the line of code that warns, and each place that warns of it again.
+
+    >>> from contextlib import redirect_stderr
+    >>> with redirect_stderr(sys.stdout), notes_told_once():
+    ...     for _ in range(2):
+    ...         warnings.warn("elm: one file has no mask", DataWarning)
+    note: elm: one file has no mask
+    """
+    _told.clear()
+    show = warnings.showwarning
+
+    def tell_or_show(
+        message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
+        if not issubclass(category, DataWarning):
+            show(message, category, *where, **more)
+            return
+        text = str(message)
+        if text not in _told:
+            _told.add(text)
+            print(f"note: {text}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = tell_or_show
+        yield
+
+
+def was_told(text: str) -> bool:
+    """Whether the present command has told this note on data.
+
+    >>> was_told("elm: nothing of the kind")
+    False
+    """
+    return text in _told
 
 
 def stop_for_good() -> None:

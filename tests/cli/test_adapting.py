@@ -208,7 +208,7 @@ def test_files_at_fault_are_named_and_the_same_command_goes_on_when_they_are_men
     # Of a data list, and of all files where a list is to be made.
     for more in (["--datalist", str(datalist)], []):
         error = run_json(capsys, *words, *more, code=2)["error"]
-        assert f"1 problem(s) - {hospital / listed} has label values such as 0.4" in error
+        assert f"1 problem(s): {hospital / listed} has label values such as 0.4" in error
     shutil.copy(hospitals / "alder" / listed, hospital / listed)
     found = run_json(capsys, *words, "--datalist", str(datalist))
     assert found["gain"]["n"] == 2

@@ -118,6 +118,19 @@ def test_datalist_check_fails_only_where_a_training_would(
     assert alone["sites"]["elm"]["testing"] == 1
 
 
+def test_a_hospital_whose_folder_cannot_be_its_name_is_a_problem_before_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made.folders(tmp_path / "elm")
+    made.folders(tmp_path / "Köln Süd", first=10)
+    words = ("--check", "--structures", "disc", "cup")
+    (problem,) = run_json(capsys, "datalist", tmp_path, *words, code=2)["problems"]
+    assert "the name of the hospital's folder 'Köln Süd' cannot be used" in problem
+    assert "A to Z, without accents" in problem
+    # Alone it is no name in a federation.
+    assert run_json(capsys, "datalist", tmp_path / "Köln Süd", *words)["problems"] == []
+
+
 def test_a_missing_mask_hides_no_other_fault_of_its_site(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,19 @@ def test_help_names_every_command_without_loading_torch() -> None:
         assert re.search(rf"^ +{command}\b", shown, re.MULTILINE), command
 
 
+def test_a_note_on_data_is_one_line_and_names_no_code(
+    hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for site in ("alder", "elm"):
+        (tmp_path / site).symlink_to(hospitals / site)
+    (tmp_path / "ash").mkdir()
+    (tmp_path / "ash" / "eye.nrrd").touch()
+    assert main(["train", str(tmp_path), "--bundle", "fundus_disc_cup_segmentation"]) == 2
+    note, error = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"note: {tmp_path / 'ash'} holds images but is no site")
+    assert error.startswith(f"monai-fairfl: {tmp_path} holds volumes")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -75,6 +75,18 @@ def test_nothing_given_is_the_bundle_as_it_is(sites: Path, monkeypatch: pytest.M
     assert words[words.index("--run_dir") + 1] == str(sites.parent / "train-sites-FedAvg")
 
 
+def test_the_default_folder_can_be_a_runs_whatever_the_datas_is_called(
+    sites: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "Prostata – München"
+    root.symlink_to(sites)
+    words = words_of(root)
+    assert words[words.index("--run_dir") + 1].endswith("/train-Prostata _ M_nchen-FedAvg")
+    with pytest.raises(ConfigError, match="the last part of --out 'Läufe .1.' cannot be used"):
+        words_of(sites, "--out", str(tmp_path / "Läufe (1)"))
+    assert not (tmp_path / "Läufe (1)").exists()
+
+
 def test_what_is_given_is_an_argument_of_the_line(sites: Path) -> None:
     given = ["--adapt", "--seed", "3", "--devices", "cpu", "cpu", *FEDCE, *TINY]
     words = words_of(sites, *given, "--out", "there")
