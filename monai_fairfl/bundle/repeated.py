@@ -206,6 +206,11 @@ def _differences(name: str, before: Any, now: Any) -> list[str]:
         return []
     if not (isinstance(before, Mapping) and isinstance(now, Mapping)):
         return [f"{name} was {before}, asked for is {now}"]
+    if name == "strategies":
+        # As a user gave them: the names are those of their folders.
+        given = ", ".join(str(text) for text in before.values())
+        asked = ", ".join(str(text) for text in now.values())
+        return [f"strategies were {given}; asked for are {asked}"]
     differences = []
     for key in dict.fromkeys([*before, *now]):
         differences += _differences(f"{key} of {name}", before.get(key), now.get(key))

@@ -27,7 +27,13 @@ if TYPE_CHECKING:
 
 EPOCHS = 10
 RATE = 3e-4
+LEAST_CASES = 2
+"""So many validation cases the standard error of a gain needs."""
+
 LOG = "log.txt"
+NOT_TRAINED: dict[str, Any] = {"gain": None, "epochs": 0, "before": {}, "after": {}, "model": None}
+"""The answer for ``--json`` where nothing was trained."""
+
 TITLES = {"score": "validation Dice", "test_score": "test Dice"}
 """Closing measurement -> its column."""
 
@@ -108,7 +114,8 @@ def adapt(args: argparse.Namespace) -> Answer:
 
     Each epoch is scored on validation cases, and the best epoch counts. The adapted model is taken
     if its mean gain on these cases is larger than the gain's standard error, which needs at least
-    two validation cases. Nothing leaves the hospital.
+    two validation cases: where the data list has fewer, nothing is trained. Nothing leaves the
+    hospital.
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.bundle.configuration import takes_any_folder
@@ -118,6 +125,7 @@ def adapt(args: argparse.Namespace) -> Answer:
         site_of_run,
     )
     from monai_fairfl.cli.running import output_into
+    from monai_fairfl.data.datalist_file import cases_of_list
     from monai_fairfl.data.layouts import name_of_site
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.utils.devices import require_device
@@ -133,6 +141,13 @@ def adapt(args: argparse.Namespace) -> Answer:
     of_run = site_of_run(model, name)
     datalist, split = _cases(args.datalist, of_run, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
+    origin = f"Split into cases ({split}): {datalist}"
+    # How many a new split has is known when the training begins.
+    if datalist.is_file():
+        listed = len(cases_of_list(datalist, hospital, ("validation",)))
+        if listed < LEAST_CASES:
+            text = f"{_too_few(listed, name)}\nNothing was trained.\n{origin}"
+            return Answer(dict(NOT_TRAINED), text)
     if not datalist.is_file() and not takes_any_folder(bundle):
         _require_hospital(hospital)
     out.mkdir(parents=True, exist_ok=True)
@@ -155,8 +170,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             config=args.config,
             overrides=None if of_run is None else of_run.settings(),
         )
-    text = f"{adaptation_text(found, name)}\nSplit into cases ({split}): {datalist}"
-    return Answer(_plain(found), text)
+    return Answer(_plain(found), f"{adaptation_text(found, name)}\n{origin}")
 
 
 def _require_hospital(folder: Path) -> None:
@@ -236,12 +250,9 @@ def _verdict(found: Adaptation, hospital: str) -> str:
     from monai_fairfl.run_folder.full_run import count_words
 
     gain = found.gain
+    if gain.n < LEAST_CASES:
+        return _too_few(gain.n, hospital)
     cases = count_words(gain.n, "validation case")
-    if gain.n < 2:
-        return (
-            f"Not taken: {hospital} has {cases} that can judge, and two are "
-            "needed. Label more cases, or name a list with more of them: --datalist FILE"
-        )
     if found.epochs == 0:
         return "Not taken: no epoch was better on the validation cases. Use the given model."
     # Two cases or more have a standard error.
@@ -256,6 +267,17 @@ def _verdict(found: Adaptation, hospital: str) -> str:
     return (
         f"Taken: {measured}.\nThe epoch was chosen on these cases, so the gain is too high: "
         f"{honest}.\nModel: {found.model}"
+    )
+
+
+def _too_few(number: int, hospital: str) -> str:
+    """Say that so many validation cases cannot judge a model, and what to do."""
+    from monai_fairfl.run_folder.full_run import count_words
+
+    cases = count_words(number, "validation case")
+    return (
+        f"Not taken: {hospital} has {cases} that can judge, and two are "
+        "needed. Label more cases, or name a list with more of them: --datalist FILE"
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +19,9 @@ from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.run_folder.full_run import count_words
-from monai_fairfl.run_folder.resuming import recorded_config
+from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.resuming import begun, recorded_config
+from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -40,6 +42,9 @@ ASKED = "asked.json"
 
 BESIDE = (ASKED, "log.txt")
 """What an inference run writes besides the masks."""
+
+MOST_CELLS = 3
+"""So many trainings of a comparison an error lists."""
 
 
 def model_file(given: str) -> Path:
@@ -74,7 +79,64 @@ def model_file(given: str) -> Path:
     if runs:
         names = ", ".join(str(run) for run in runs)
         raise ConfigError(f"{path} holds several runs: name one of {names}")
-    raise ConfigError(f"{of_run} does not exist: name a model file, or the folder of a run")
+    raise ConfigError(_why_no_model(path))
+
+
+def _why_no_model(path: Path) -> str:
+    """Why a folder has no model to use, and what to name instead."""
+    inner = sorted([*path.glob("*/ledger.jsonl"), *path.glob("run/*/ledger.jsonl")])
+    for run in (path, *[ledger.parent for ledger in inner]):
+        records = read_ledger(run / "ledger.jsonl") if begun(run) else None
+        if records is not None and not _has_end(records):
+            return (
+                f"{run} is a run that stopped {_last_round(records, run)}, or still trains: give "
+                "the same command again to finish it (python -m monai.bundle also needs "
+                "--resume True), or name another run"
+            )
+    if any(path.glob("cells/*/*/ledger.jsonl")):
+        return _why_no_model_of_comparison(path)
+    if begun(path):
+        return f"{path} is a run without a global model: name a hospital's model file"
+    return f"{path / GLOBAL_MODEL} does not exist: name a model file, or the folder of a run"
+
+
+def _has_end(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a ledger's records end a run; a crash may leave a ledger without any."""
+    return bool(records) and records[-1]["kind"] == "end"
+
+
+def _last_round(records: Sequence[Mapping[str, Any]], run: Path) -> str:
+    """How far a run came that has not ended.
+
+    Args:
+        records: of its ledger.
+        run: its folder.
+
+    Returns:
+        Such as ``"after round 1 of 12"``.
+    """
+    done = sum(record["kind"] == "round" for record in records)
+    if done == 0:
+        return "before its first round was done"
+    planned = Schedule.read(run).planned
+    if not planned or planned[-1] is None:
+        return f"after round {done}"
+    return f"after round {done} of {planned[-1]}"
+
+
+def _why_no_model_of_comparison(path: Path) -> str:
+    """Why a comparison over seeds or folds has no model, and which of its trainings have one."""
+    cells: list[str] = []
+    for file in sorted(path.glob(f"cells/*/*/{GLOBAL_MODEL}")):
+        cell = file.parents[1]
+        if len(cells) < MOST_CELLS and not _trained_alone(cell):
+            cells.append(str(cell))
+    if not cells:
+        return (
+            f"{path} is a comparison, and no federation in its folder cells has ended: give the "
+            "same command again to finish it, or name another run"
+        )
+    return f"{path} is a comparison: name one of its trainings, such as {', '.join(cells)}"
 
 
 def _trained_alone(run: Path) -> bool:

@@ -37,6 +37,9 @@ FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"
 MOST_FOLDERS = 6
 """So many folders deep an engine's workspace is searched for runs."""
 
+COMPARISON_PAGE = "comparison.html"
+"""Name of the page that a comparison over seeds or folds writes."""
+
 PARTS = ("training", "validation", "testing")
 """Parts of a site's data list."""
 
@@ -107,9 +110,18 @@ def _runs_in(folder: Path) -> list[Path]:
             f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl"
         )
     if len({run.parent for run in runs}) > 1 or not _is_comparison(runs[0].parent, runs):
-        listed = ", ".join(str(run) for run in runs)
-        raise ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
+        raise ConfigError(_several_runs(folder, runs))
     return runs
+
+
+def _several_runs(folder: Path, runs: Sequence[Path]) -> str:
+    """Say that a folder holds several runs; of a comparison over seeds, also where its page is."""
+    listed = ", ".join(str(run) for run in runs)
+    text = f"{folder} holds several runs: name the one that you mean, {listed}"
+    page = folder / COMPARISON_PAGE
+    if page.is_file():
+        text += f". The page that compares them is {page}"
+    return text
 
 
 def find_run(folder: str | Path) -> Path:
@@ -120,8 +132,7 @@ def find_run(folder: str | Path) -> Path:
     """
     runs = find_runs([folder])
     if len(runs) > 1:
-        listed = ", ".join(str(run) for run in runs)
-        raise ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}")
+        raise ConfigError(_several_runs(Path(folder), runs))
     return runs[0]
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from monai_fairfl import __version__
@@ -22,6 +23,9 @@ from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
+
+FOR_TRAIN = "(--out for monai-fairfl train)"
+"""The option by which a user of that command names another run_dir."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A SHA-256, as a client states it of its update."""
@@ -104,7 +108,7 @@ def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:
     raise FederationError(
         f"{run_dir} was written by monai_fairfl {version} (format {written}), and this version, "
         f"{__version__}, resumes format {FORMAT} only: finish the run with the version that began "
-        "it, or choose another run_dir. report and verify can still read it"
+        f"it, or choose another run_dir {FOR_TRAIN}. report and verify can still read it"
     )
 
 
@@ -113,7 +117,7 @@ def check_same(
     recorded: Mapping[str, Any],
     now: Mapping[str, Any],
     error: type[FairFLError] = FederationError,
-    hint: str = "",
+    hints: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse to resume a run with other settings than it was begun with: it is one experiment.
 
@@ -122,7 +126,7 @@ def check_same(
         recorded: settings that it was begun with.
         now: the present ones; the run's name, the clients and the package's version may differ.
         error: class of the error.
-        hint: added to its message.
+        hints: setting -> sentence that its message ends with, where it differs.
 
     Raises:
         FairFLError: when they differ; it names the setting and both values.
@@ -131,9 +135,10 @@ def check_same(
         if key in ("run", "clients", "package"):
             continue
         if recorded.get(key) != value:
+            hint = f". {hints[key]}" if key in hints else ""
             raise error(
                 f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
-                f"resume with the same settings, or choose another run_dir{hint}"
+                f"resume with the same settings, or choose another run_dir {FOR_TRAIN}{hint}"
             )
 
 

@@ -16,8 +16,16 @@ from typing import Any
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.records import check_format, check_same, training_settings
+from monai_fairfl.run_folder.records import (
+    FOR_TRAIN,
+    check_format,
+    check_same,
+    training_settings,
+)
 from monai_fairfl.utils.plain_values import object_of_json
+
+OF_QUICK = "--quick of monai-fairfl train sets overrides: give it, or leave it out, as before"
+"""What a user who typed no overrides may have typed otherwise."""
 
 
 def begun(folder: Path) -> bool:
@@ -39,7 +47,8 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
         return object_of_json(file.read_bytes())
     except ValueError as error:
         raise ConfigError(
-            f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir"
+            f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir "
+            f"{FOR_TRAIN}"
         ) from error
 
 
@@ -87,22 +96,23 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     if previous and len(strategies) == 1:
         raise FederationError(
             f"{run_dir} already holds a comparison ({names}), whose report a run of one strategy "
-            f"would replace: choose another run_dir, or add {strategies[0]} to the comparison "
-            "(--strategies with it and one of these, --resume True)"
+            f"would replace: choose another run_dir {FOR_TRAIN}, or add {strategies[0]} to the "
+            "comparison (--strategies with it and one of these, --resume True)"
         )
     if len(strategies) > 1 and begun(run_dir):
         raise FederationError(
             f"{run_dir} already holds a run of one strategy, whose report a comparison would "
-            "replace: choose another run_dir"
+            f"replace: choose another run_dir {FOR_TRAIN}"
         )
     if previous and not resume:
         raise FederationError(
             f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose "
-            "another run_dir"
+            f"another run_dir {FOR_TRAIN}"
         )
     if begun(run_dir) and not resume:
         raise FederationError(
-            f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir"
+            f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir "
+            f"{FOR_TRAIN}"
         )
 
 
@@ -135,7 +145,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
                 f"{folder} has {recorded} recorded rounds and no checkpoint: to resume it would "
                 "begin it again and erase its record. If a backup, or the machine where it ran, "
                 f"has its folder checkpoints, copy that to {folder / 'checkpoints'} and give the "
-                "same command again. Without a copy, choose another run_dir or name"
+                f"same command again. Without a copy, choose another run_dir {FOR_TRAIN} or name"
             )
 
 
@@ -159,8 +169,11 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     before = _named_settings(previous, sites, scores)
     now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
     common = {key: value for key, value in now.items() if key in before}
-    hint = f". Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
-    check_same(run_dir, before, common, ConfigError, hint)
+    moved = f"Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
+    hints = {"overrides": OF_QUICK, "server_data": moved}
+    for site in sites:
+        hints[f"data of {site}"] = moved
+    check_same(run_dir, before, common, ConfigError, hints)
 
 
 def check_formats(folders: Sequence[Path]) -> None:

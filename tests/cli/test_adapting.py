@@ -131,6 +131,28 @@ def test_the_command_says_that_one_validation_case_cannot_judge(
     assert f"{out} is not empty" in capfd.readouterr().err
 
 
+def test_a_data_list_with_one_validation_case_trains_nothing(
+    model: Path, hospitals: Path, datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lists = json.loads(datalist.read_text())
+    lists.update(validation=lists["validation"][:1], testing=lists["validation"][1:])
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps(lists))
+    out = tmp_path / "out"
+    words = ["adapt", str(model), str(hospitals / "alder"), "--out", str(out)]
+    words += ["--datalist", str(file)]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert "Not taken: alder has 1 validation case that can judge, and two are" in printed.out
+    assert "Nothing was trained.\n" in printed.out
+    assert f"Split into cases (the one you named): {file}" in printed.out
+    assert "epochs at a rate" not in printed.err
+    # The folder may serve another list.
+    assert not out.exists()
+    found = run_json(capsys, *words)
+    assert found == {"gain": None, "epochs": 0, "before": {}, "after": {}, "model": None}
+
+
 def test_what_was_not_taken_says_why() -> None:
     scores = {"score": Estimate(0.5, 0.1, 3)}
     worse = Adaptation(Estimate(0.0, None, 3), 0, scores, scores, None)
@@ -228,12 +250,12 @@ def test_cases_without_a_score_are_counted(
     empty = np.zeros(mask.shape, np.uint8)
     nib.save(nib.Nifti1Image(empty, mask.affine), hospital / cases[3]["label"])
     file = tmp_path / "list.json"
-    parts = {"training": cases[:1], "validation": cases[1:2], "testing": cases[2:]}
+    parts = {"training": cases[:1], "validation": cases[:2], "testing": cases[2:]}
     file.write_text(json.dumps(parts))
     words = ["adapt", str(model), str(hospital), "--out", str(tmp_path / "out")]
     assert main([*words, "--epochs", "1", "--datalist", str(file)]) == 0
     printed = capfd.readouterr().out
-    assert "Validation Dice is of 1 case.\n" in printed
+    assert "Validation Dice is of 2 cases.\n" in printed
     assert "Test Dice is of 1 of 2 cases: the labels of the others are empty.\n" in printed
 
 

@@ -393,6 +393,16 @@ def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
     assert "another folder with --out" in error
 
 
+def test_other_strategies_are_refused_as_they_were_given(sites: Path, tmp_path: Path) -> None:
+    before = asked(sites, "--strategies", "FedAvg", "FedCE('sum')")
+    (tmp_path / "plan.json").write_text(json.dumps(before.record(), default=str))
+    again = asked(sites, "--strategies", "FedAvg", "FedCE", "--seeds", "1")
+    message = r"strategies were FedAvg, FedCE\('sum'\); asked for are FedAvg, FedCE; seeds was"
+    with pytest.raises(ConfigError, match=message) as error:
+        run_comparison(again, tmp_path)
+    assert "None" not in str(error.value)
+
+
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_finished_cell_leaves_no_state_that_only_a_resumed_run_needs(

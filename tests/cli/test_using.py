@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import public_layouts as made
-from helpers.command_line import run_json
+from helpers.command_line import run_json, write_run
 from monai.handlers.utils import write_metrics_reports
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
@@ -30,6 +30,8 @@ from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import save_model_file
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.run_folder.schedule import Schedule
 
 PROSTATE = find_bundle("prostate_mri_segmentation")
 SMALL = {"size": [32, 32], "channels": [4, 8]}
@@ -167,6 +169,70 @@ def test_a_model_is_a_file_or_the_folder_of_its_run(run_folder: Path, tmp_path: 
     assert model_file(str(tmp_path / "try")) == of_try
     with pytest.raises(ConfigError, match="of Standalone, in which each hospital trained"):
         model_file(str(tmp_path / "Standalone"))
+
+
+def begun_run(folder: Path, *rounds: int) -> Path:
+    """A run that stopped after these rounds, of twelve."""
+    folder.mkdir(parents=True)
+    ledger = Ledger(folder / "ledger.jsonl")
+    ledger.append({"kind": "start", "strategy": "FedAvg", "clients": ["elm"]})
+    for number in rounds:
+        ledger.append({"kind": "round", "round": number})
+    Schedule.begun(folder, rounds=12, resumed=False)
+    return folder
+
+
+def test_a_run_that_stopped_has_no_model_yet(
+    scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = begun_run(tmp_path / "runs" / "FedAvg", 0)
+    out = str(tmp_path / "out")
+    error = run_json(capsys, "infer", str(run), str(scans), "--out", out, code=2)["error"]
+    assert error.startswith(f"{run} is a run that stopped after round 1 of 12, or still trains")
+    assert "give the same command again to finish it" in error
+    # So it is of a comparison whose run has not ended.
+    with pytest.raises(ConfigError, match=f"^{run} is a run that stopped after round 1 of 12"):
+        model_file(str(run.parent))
+    (run / "schedule.json").unlink()
+    with pytest.raises(ConfigError, match="stopped after round 1, or still trains"):
+        model_file(str(run))
+    first = begun_run(tmp_path / "first")
+    with pytest.raises(ConfigError, match="stopped before its first round was done"):
+        model_file(str(first))
+    # A crash may cut the first line short.
+    (first / "ledger.jsonl").write_text('{"kind"')
+    with pytest.raises(ConfigError, match="stopped before its first round was done"):
+        model_file(str(first))
+
+
+def test_a_run_without_a_global_model_is_a_run(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match="is a run without a global model: name a hospital's"):
+        model_file(str(run))
+
+
+def test_a_comparison_over_seeds_lists_trainings_that_have_a_model(tmp_path: Path) -> None:
+    comparison = tmp_path / "my comparison"
+    cells = comparison / "cells"
+    begun_run(cells / "CGSV" / "seed-0", 0)
+    with pytest.raises(ConfigError, match="is a comparison, and no federation in its folder cells"):
+        model_file(str(comparison))
+    weights, spec = initial_model(PROSTATE, SMALL)
+    recipe = bundle_recipe(PROSTATE, SMALL)
+    assert recipe is not None
+    for name in ("FedAvg", "FedCE", "Standalone"):
+        for seed in (0, 1):
+            file = cells / name / f"seed-{seed}" / "models" / "global.pt"
+            file.parent.mkdir(parents=True)
+            save_model_file(file, spec.with_aliases(weights), recipe.trained(strategy=name))
+    listed = f"{cells}/FedAvg/seed-0, {cells}/FedAvg/seed-1, {cells}/FedCE/seed-0"
+    message = f"my comparison is a comparison: name one of its trainings, such as {listed}$"
+    with pytest.raises(ConfigError, match=message):
+        model_file(str(comparison))
+    for name in ("FedAvg", "FedCE"):
+        shutil.rmtree(cells / name)
+    with pytest.raises(ConfigError, match="is a comparison, and no federation in its folder cells"):
+        model_file(str(comparison))
 
 
 def test_the_bundle_of_a_model_is_that_which_trained_it(run_folder: Path, tmp_path: Path) -> None:

@@ -125,6 +125,22 @@ def test_a_comparison_is_found_as_a_whole_and_other_runs_are_listed(tmp_path: Pa
         find_runs([tmp_path])
 
 
+def test_a_comparison_over_seeds_says_where_its_page_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "my comparison"
+    for name in ("FedAvg", "FedCE"):
+        (out / "cells" / name).mkdir(parents=True)
+        finished_run(out / "cells" / name / "seed-0")
+    error = run_json(capsys, "report", out, code=2)["error"]
+    assert error.endswith("FedCE/seed-0")
+    page = out / "comparison.html"
+    page.write_text("")
+    error = run_json(capsys, "report", out, code=2)["error"]
+    assert f"{out} holds several runs: name the one that you mean, {out / 'cells'}" in error
+    assert error.endswith(f"The page that compares them is {page}")
+
+
 @pytest.mark.parametrize("command", ["report", "verify"])
 def test_a_folder_without_a_run_is_an_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

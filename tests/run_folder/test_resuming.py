@@ -18,10 +18,13 @@ from helpers.linear_federation import bundle_federation, in_place_of_training
 from monai_fairfl.audit import withdraw
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import ConfigError, DataError, FederationError
+from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.run_folder.resuming import check_checkpoints, check_folder, check_formats
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
 from monai_fairfl.valuation import Retraining
 
+ANOTHER = r"another run_dir \(--out for monai-fairfl train\)"
 CHANGED = "cases are not as they were when .*run was begun"
 
 
@@ -80,7 +83,7 @@ def test_a_single_run_never_replaces_the_report_of_a_comparison(
     resume: bool, sites: Path, compared: Path
 ) -> None:
     used = content(compared)
-    message = r"compared already holds a comparison \(Standalone, FedAvg\).*run_dir"
+    message = rf"compared already holds a comparison \(Standalone, FedAvg\).*{ANOTHER}, or add"
     with pytest.raises(FederationError, match=message):
         run(sites, compared, [FedGA()], resume=resume)
     assert content(compared) == used
@@ -94,7 +97,7 @@ def test_a_comparison_never_replaces_the_report_of_a_single_run(
     run_dir = tmp_path / "single"
     run(sites, run_dir, [FedAvg()])
     used = content(run_dir)
-    message = "single already holds a run of one strategy.*another run_dir"
+    message = f"single already holds a run of one strategy.*{ANOTHER}$"
     with pytest.raises(FederationError, match=message):
         run(sites, run_dir, [Standalone(), FedAvg()], resume=resume)
     assert content(run_dir) == used
@@ -104,7 +107,7 @@ def test_a_comparison_of_other_strategies_is_refused_before_anything_is_written(
     sites: Path, compared: Path
 ) -> None:
     used = content(compared)
-    message = r"holds a comparison \(Standalone, FedAvg\): resume it"
+    message = rf"holds a comparison \(Standalone, FedAvg\): resume it .*{ANOTHER}$"
     with pytest.raises(FederationError, match=message):
         run(sites, compared, [FedAvg("uniform"), FedGA()])
     # Also where the first of them is new.
@@ -128,8 +131,24 @@ def test_a_folder_that_holds_single_runs_below_may_hold_one_itself(
 def test_a_damaged_configuration_is_named(sites: Path, tmp_path: Path) -> None:
     run(sites, tmp_path / "run", [FedAvg()], rounds=1)
     (tmp_path / "run" / "config.json").write_text('{"strategies": [')
-    with pytest.raises(ConfigError, match="config.json is damaged .*restore it from a copy"):
+    message = f"config.json is damaged .*restore it from a copy, or choose {ANOTHER}$"
+    with pytest.raises(ConfigError, match=message):
         run(sites, tmp_path / "run", [FedAvg()], resume=True)
+
+
+def test_a_run_of_another_version_or_without_its_checkpoints_needs_another_folder(
+    tmp_path: Path,
+) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append({"kind": "start", "format": 1})
+    for number in range(2):
+        ledger.append({"kind": "round", "round": number})
+    with pytest.raises(FederationError, match=f"already holds a run: .* or choose {ANOTHER}$"):
+        check_folder(tmp_path, ["FedAvg"], resume=False)
+    with pytest.raises(FederationError, match=f"format 1.* or choose {ANOTHER}. report and verify"):
+        check_formats([tmp_path])
+    with pytest.raises(FederationError, match=f"no checkpoint: .* choose {ANOTHER} or name$"):
+        check_checkpoints([tmp_path])
 
 
 # --- a comparison grows
@@ -177,6 +196,28 @@ def test_a_comparison_does_not_grow_by_runs_of_other_settings(
     with pytest.raises(error, match=message):
         run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True, **change)
     assert content(compared) == used
+
+
+def test_other_settings_of_a_run_are_named_with_the_options_that_set_them(
+    sites: Path, compared: Path
+) -> None:
+    """A user of ``train`` types ``--quick`` and ``--out``."""
+    file = compared / "config.json"
+    config = json.loads(file.read_text())
+    was_quick = {**config, "overrides": {"size": [64, 64]}}
+    file.write_text(json.dumps(was_quick))
+    message = rf"with overrides = {{'size': \[64, 64\]}}, now it is .* {ANOTHER}\. --quick of"
+    with pytest.raises(ConfigError, match=message) as error:
+        run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True)
+    assert "only moved" not in str(error.value)
+
+    # Where the data is elsewhere, that is the likely cause.
+    moved = {**config, "data": {site: f"/old/{site}" for site in config["data"]}}
+    file.write_text(json.dumps(moved))
+    message = f"data of alder = '/old/alder', now .* {ANOTHER}. Where the same data only moved"
+    with pytest.raises(ConfigError, match=message) as error:
+        run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True)
+    assert "--quick" not in str(error.value)
 
 
 def test_a_comparison_does_not_grow_by_runs_that_are_scored_otherwise(
