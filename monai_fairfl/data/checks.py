@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -159,27 +160,68 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
         sites: site -> its inspection.
 
     Returns:
-        One sentence, or none where the sites have equally many values.
+        One note, or none where the sites have equally many values. It names the masks that have a
+        value which at most half of their site's masks have, and the sites that mix codes.
     """
-    labels = {}
+    # Site -> mask -> its values, without the background.
+    labels: dict[str, dict[str, set[int]]] = {}
+    numbers_of_values = set()
     for site, inspection in sites.items():
-        found = [label for label in labels_of(inspection.lines) if label]
-        if found and not inspection.values:
-            labels[site] = found
-    if len({len(found) for found in labels.values()}) < 2:
+        of_masks = _labels_of_masks(inspection)
+        values = set().union(*of_masks.values())
+        if values and not inspection.values:
+            labels[site] = of_masks
+            numbers_of_values.add(len(values))
+    if len(numbers_of_values) < 2:
         return []
-    listed = []
-    for site, found in labels.items():
-        cases = sites[site].lines
-        counts = []
-        for label in found:
-            number = sum(label in case["labels"] for case in cases)
-            counts.append(f"{label} in {number} of {len(cases)} cases")
-        listed.append(f"{site} has {', '.join(counts)}")
-    return [
+    listed = [f"{site} has {_values_in_words(of_masks)}" for site, of_masks in labels.items()]
+    note = (
         f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
         "mean the same: the prostate bundle takes every label above 0 for the gland"
-    ]
+    )
+    mixed = [site for site, of_masks in labels.items() if _mixes_codes(of_masks)]
+    if mixed:
+        note += (
+            f". {', '.join(mixed)} may mix codes, since each mask there has only one label: if they"
+            " mean the same, write one of them in all its masks"
+        )
+    return [note]
+
+
+def _labels_of_masks(inspection: Inspection) -> dict[str, set[int]]:
+    """Mask -> its values, without the background; the masks that are not sound are left out."""
+    of_masks = {}
+    for _, label in inspection.files:
+        if not label.problem:
+            of_masks[label.path] = set(label.labels) - {0}
+    return of_masks
+
+
+def _values_in_words(of_masks: Mapping[str, set[int]]) -> str:
+    """How many masks of a site have each value, and which ones have a rare value.
+
+    >>> _values_in_words({"elm/a.nii": {1}, "elm/b.nii": {1}, "elm/c.nii": {255}})
+    '1 in 2 of 3 cases, 255 in 1 of 3 cases (elm/c.nii)'
+    """
+    counts = Counter(value for values in of_masks.values() for value in values)
+    parts = []
+    for value, number in sorted(counts.items()):
+        part = f"{value} in {number} of {len(of_masks)} cases"
+        if 2 * number <= len(of_masks):
+            masks = [mask for mask, values in of_masks.items() if value in values]
+            part += f" ({all_named(masks, LISTED, separator=', ')})"
+        parts.append(part)
+    return ", ".join(parts)
+
+
+def _mixes_codes(of_masks: Mapping[str, set[int]]) -> bool:
+    """Whether a site has several values, but no mask has two of them.
+
+    >>> _mixes_codes({"a.nii": {1}, "b.nii": {255}}), _mixes_codes({"a.nii": {1}, "b.nii": {1, 2}})
+    (True, False)
+    """
+    values = set().union(*of_masks.values())
+    return len(values) > 1 and all(len(found) <= 1 for found in of_masks.values())
 
 
 class _Copy(NamedTuple):

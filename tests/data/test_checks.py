@@ -98,12 +98,37 @@ def test_sites_with_different_numbers_of_labels_are_named(tmp_path: Path) -> Non
             made.write(tmp_path / site / f"Case0{number}_segmentation.nii.gz", label)
     sites = {site: inspect_site(tmp_path / site) for site in ("ash", "beech", "elm")}
     [note] = check_label_values(sites)
-    assert "ash has 1 in 2 of 2 cases; beech has 1 in 2 of 2 cases, 2 in 1 of 2 cases; elm" in note
+    second = tmp_path / "beech" / "Case01_segmentation.nii.gz"
+    assert (
+        f"ash has 1 in 2 of 2 cases; beech has 1 in 2 of 2 cases, 2 in 1 of 2 cases ({second}); elm"
+        in note
+    )
+    assert "mix codes" not in note
     assert note in overview({site: tmp_path / site for site in sites})[0]["warnings"]
     with pytest.warns(DataWarning, match="takes every label above 0 for the gland"):
         check_sites({site: str(tmp_path / site) for site in sites}, check_cases)
     # One writes 255 where the other writes 1.
     assert check_label_values({site: sites[site] for site in ("ash", "elm")}) == []
+
+
+def test_the_masks_with_a_rare_code_are_named_and_so_is_a_site_that_mixes_codes(
+    tmp_path: Path,
+) -> None:
+    made.saml(tmp_path / "ash")
+    site = made.saml(tmp_path / "Koeln Sued", cases=9)
+    sites = {name: inspect_site(tmp_path / name) for name in ("ash", "Koeln Sued")}
+    assert check_label_values(sites) == []
+    masks = [site / f"Case0{number}_segmentation.nii.gz" for number in range(4)]
+    made.write(masks[3], made.gland(3) * 255)
+    sites["Koeln Sued"] = inspect_site(site)
+    [note] = check_label_values(sites)
+    assert f"Koeln Sued has 1 in 8 of 9 cases, 255 in 1 of 9 cases ({masks[3]}). Check" in note
+    assert "Koeln Sued may mix codes, since each mask there has only one label" in note
+    for number in range(3):
+        made.write(masks[number], made.gland(number) * 255)
+    sites["Koeln Sued"] = inspect_site(site)
+    [note] = check_label_values(sites)
+    assert f"255 in 4 of 9 cases ({masks[0]}, {masks[1]}, {masks[2]}, and 1 more)" in note
 
 
 def test_an_image_in_the_place_of_its_mask_is_a_problem(tmp_path: Path) -> None:
@@ -210,7 +235,9 @@ def test_links_to_an_archive_that_is_not_mounted_are_problems_and_take_no_case_a
         file.symlink_to(tmp_path / "archive" / file.name)
     with pytest.raises(DataError, match=r"2 problem\(s\)") as caught:
         check_cases(site)
-    assert all(f"{file} cannot be read as" in str(caught.value) for file in files[2:4])
+    assert all(
+        f"{file} is a link to {tmp_path}/archive" in str(caught.value) for file in files[2:4]
+    )
     for file in files:
         file.unlink()
         file.symlink_to(tmp_path / "archive" / file.name)
@@ -287,7 +314,7 @@ def test_images_in_folders_beside_the_cases_are_a_warning(tmp_path: Path) -> Non
     made.write(site / "images_2024" / "eye09.png", made.photo(9))
     (site / "images" / "eye08.webp").touch()
     with (
-        pytest.warns(UserWarning, match=r"1 image\(s\) in .*/images_2024 are left out"),
+        pytest.warns(UserWarning, match=r"2 image\(s\) in .*/images_2024 are left out"),
         pytest.warns(
             UserWarning, match=r"1 WEBP file\(s\) in .*/images are left out; convert them"
         ),

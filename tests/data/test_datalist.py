@@ -101,6 +101,26 @@ def test_all_files_that_do_not_pair_are_named_at_once(tmp_path):
     assert "Case02 has 2 masks" in text and "Case02_Segmentation.nii" in text and "keep one" in text
 
 
+def test_a_mask_with_another_suffix_is_to_be_renamed(tmp_path):
+    for name in (
+        "Case2.nii.gz",
+        "Case2_segmentation.nii.gz",
+        "Case26.nii.gz",
+        "Case26_seg.nii.gz",
+        "Case261.nii.gz",
+    ):
+        (tmp_path / name).touch()
+    with pytest.raises(DataError) as error:
+        find_cases(tmp_path)
+    text = str(error.value)
+    assert (
+        "Case26_seg.nii.gz has no mask; if it is the mask of Case26, rename it to"
+        " Case26_segmentation.nii.gz" in text
+    )
+    # Another number is another case.
+    assert "Case261.nii.gz has no mask; add Case261_segmentation.nii.gz" in text
+
+
 # contents
 
 

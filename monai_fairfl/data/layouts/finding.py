@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from monai_fairfl.data.layouts import dofe, folders, msd, nnunet, nvflare, saml
 from monai_fairfl.data.layouts.base import Found, Layout
-from monai_fairfl.data.layouts.image_files import is_image, stem
+from monai_fairfl.data.layouts.image_files import CONVERT_DICOM, DEEPEST, is_dicom, is_image, stem
 from monai_fairfl.errors import DataError, DataWarning
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -239,17 +239,22 @@ def _is_site(folder: Path) -> bool:
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether there are images of any kind in a folder that is not hidden, or up to two deeper."""
+    """Whether there are images of any kind in a folder that is not hidden, or in those below."""
     if folder.name.startswith("."):
         return False
-    for pattern in ("*", "*/*", "*/*/*"):
-        if any(is_image(path.name) for path in folder.glob(pattern)):
-            return True
-    return False
+    return any(is_image(name) for name in _names_below(folder))
+
+
+def _names_below(folder: Path) -> Iterator[str]:
+    """Names of what is in a folder, or up to four folders deeper; the least deep first."""
+    for depth in range(DEEPEST + 1):
+        for path in folder.glob("/".join(["*"] * (depth + 1))):
+            yield path.name
 
 
 def _describe(site: Path) -> str:
-    """What a folder holds, and which half of ``images/`` and ``masks/`` is missing.
+    """What a folder holds, which half of ``images/`` and ``masks/`` is missing, and how to convert
+    DICOM.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -286,6 +291,8 @@ def _describe(site: Path) -> str:
         description += ", but masks/ is missing"
     if has_masks and not has_images:
         description += ", but images/ is missing"
+    if any(is_dicom(name) for name in _names_below(site)):
+        description += f"; convert the DICOM series {CONVERT_DICOM}"
     return description
 
 

@@ -23,12 +23,16 @@ WORKERS = min(4, os.cpu_count() or 1)
 MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")
 # In mm, at the corners of a volume; rounding of a header stays below.
 HEADER_TOLERANCE = 0.1
+# Folders that images are looked for in, below a hospital's own: archives export DICOM series as
+# DICOM/PATIENT/STUDY/SERIES.
+DEEPEST = 4
+CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
 
 _IMAGE = re.compile(
     r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
 )
 _UNREADABLE_IMAGE = re.compile(
-    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
+    r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
     re.IGNORECASE,
 )
 
@@ -75,6 +79,15 @@ def is_unreadable_kind(name: str) -> bool:
     return name[0] != "." and _UNREADABLE_IMAGE.fullmatch(name) is not None
 
 
+def is_dicom(name: str) -> bool:
+    """Whether the name ends as a DICOM file's, and is not hidden.
+
+    >>> is_dicom("IM_0001.dcm"), is_dicom("Case00.nrrd")
+    (True, False)
+    """
+    return is_unreadable_kind(name) and name.lower().endswith((".dcm", ".dicom", ".ima"))
+
+
 def _is_readable_kind(name: str) -> bool:
     return name[0] != "." and _IMAGE.fullmatch(name) is not None
 
@@ -101,8 +114,8 @@ def read(path: str | Path) -> np.ndarray:
         H x W or H x W x C of a picture, the volume of a NIfTI file.
 
     Raises:
-        DataError: the file cannot be read to its end, has several pages, or its picture has a
-            fault, see :func:`fault_of`.
+        DataError: the file is not there, cannot be read to its end, has several pages, or its
+            picture has a fault, see :func:`fault_of`.
     """
     if is_nifti(path):
         return read_nifti(path)[1]
@@ -114,10 +127,7 @@ def read(path: str | Path) -> np.ndarray:
     except DataError:
         raise
     except Exception as error:
-        # Readers raise exceptions of many kinds for a damaged file.
-        raise DataError(
-            f"{path} cannot be read as a picture ({error}); copy it again from its source"
-        ) from error
+        raise _unreadable(path, "a picture", error) from error
     if pages > 1:
         raise DataError(f"{path} has {pages} pages; store one image in each file")
     return pixels
@@ -127,18 +137,52 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """Header and values of a NIfTI file.
 
     Raises:
-        DataError: the file cannot be read to its end.
+        DataError: the file is not there, or cannot be read to its end.
     """
     try:
         nifti = nib.load(path)
         return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
     except Exception as error:
-        raise _unreadable_nifti(path, error) from error
+        raise _unreadable(path, "NIfTI", error) from error
 
 
-def _unreadable_nifti(path: str | Path, error: Exception) -> DataError:
-    """The error for a damaged file, for which readers raise exceptions of many kinds."""
-    return DataError(f"{path} cannot be read as NIfTI ({error}); copy it again from its source")
+def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
+    """The error for a file that a reader refuses, with the fix.
+
+    Readers raise exceptions of many kinds, and do not tell a damaged file from one that is not
+    there or may not be read.
+
+    Args:
+        path: of the file.
+        kind: as what it was read.
+        error: of the reader.
+    """
+    try:
+        with open(path, "rb"):
+            pass
+    except FileNotFoundError:
+        return DataError(_missing(Path(path)))
+    except PermissionError:
+        return DataError(
+            f"{path} cannot be read, because this account may not read it; change the permissions"
+        )
+    except OSError:
+        # Another fault of the disk, which the reader's own words describe.
+        pass
+    # Readers repeat the path.
+    reason = str(error).replace(str(path), Path(path).name)
+    return DataError(f"{path} cannot be read as {kind} ({reason}); copy it again from its source")
+
+
+def _missing(path: Path) -> str:
+    """What is wrong with a file that does not exist, and the fix."""
+    if path.is_symlink():
+        target = os.readlink(path)
+        return (
+            f"{path} is a link to {target}, which does not exist; make that available, such as by"
+            " mounting its disk, or copy the file here"
+        )
+    return f"{path} does not exist; restore its name, or correct the list that names it"
 
 
 def header_fault(path: str | Path) -> str:
@@ -165,7 +209,7 @@ def header_fault(path: str | Path) -> str:
         # Loaded a second time, because MONAI's function changes its argument.
         corrected = correct_nifti_header_if_necessary(nib.load(path))
     except Exception as error:
-        raise _unreadable_nifti(path, error) from error
+        raise _unreadable(path, "NIfTI", error) from error
     unit = _unit_of_length(nifti)
     if unit not in ("mm", "unknown"):
         return (

@@ -6,38 +6,66 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from monai_fairfl.data.layouts.base import CaseFiles
-from monai_fairfl.data.layouts.image_files import images_in, is_nifti, is_unreadable_kind
+from monai_fairfl.data.layouts.base import CaseFiles, all_named
+from monai_fairfl.data.layouts.image_files import (
+    CONVERT_DICOM,
+    DEEPEST,
+    images_in,
+    is_dicom,
+    is_nifti,
+    is_unreadable_kind,
+)
 
 # Test cases of the Decathlon and of nnU-Net have no labels, so no note about them is needed.
 _UNLABELLED = ("imagests", "labelsts")
+# Folders that a note names: a series of DICOM has one for each patient, or several.
+_NAMED = 3
 
 
 def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
-    """Write a note for each folder with images beside those of the cases that holds no case.
+    """Write a note on images in folders beside those of the cases that hold no case.
 
-    Another note is written for each kind of image beside the cases that cannot be read, and for
-    pictures beside volumes, or the other way round.
+    Another note is written for each kind of image, in such a folder or beside the cases, that
+    cannot be read, and for pictures beside volumes, or the other way round.
 
     Args:
         cases: of the site.
-        site: its folder; folders in it, and in these, count as beside the cases too.
+        site: its folder; folders in it, up to four deep, count as beside the cases too.
     """
     case_folders = set()
     for case in cases:
         case_folders.add(Path(case["image"]).parent)
         case_folders.add(Path(case["label"]).parent)
+    neighbours = set()
+    for folder in _neighbours(case_folders, site) - case_folders:
+        if folder.name.lower() not in _UNLABELLED:
+            neighbours.add(folder)
+
     notes = []
-    for folder in sorted(_neighbours(case_folders, site) - case_folders):
+    # Folder -> number of its images.
+    images = {}
+    for folder in sorted(neighbours):
         count = len(images_in(folder))
-        if count and folder.name.lower() not in _UNLABELLED:
-            notes.append(f"{count} image(s) in {folder} are left out; move them to the cases")
+        if count:
+            images[folder] = count
+    if images:
+        notes.append(f"{_files_in(images, 'image(s)')} are left out; move them to the cases")
+
+    # Kind -> folder -> number of its images of this kind.
+    unreadable: dict[str, dict[Path, int]] = {}
+    for folder in sorted(neighbours | case_folders):
+        for kind, count in _unreadable_kinds(folder).items():
+            unreadable.setdefault(kind, {})[folder] = count
+    for kind, folders in sorted(unreadable.items()):
+        fix = "convert them"
+        if is_dicom(f"image.{kind}"):
+            fix += f" {CONVERT_DICOM}"
+        notes.append(f"{_files_in(folders, f'{kind} file(s)')} are left out; {fix}")
+
     for folder in sorted(case_folders):
-        for kind, count in sorted(_unreadable_kinds(folder).items()):
-            notes.append(f"{count} {kind} file(s) in {folder} are left out; convert them")
         others = _of_another_sort(folder, cases)
         if others:
             notes.append(
@@ -45,6 +73,16 @@ def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
                 "cases there are of another kind"
             )
     return notes
+
+
+def _files_in(counts: Mapping[Path, int], what: str) -> str:
+    """How many files there are in some folders, and which these are.
+
+    >>> _files_in({Path("elm/dcm/Case00"): 20, Path("elm/dcm/Case01"): 19}, "DCM file(s)")
+    '39 DCM file(s) in elm/dcm/Case00, elm/dcm/Case01'
+    """
+    folders = all_named([str(folder) for folder in counts], _NAMED, separator=", ")
+    return f"{sum(counts.values())} {what} in {folders}"
 
 
 def _of_another_sort(folder: Path, cases: Sequence[CaseFiles]) -> list[Path]:
@@ -60,14 +98,15 @@ def _of_another_sort(folder: Path, cases: Sequence[CaseFiles]) -> list[Path]:
 
 
 def _neighbours(case_folders: set[Path], site: Path | None) -> set[Path]:
-    """Folders inside the cases' folders, and inside the site's folder up to two levels deep."""
+    """Folders inside the cases' folders, and inside the site's folder up to four levels deep."""
     neighbours: set[Path] = set()
     for folder in case_folders:
         neighbours.update(_folders_in(folder))
     if site is not None:
-        for folder in _folders_in(site):
-            neighbours.add(folder)
-            neighbours.update(_folders_in(folder))
+        level = [site]
+        for _ in range(DEEPEST):
+            level = [inner for folder in level for inner in _folders_in(folder)]
+            neighbours.update(level)
     return neighbours
 
 

@@ -121,7 +121,7 @@ def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> 
     """What masks add to the stems of their images, as ``_mask``; empty when they add nothing."""
     example_of: dict[str, str] = {}
     for path in masks:
-        suffix = _suffix_of(stem(path), image_stems)
+        suffix = suffix_of(stem(path), image_stems)
         if suffix:
             example_of.setdefault(suffix, path.name)
     if len(example_of) > 1:
@@ -133,8 +133,12 @@ def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> 
     return next(iter(example_of), "")
 
 
-def _suffix_of(mask_stem: str, image_stems: set[str]) -> str:
-    """What a mask's stem has after the longest image stem that it begins with."""
+def suffix_of(mask_stem: str, image_stems: set[str]) -> str:
+    """What a mask's stem has after the longest image stem that it begins with.
+
+    >>> suffix_of("Case26_seg", {"Case2", "Case26"}), suffix_of("Case26", {"Case2"})
+    ('_seg', '')
+    """
     if mask_stem in image_stems:
         return ""
     for end in range(len(mask_stem) - 1, 0, -1):

@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import builtins
+import errno
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,6 +77,48 @@ def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.tif").write_bytes(content + bytes(8))
     with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
         read(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("name", ["a.nii.gz", "a.png"])
+def test_a_file_that_the_account_may_not_read_is_not_to_be_copied_again(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = made.write(tmp_path / name, made.mask(1) if name == "a.png" else made.volume(1))
+    opened = builtins.open
+
+    # Permissions do not stop an administrator, who may run this test.
+    def refuse(path: Any, *arguments: Any, **named: Any) -> Any:
+        if str(path) == str(file):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **named)
+
+    monkeypatch.setattr(builtins, "open", refuse)
+    with pytest.raises(DataError) as caught:
+        read(file)
+    assert str(caught.value) == (
+        f"{file} cannot be read, because this account may not read it; change the permissions"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.png"])
+def test_a_file_that_is_not_there_is_not_to_be_copied_again(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    with pytest.raises(DataError) as caught:
+        read(file)
+    assert str(caught.value) == (
+        f"{file} does not exist; restore its name, or correct the list that names it"
+    )
+    file.symlink_to(tmp_path / "archive" / name)
+    with pytest.raises(DataError, match=f"{file} is a link to {tmp_path}/archive/{name}, which"):
+        read(file)
+
+
+@pytest.mark.parametrize("name", ["a.nii", "a.png"])
+def test_an_error_has_the_path_of_a_damaged_file_once(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    with pytest.raises(DataError, match=f"^{tmp_path}/{name} cannot be read as") as caught:
+        read(tmp_path / name)
+    assert str(caught.value).count(str(tmp_path)) == 1
 
 
 def test_a_picture_that_viewers_show_turned_is_refused(tmp_path: Path) -> None:

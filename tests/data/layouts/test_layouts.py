@@ -102,6 +102,18 @@ def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     assert [f"- {warning.message}" for warning in warned] == notes
 
 
+@pytest.mark.parametrize("folder", ["Case01", "DICOM/P1/study/series"])
+def test_a_hospital_of_dicom_alone_is_reported_with_the_fix(tmp_path: Path, folder: str) -> None:
+    made.saml(tmp_path / "RUNMC")
+    (tmp_path / "BIDMC" / folder).mkdir(parents=True)
+    (tmp_path / "BIDMC" / folder / "1.dcm").touch()
+    fix = "; convert the DICOM series to NIfTI, for example with dcm2niix"
+    with pytest.warns(UserWarning, match=f"BIDMC holds images but is no site .*{fix}$"):
+        assert find_sites(tmp_path) == ["RUNMC"]
+    with pytest.raises(DataError, match=f"BIDMC holds no case. There is .*{fix}\\. A site's"):
+        layout_of(tmp_path / "BIDMC")
+
+
 def test_a_folder_above_those_of_the_hospitals_names_them(tmp_path: Path) -> None:
     for site in ("BIDMC", "HK"):
         made.saml(tmp_path / "prostate" / site)

@@ -29,12 +29,40 @@ def test_folders_with_images_beside_those_of_the_cases_are_noted(tmp_path: Path)
         made.write(tmp_path / name, made.mask(1))
     for name in ("8.webp", "9.WEBP", "9.mha", "._9.mha", "Thumbs.db"):
         (tmp_path / "images" / name).touch()
-    expected = []
-    for folder in ("batch2/images", "batch2/masks", "images/batch2", "images_2024"):
-        expected.append(f"1 image(s) in {tmp_path}/{folder} are left out; move them to the cases")
-    expected.append(f"1 MHA file(s) in {tmp_path}/images are left out; convert them")
-    expected.append(f"2 WEBP file(s) in {tmp_path}/images are left out; convert them")
-    assert left_out(cases, tmp_path) == expected
+    folders = [f"{tmp_path}/{name}" for name in ("batch2/images", "batch2/masks", "images/batch2")]
+    assert left_out(cases, tmp_path) == [
+        f"4 image(s) in {', '.join(folders)}, and 1 more are left out; move them to the cases",
+        f"1 MHA file(s) in {tmp_path}/images are left out; convert them",
+        f"2 WEBP file(s) in {tmp_path}/images are left out; convert them",
+    ]
+
+
+def test_images_of_an_unreadable_kind_in_other_folders_are_noted_with_the_fix(
+    tmp_path: Path,
+) -> None:
+    made.saml(tmp_path)
+    cases = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
+    for name in ("dcm/1.dcm", "dcm/2.DCM", ".cache/3.dcm", "old/Case00.nrrd", "imagesTs/4.mha"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert left_out(cases, tmp_path) == [
+        f"2 DCM file(s) in {tmp_path}/dcm are left out; convert them to NIfTI, for example with "
+        "dcm2niix",
+        f"1 NRRD file(s) in {tmp_path}/old are left out; convert them",
+    ]
+
+
+def test_dicom_with_a_folder_for_each_series_is_one_note(tmp_path: Path) -> None:
+    made.saml(tmp_path)
+    cases = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
+    for patient in range(5):
+        series = tmp_path / "DICOM" / f"P{patient}" / "study" / "series"
+        series.mkdir(parents=True)
+        for number in range(2):
+            (series / f"{number}.dcm").touch()
+    [note] = left_out(cases, tmp_path)
+    folders = [f"{tmp_path}/DICOM/P{patient}/study/series" for patient in range(3)]
+    assert note.startswith(f"10 DCM file(s) in {', '.join(folders)}, and 2 more are left out")
 
 
 def test_pictures_beside_volumes_are_noted_and_other_pictures_beside_pictures_are_not(

@@ -119,7 +119,7 @@ def test_a_mask_is_read_once_a_process(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_a_mask_that_vanished_is_named(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match="gone.png cannot be read as a picture .* copy it again from its source"
+        DataError, match="gone.png does not exist; restore its name, or correct the list"
     ):
         recognise([str(tmp_path / "gone.png")], STRUCTURES)
 
