@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from monai.utils import optional_import
 from monai_fairfl.workflow.cases import Case
 from monai_fairfl.workflow.dicom_checks import EXTRA, check_series
 from monai_fairfl.workflow.dicom_files import (
+    FolderFiles,
     HeaderedFile,
     description_of,
-    find_dicom_files,
     frame_count,
     read_headers,
 )
@@ -29,26 +29,35 @@ PLANES = ("sagittal", "coronal")  # of slices that are stacked along the first o
 
 
 def dicom_cases(
-    folder: Path, scratch: Path, modality: str, series: str, taken: set[str]
+    folder: Path,
+    files: FolderFiles,
+    scratch: Path,
+    modality: str,
+    series: str,
+    others: Sequence[Case],
 ) -> list[Case]:
-    """Make a case of every DICOM series under a folder, and of every DICOM file that has none.
+    """Make a case of every DICOM series of a folder, and of all that may be one and is unreadable.
 
     Args:
-        folder: searched with its sub-folders.
+        folder: that was searched with its sub-folders.
+        files: what was found in it.
         scratch: where usable series are written as NIfTI.
         modality: that a series must have.
         series: pattern of the SeriesDescription.
-        taken: names of other cases.
+        others: the other cases of the run.
     """
-    files = find_dicom_files(folder)
-    if not files:
-        return []
-    if not optional_import("pydicom")[1]:
+    cases = []
+    found: Mapping[str, Sequence[HeaderedFile]] = {}
+    unreadable = dict(files.unreadable)
+    if files.dicom and optional_import("pydicom")[1]:
+        found, without_header = read_headers(files.dicom)
+        unreadable.update(without_header)
+    elif files.dicom:
         case = Case("DICOM", source=str(folder))
-        case.skip(f"{len(files)} DICOM files, which need pydicom to be read: {EXTRA}")
-        return [case]
+        case.skip(f"{len(files.dicom)} DICOM files, which need pydicom to be read: {EXTRA}")
+        cases.append(case)
 
-    found, unreadable = read_headers(files)
+    taken = {case.name for case in others}
     wanted = {}
     for uid, members in found.items():
         if fnmatch(description_of(members).lower(), series.lower()):
@@ -56,7 +65,6 @@ def dicom_cases(
     folders = folders_of_series(wanted)
     names = names_of_series(folder, wanted, folders, taken)
 
-    cases = []
     used_names = set(taken)
     for uid, members in wanted.items():
         case = Case(names[uid], source=str(folders[uid]), series=uid)
@@ -72,10 +80,13 @@ def dicom_cases(
         _convert(case, members, modality, scratch)
         if case.image:
             _note_unreadable_neighbours(case, members, unreadable)
-    for path, error in unreadable.items():
+    named = {case.source for case in others}
+    for path, problem in unreadable.items():
+        if str(path) in named:
+            continue
         case = Case("_".join(path.relative_to(folder).parts), source=str(path))
         cases.append(case)
-        case.skip(f"cannot be read as DICOM ({error}); send it again")
+        case.skip(problem)
     return cases
 
 

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from monai_fairfl.data.layouts.image_files import is_unreadable_kind
+from monai_fairfl.workflow.input_folder import why_unreadable
 
 GEOMETRY_TAGS = (
     "Rows",
@@ -40,9 +43,41 @@ class HeaderedFile(NamedTuple):
     header: Any
 
 
-def find_dicom_files(folder: Path) -> list[Path]:
-    """List the DICOM files of a folder at any depth, sorted."""
-    return sorted(path for path in files_under(folder) if _is_dicom(path))
+class FolderFiles(NamedTuple):
+    """What lies in a folder at any depth.
+
+    Args:
+        dicom: its DICOM files, sorted.
+        unreadable: path -> what is wrong, of each folder that cannot be read, and of each file that
+            cannot be read and may be DICOM.
+        others: its other files, sorted.
+    """
+
+    dicom: list[Path]
+    unreadable: dict[Path, str]
+    others: list[Path]
+
+
+def find_files(folder: Path) -> FolderFiles:
+    """Find the DICOM files of a folder at any depth, and what else lies there."""
+    found = FolderFiles([], {}, [])
+
+    def note_folder(error: OSError) -> None:
+        found.unreadable[Path(error.filename)] = why_unreadable(error)
+
+    for path in sorted(files_under(folder, note_folder)):
+        try:
+            is_dicom = _is_dicom(path)
+        except OSError as error:
+            if _may_be_dicom(path):
+                found.unreadable[path] = why_unreadable(error)
+                continue
+            is_dicom = False
+        if is_dicom:
+            found.dicom.append(path)
+        else:
+            found.others.append(path)
+    return found
 
 
 def read_headers(
@@ -52,7 +87,8 @@ def read_headers(
 
     Returns:
         UID -> the files of that series; and path -> what is wrong with a file that has no usable
-        header. Files of objects that are no images, such as reports, are in neither.
+        header, and what to do. Files of objects that are no images, such as reports, are in
+        neither.
     """
     import pydicom  # an extra
 
@@ -63,12 +99,18 @@ def read_headers(
         try:
             header = pydicom.dcmread(path, stop_before_pixels=True, force=True, specific_tags=TAGS)
             if not header.get("SeriesInstanceUID"):
-                unreadable[path] = "no SeriesInstanceUID"
+                unreadable[path] = _no_dicom("no SeriesInstanceUID")
             elif header.get("Modality") not in MODALITIES_WITHOUT_IMAGES:
                 series[header.SeriesInstanceUID].append(HeaderedFile(path, header))
+        except PermissionError as error:
+            unreadable[path] = why_unreadable(error)
         except Exception as error:
-            unreadable[path] = str(error)
+            unreadable[path] = _no_dicom(str(error))
     return series, unreadable
+
+
+def _no_dicom(reason: str) -> str:
+    return f"cannot be read as DICOM ({reason}); send it again"
 
 
 def frame_count(header: Any) -> int:
@@ -81,17 +123,31 @@ def description_of(files: Sequence[HeaderedFile]) -> str:
     return str(files[0].header.get("SeriesDescription") or "")
 
 
-def files_under(folder: Path) -> Iterator[Path]:
+def files_under(
+    folder: Path, on_unreadable: Callable[[OSError], None] | None = None
+) -> Iterator[Path]:
     """Yield every file of a folder at any depth, none twice.
 
     Folders come before those that are links to others.
+
+    Args:
+        folder: where to begin.
+        on_unreadable: gets the error of each folder that cannot be read, once for each folder.
+            Without it such folders are passed over.
     """
     # The list grows by the links that are found; what was seen is skipped, as links may form a
     # loop.
     starts = [folder]
     seen: set[str] = set()
+
+    def note_once(error: OSError) -> None:
+        real_folder = os.path.realpath(error.filename)
+        if real_folder not in seen and on_unreadable is not None:
+            on_unreadable(error)
+        seen.add(real_folder)
+
     for start in starts:
-        for parent, folders, names in os.walk(start):
+        for parent, folders, names in os.walk(start, onerror=note_once):
             real_parent = os.path.realpath(parent)
             if real_parent in seen:
                 folders.clear()  # so that os.walk does not go deeper
@@ -106,12 +162,30 @@ def files_under(folder: Path) -> Iterator[Path]:
 
 
 def _is_dicom(path: Path) -> bool:
-    """Return whether a file is DICOM by its name, or by its preamble (DICOM PS3.10, 7.1)."""
+    """Return whether a file is DICOM by its name, or by its preamble (DICOM PS3.10, 7.1).
+
+    Raises:
+        OSError: the preamble cannot be read.
+    """
     if path.name == "DICOMDIR" or path.name.startswith("."):
         return False
-    if path.suffix.lower() in (".dcm", ".ima"):
+    if path.suffix.lower() in (".dcm", ".dicom", ".ima"):
         return True  # a broken link too, which is then named as unreadable
     if not path.is_file():
         return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
+
+
+def _may_be_dicom(path: Path) -> bool:
+    """Return whether a file that cannot be read may be DICOM by its name.
+
+    Names of DICOM files often have no ending, or end in a number, as UIDs do. NIfTI files and
+    pictures are other cases.
+
+    >>> names = ("IM0001", "IM.0001", "1.2.840.113", "a.img", "a.nii.gz", "notes.txt")
+    >>> [_may_be_dicom(Path(name)) for name in names]
+    [True, True, True, True, False, False]
+    """
+    ending = path.suffix.removeprefix(".")
+    return not ending or ending.isdigit() or is_unreadable_kind(path.name)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,14 +74,12 @@ def file_cases(
     b skipped ['is empty; copy it again']
     """
     _require_folder(folder, "name the folder that holds the files")
-    outputs = None
-    if report is not None and folder.resolve() in report.parent.resolve().parents:
-        outputs = report.parent.resolve()
+    outputs = outputs_within(folder, report)
     first_of_name: dict[str, Path] = {}
     for path in sorted(folder.glob(_in_any_case(pattern))):
         if not _may_be_image(path):
             continue
-        if outputs is not None and path.parent.resolve().is_relative_to(outputs):
+        if is_output(path, outputs):
             continue
         name = stem(path)
         fault: str | None
@@ -99,14 +98,30 @@ def file_cases(
         yield case
 
 
+def outputs_within(folder: Path, report: Path | None) -> Path | None:
+    """Return the folder of the outputs, if it is within that of the images."""
+    if report is not None and folder.resolve() in report.parent.resolve().parents:
+        return report.parent.resolve()
+    return None
+
+
+def is_output(path: Path, outputs: Path | None) -> bool:
+    """Return whether a file lies in the folder of the outputs, see :func:`outputs_within`."""
+    return outputs is not None and path.parent.resolve().is_relative_to(outputs)
+
+
 def _require_folder(folder: Path, hint: str) -> None:
-    """Refuse a folder that does not exist, where a search would find nothing.
+    """Refuse a folder that does not exist or may not be read, where a search would find nothing.
 
     Raises:
-        DataError: no such folder.
+        DataError: no such folder, or it may not be read.
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder: {hint}")
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise DataError(f"{folder}: {why_unreadable(error)}") from error
 
 
 def _may_be_image(path: Path) -> bool:
@@ -116,17 +131,32 @@ def _may_be_image(path: Path) -> bool:
     """
     if "_segmentation" in path.name.lower() or path.name.startswith("."):
         return False
-    return not path.is_dir()
+    # In a folder whose files may not be looked up, Path.is_dir() raises.
+    return not os.path.isdir(path)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return why a file or folder cannot be read, and what to do.
+
+    >>> why_unreadable(PermissionError(13, "Permission denied"))
+    'no permission to read; change the permissions'
+    """
+    if isinstance(error, PermissionError):
+        return "no permission to read; change the permissions"
+    reason = " ".join(str(error).split())
+    return f"cannot be read ({type(error).__name__}: {reason}); copy it again from its source"
 
 
 def _fault_of(path: Path, problem: Callable[[Path], str | None]) -> str | None:
     """Return what is wrong with a file, also where reading it fails."""
     # Readers have many ways to refuse a damaged file; MemoryError is one.
     try:
+        # Readers may hide that the system refuses a file.
+        if path.is_file():
+            path.open("rb").close()
         return problem(path)
     except Exception as error:
-        reason = " ".join(str(error).split())
-        return f"cannot be read ({type(error).__name__}: {reason}); copy it again from its source"
+        return why_unreadable(error)
 
 
 def _in_any_case(pattern: str) -> str:

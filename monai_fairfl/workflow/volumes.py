@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 import sys
@@ -20,7 +21,16 @@ from monai_fairfl.data.layouts.image_files import header_fault
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
-from monai_fairfl.workflow.input_folder import file_cases, require_folders
+from monai_fairfl.workflow.dicom_files import find_files
+from monai_fairfl.workflow.input_folder import (
+    file_cases,
+    is_output,
+    outputs_within,
+    require_folders,
+)
+from monai_fairfl.workflow.passed_over import kinds_of, volumes_passed_over
+
+logger = logging.getLogger(__name__)
 
 SCRATCH_PREFIX = ".volumes-"
 
@@ -38,7 +48,9 @@ def find_images(
     series, that is all files of one SeriesInstanceUID wherever they lie, must be of the right
     modality, no localiser, and a complete stack of parallel slices at even distances; it is
     converted to NIfTI beside the report, so that the network reads images one way, and the copy is
-    removed at the end of the run. What fails a check becomes a skipped case.
+    removed at the end of the run. What fails a check becomes a skipped case; so does a folder that
+    may not be read, and a file that may not be read and may be an image. Volumes of other formats,
+    and NIfTI files in subfolders, are passed over and named in the log.
 
     Args:
         folder: with NIfTI files, DICOM files in folders of any depth and mixture, or both.
@@ -74,14 +86,24 @@ def find_images(
         require_folders(folder, report, hint)
         scratch = _scratch_folder(report.parent)
         found = list(file_cases(folder, pattern, volume_problem, report))
-        names = {case.name for case in found}
-        found += dicom_cases(folder, Path(scratch.name), modality, series, names)
+        files = find_files(folder)
+        found += dicom_cases(folder, files, Path(scratch.name), modality, series, found)
+        sources = {case.source for case in found}
+        outputs = outputs_within(folder, report)
+        others = []
+        for path in files.others:
+            if str(path) not in sources and not is_output(path, outputs):
+                others.append(path)
+        notes = volumes_passed_over(folder, others)
         if not found:
             scratch.cleanup()
+            there = ". ".join([kinds_of([*files.dicom, *others]), *notes])
             raise DataError(
                 f"No file {pattern} in {folder}, and no DICOM series with description {series}: "
-                f"{hint}"
+                f"{hint} In it and its subfolders are: {there}"
             )
+        for note in notes:
+            logger.warning("%s: %s", folder, note)
     return Cases(sorted(found, key=_name_of), report, scratch)
 
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -153,6 +155,67 @@ def test_nifti_and_dicom_may_lie_side_by_side(tmp_path: Path) -> None:
     first, second = cases
     assert first.name == "P1"
     assert second.name.startswith("P1_")
+
+
+def test_a_folder_that_may_not_be_read_is_a_skipped_case_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "in"
+    write_series(root / "P1", VOLUME)
+    write_series(root / "study" / "private", VOLUME)
+    # The same folder again.
+    (root / "link").symlink_to(root / "study" / "private")
+    forbid(monkeypatch, root / "study" / "private")
+
+    good, private = found(root)
+    assert good.name == "P1" and good.image and good.problems == []
+    assert (private.name, private.status) == ("study_private", "skipped")
+    assert private.source == str(root / "study" / "private")
+    assert private.problems == ["no permission to read; change the permissions"]
+
+
+def test_a_file_that_may_not_be_read_is_named_once_if_it_may_be_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "in"
+    write_series(root / "P1", VOLUME)
+    (root / "P2").mkdir()
+    images = ["IM0001", "1.2.840.113", "slice.dcm"]
+    others = ["notes.txt", "report.pdf", ".hidden"]
+    for name in [*images, *others]:
+        (root / "P2" / name).write_bytes(bytes(128) + b"DICM")
+    save_nifti(root / "volume.nii")
+    (root / "scan").write_bytes(b"any")
+    unreadable = [root / "P2" / name for name in [*images, *others]]
+    forbid(monkeypatch, *unreadable, root / "volume.nii", root / "scan")
+
+    # With this pattern a name without an ending may be a NIfTI file, too.
+    for pattern in ("*.nii*", "*"):
+        good, *skipped = found(root, pattern=pattern)
+        assert good.name == "P1" and good.image
+        names = [case.name for case in skipped]
+        assert names == ["P2_1.2.840.113", "P2_IM0001", "P2_slice.dcm", "scan", "volume"]
+        for case in skipped:
+            assert case.status == "skipped"
+            assert case.problems == ["no permission to read; change the permissions"], case.name
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """Refuse to open these files and to list these folders: root could read them all the same."""
+    refused = {os.path.realpath(path) for path in paths}
+
+    def refusing(function: Any) -> Any:
+        def call(path: Any, *args: Any, **settings: Any) -> Any:
+            is_path = isinstance(path, (str, os.PathLike))
+            if is_path and os.path.realpath(path) in refused:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return function(path, *args, **settings)
+
+        return call
+
+    monkeypatch.setattr("os.scandir", refusing(os.scandir))
+    monkeypatch.setattr("io.open", refusing(io.open))
+    monkeypatch.setattr("builtins.open", refusing(open))
 
 
 def test_copies_are_gone_after_the_run(tmp_path: Path) -> None:

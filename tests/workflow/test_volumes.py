@@ -176,6 +176,41 @@ def test_folder_without_images_is_an_error_that_says_which_argument_names_it(
     assert not list(tmp_path.glob("out/.volumes-*"))
 
 
+def test_an_error_says_what_lies_in_a_folder_without_images(tmp_path: Path) -> None:
+    save(tmp_path / "in" / "P1" / "a.nii.gz", VOLUME)
+    for name in ("x.mha", "y.mha", "notes.txt", ".hidden.mha"):
+        (tmp_path / "in" / name).touch()
+    with pytest.raises(DataError) as error:
+        found(tmp_path / "in", tmp_path)
+    text = str(error.value)
+    assert "In it and its subfolders are: 2 .mha, 1 .nii.gz, 1 .txt." in text
+    assert "2 .mha file(s) are passed over; convert them to NIfTI." in text
+    assert f"such as {tmp_path / 'in' / 'P1'}, are passed over; name the subfolder" in text
+
+
+def test_volumes_that_are_passed_over_are_logged_and_outputs_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a.nii", "P1/b.nii", "P1/b_segmentation.nii", "out/a_pred.nii"):
+        save(tmp_path / "in" / name, VOLUME)
+    for name in ("x.mha", "notes.txt"):
+        (tmp_path / "in" / name).touch()
+    cases = find_images(tmp_path / "in", tmp_path / "in" / "out" / "volumes.json")
+    assert [case.status for case in cases] == ["waiting"]
+    folder = tmp_path / "in"
+    assert caplog.messages == [
+        f"{folder}: 1 .mha file(s) are passed over; convert them to NIfTI",
+        f"{folder}: 1 NIfTI file(s) in subfolders, such as {folder / 'P1'}, are passed over; name "
+        "the subfolder, or move them",
+    ]
+    # Where they are cases, nothing is passed over.
+    (folder / "x.mha").unlink()
+    caplog.clear()
+    report = tmp_path / "in" / "out" / "volumes.json"
+    assert len(find_images(folder, report, pattern="**/*.nii").images) == 2
+    assert caplog.messages == []
+
+
 def test_without_pydicom_nifti_is_found_and_dicom_refused_with_the_way_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
