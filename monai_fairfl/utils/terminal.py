@@ -51,7 +51,6 @@ def notes_told_once() -> Iterator[None]:
     ...         warnings.warn("elm: one file has no mask", DataWarning)
     note: elm: one file has no mask
     """
-    _told.clear()
     show = warnings.showwarning
 
     def tell_or_show(
@@ -68,7 +67,10 @@ def notes_told_once() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("always", DataWarning)
         warnings.showwarning = tell_or_show
-        yield
+        try:
+            yield
+        finally:
+            _told.clear()
 
 
 def was_told(text: str) -> bool:
