@@ -391,10 +391,15 @@ def digest_of(file: Path) -> str:
 
 def state_of_files(files: Iterable[Path]) -> str:
     """A digest of names, sizes and times: another one where a file came, went or changed."""
-    facts = []
+    facts: list[tuple[Any, ...]] = []
     for file in sorted(files):
-        # Of a broken link it is the link's own.
-        found = file.stat() if file.exists() else file.lstat()
+        try:
+            # Of a broken link it is the link's own.
+            found = file.stat() if file.exists() else file.lstat()
+        except PermissionError:
+            # In a folder that may be listed and not entered. The run names it.
+            facts.append((str(file),))
+            continue
         facts.append((str(file), found.st_size, found.st_mtime_ns))
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 

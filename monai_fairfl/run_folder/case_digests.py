@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from monai_fairfl.errors import DataError
+from monai_fairfl.run_folder.records import FOR_TRAIN
 
 SUFFIX = ".digests"
 
@@ -64,7 +65,8 @@ def require_same_cases(datalists: Path, digests: Mapping[str, Sequence[str]]) ->
             )
     if problems:
         raise DataError(
-            "\n".join(problems) + "\nPut the files back as they were, or choose another run_dir"
+            "\n".join(problems) + "\nPut the files back as they were, or choose another "
+            f"run_dir {FOR_TRAIN}"
         )
 
 

@@ -8,6 +8,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -25,6 +26,7 @@ from monai_fairfl.cli.model_runs import (
     bundle_of_model,
     model_file,
     site_of_run,
+    state_of_files,
 )
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.datalist import site_datalist
@@ -502,3 +504,19 @@ def test_an_evaluation_says_what_is_wrong_with_a_folders_files(
         assert main(words_of_command) == 2
         assert words in json.loads(capsys.readouterr().out)["error"]
         assert not out.exists()
+
+
+def test_a_file_that_may_not_be_looked_up_counts_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [tmp_path / "a.dcm", tmp_path / "b.dcm"]
+    for file in files:
+        file.touch()
+    whole = state_of_files(files)
+
+    def refuse(self: Path, **given: Any) -> Any:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert state_of_files(files) == state_of_files(files) != whole
+    assert state_of_files(files) != state_of_files(files[:1])
