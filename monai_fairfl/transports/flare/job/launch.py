@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -20,6 +22,20 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run, run_ended
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
+
+logger = logging.getLogger(__name__)
+
+SIMULATOR = "nvflare.private.fed.app.simulator"
+"""Beginning of the modules that the simulator's processes run."""
+
+SAME_PORT = "Failed to create connection to the child process"
+"""What the simulator logs where a client found its port taken."""
+
+SECONDS_BETWEEN_LOOKS = 2.0
+
+
+class SamePortError(FederationError):
+    """Two clients of NVFlare's simulator got the same port, by chance."""
 
 
 def export_job(out: str | Path, **arguments: Any) -> Path:
@@ -78,6 +94,28 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; the logs name the reason.
     """
+    given = (workspace, sites_root, site_names, watch)
+    try:
+        return _simulate(*given, **arguments)
+    except SamePortError as error:
+        if not arguments.get("resume", True):
+            raise
+        logger.warning("%s: the simulator begins again, and the run goes on", error)
+        return _simulate(*given, **arguments)
+
+
+def _simulate(
+    workspace: str | Path,
+    sites_root: str | Path,
+    site_names: Sequence[str] | None,
+    watch: Callable[[Path, str], AbstractContextManager[None]] | None,
+    **arguments: Any,
+) -> Path:
+    """Run the simulator once, see :func:`simulate_job`.
+
+    Raises:
+        SamePortError: when two of its clients got the same port.
+    """
     sites = simulated_sites(sites_root, site_names, arguments.get("bundle"))
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
@@ -87,18 +125,68 @@ def simulate_job(
 
     watched = watch or (lambda folder, name: nullcontext())
     environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
+    log = simulator / recipe.name / "server" / "log.txt"
     try:
-        with _home(storage), _logs_to_stderr(), watched(run, recipe.name):
+        with (
+            _home(storage),
+            _logs_to_stderr(),
+            watched(run, recipe.name),
+            ending_at_the_same_port(log),
+        ):
             recipe.execute(environment)
     except RuntimeError as error:
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
     if not run_ended(run):
-        log = simulator / recipe.name / "server" / "log.txt"
+        if log.is_file() and SAME_PORT in log.read_text(errors="replace"):
+            raise SamePortError(
+                "two clients of NVFlare's simulator got the same port, by chance; the same "
+                "command goes on where it stopped"
+            )
         raise FederationError(
             f"the run did not end, {log} shows the reason; the same command goes on where it "
             "stopped"
         )
     return run
+
+
+@contextmanager
+def ending_at_the_same_port(log: Path) -> Iterator[None]:
+    """Inside, NVFlare's simulator is ended when a client of it found its port taken.
+
+    The simulator chooses a port for each client, which the client's process binds later: another
+    client may have got the same one. The simulator then waits for ever.
+
+    Args:
+        log: of the simulator's server; an earlier one is removed.
+    """
+    log.unlink(missing_ok=True)
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.wait(SECONDS_BETWEEN_LOOKS):
+            if log.is_file() and SAME_PORT in log.read_text(errors="replace"):
+                _end_simulator()
+                return
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        done.set()
+        looking.join()
+
+
+def _end_simulator() -> None:
+    """End the simulator that this process started, and its clients."""
+    import psutil  # NVFlare needs it, too
+
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any(word.startswith(SIMULATOR) for word in process.cmdline()):
+                process.kill()
+        except psutil.NoSuchProcess:
+            continue
 
 
 @contextmanager
