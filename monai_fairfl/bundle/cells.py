@@ -37,6 +37,7 @@ from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.settings import is_whole
 
 SPLIT_SEED = 0
 """Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""
@@ -138,11 +139,11 @@ class ComparisonPlan:
                 "monai-fairfl bundle copies a shipped one"
             )
         is_list = isinstance(self.seeds, Sequence) and not isinstance(self.seeds, str)
-        if not is_list or not all(_is_whole(seed) for seed in self.seeds):
+        if not is_list or not all(is_whole(seed) for seed in self.seeds):
             raise ConfigError(
                 f"seeds must be a list of whole numbers such as [0, 1, 2], got {self.seeds!r}"
             )
-        if self.folds is not None and not _is_whole(self.folds):
+        if self.folds is not None and not is_whole(self.folds):
             raise ConfigError(
                 "folds must be a whole number such as 4, or null (None) for none, got "
                 f"{self.folds!r}"
@@ -525,8 +526,3 @@ def _copy_datalists(shared: Path, own: Path) -> None:
     for file in sorted(shared.glob("*.json")):
         if not (own / file.name).exists():
             write_atomically(own / file.name, file.read_bytes())
-
-
-def _is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number; True and False are none."""
-    return isinstance(value, int) and not isinstance(value, bool)

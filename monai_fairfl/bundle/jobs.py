@@ -16,6 +16,7 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.machine import free_memory, usable_cores
+from monai_fairfl.utils.settings import is_whole
 
 MEMORY_OF_A_WORKER = 1 << 30
 """Bytes that a worker process is expected to need: libraries, a network, some sites' images."""
@@ -43,8 +44,8 @@ class Jobs:
     devices: Sequence[str]
 
     def __post_init__(self) -> None:
-        is_whole = isinstance(self.number, int) and not isinstance(self.number, bool)
-        if self.number not in (None, "auto") and not (is_whole and int(self.number) >= 1):
+        is_count = is_whole(self.number) and self.number >= 1
+        if self.number not in (None, "auto") and not is_count:
             raise ConfigError(
                 "jobs must be a whole number of at least 1, or 'auto' for as many as cores and "
                 f"memory allow, got {self.number!r}"

@@ -15,10 +15,11 @@ from monai_fairfl.bundle.cells import ComparisonPlan, check_plan
 from monai_fairfl.bundle.comparison import failure_of
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.bundle.jobs import Jobs
-from monai_fairfl.bundle.trainings import has_ended, remove_spare, run_trainings
+from monai_fairfl.bundle.trainings import remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
@@ -62,7 +63,7 @@ def run_comparison(
     with locked(out):
         _require_same_plan(out / PLAN, plan.record())
         trainings = plan.trainings(out)
-        done = [training for training in trainings if has_ended(training.folder)]
+        done = [training for training in trainings if ended(training.folder)]
         lists: dict[Path, bytes] = {}
         if len(done) < len(trainings):
             lists = check_plan(plan, out)

@@ -24,8 +24,6 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.run_folder import resuming
-from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.transports.workers import (
     Failed,
@@ -182,13 +180,6 @@ def _attempt(title: str, run: Callable[[Turn], bool], turn: Turn) -> bool | Fail
 
 
 # --- one training
-
-
-def has_ended(folder: Path) -> bool:
-    """Whether the run in a folder has ended, its closing scores included."""
-    if not resuming.begun(folder):
-        return False
-    return bool(read_ledger(folder / "ledger.jsonl")[-1]["kind"] == "end")
 
 
 def remove_spare(folder: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +20,7 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.resuming import begun, recorded_config
+from monai_fairfl.run_folder.resuming import begun, ended, recorded_config
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
@@ -86,10 +86,9 @@ def _why_no_model(path: Path) -> str:
     """Why a folder has no model to use, and what to name instead."""
     inner = sorted([*path.glob("*/ledger.jsonl"), *path.glob("run/*/ledger.jsonl")])
     for run in (path, *[ledger.parent for ledger in inner]):
-        records = read_ledger(run / "ledger.jsonl") if begun(run) else None
-        if records is not None and not _has_end(records):
+        if begun(run) and not ended(run):
             return (
-                f"{run} is a run that stopped {_last_round(records, run)}, or still trains: give "
+                f"{run} is a run that stopped {_last_round(run)}, or still trains: give "
                 "the same command again to finish it (python -m monai.bundle also needs "
                 "--resume True), or name another run"
             )
@@ -100,21 +99,9 @@ def _why_no_model(path: Path) -> str:
     return f"{path / GLOBAL_MODEL} does not exist: name a model file, or the folder of a run"
 
 
-def _has_end(records: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a ledger's records end a run; a crash may leave a ledger without any."""
-    return bool(records) and records[-1]["kind"] == "end"
-
-
-def _last_round(records: Sequence[Mapping[str, Any]], run: Path) -> str:
-    """How far a run came that has not ended.
-
-    Args:
-        records: of its ledger.
-        run: its folder.
-
-    Returns:
-        Such as ``"after round 1 of 12"``.
-    """
+def _last_round(run: Path) -> str:
+    """How far a run came that has not ended, such as ``"after round 1 of 12"``."""
+    records = read_ledger(run / "ledger.jsonl")
     done = sum(record["kind"] == "round" for record in records)
     if done == 0:
         return "before its first round was done"

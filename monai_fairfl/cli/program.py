@@ -35,7 +35,7 @@ from monai_fairfl.cli import (
 )
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.utils.terminal import notes_told_once
+from monai_fairfl.utils.terminal import data_notes_shown_once
 
 EXAMPLES = """
 check the environment and your data:
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _answer(args: argparse.Namespace) -> Answer:
     """Run the command; an error that the user can mend becomes its answer."""
     try:
-        with notes_told_once():
+        with data_notes_shown_once():
             answer: Answer = args.command(args)
     except BrokenPipeError:
         raise
@@ -164,23 +164,26 @@ def _in_one_line(text: str) -> str:
     >>> _in_one_line("2 problems\\n- no mask of a\\n- no mask of b")
     '2 problems: no mask of a; no mask of b'
     """
+    lines = [line.strip() for line in text.split("\n") if line.strip()]
     joined = ""
-    in_list = False
-    for line in text.split("\n"):
-        line = line.strip()
-        is_item = line.startswith("- ")
-        line = line.removeprefix("- ")
-        separator = "; "
-        if not joined or joined.endswith((".", ":", ";", ",")):
-            separator = " "
-        elif is_item and not in_list:
-            separator = ": "
-        elif line[:1].isupper():
-            separator = ". "
-        if line:
-            joined = (joined + separator + line).lstrip()
-        in_list = is_item
+    before = ""
+    for line in lines:
+        joined += _separator(before, line) + line.removeprefix("- ")
+        before = line
     return joined
+
+
+def _separator(before: str, line: str) -> str:
+    """What stands between a line of an error, if there is one, and the next in the same line."""
+    if not before:
+        return ""
+    if before.endswith((".", ":", ";", ",")):
+        return " "
+    if line.startswith("- ") and not before.startswith("- "):
+        return ": "
+    if line.removeprefix("- ")[:1].isupper():
+        return ". "
+    return "; "
 
 
 def _text_of_file_error(error: OSError) -> str:

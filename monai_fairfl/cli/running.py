@@ -15,7 +15,6 @@ import os
 import shlex
 import sys
 import traceback
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -26,13 +25,13 @@ from monai.bundle import ConfigParser
 from rich.console import Console
 
 from monai_fairfl.bundle.runs_display import shown_on
-from monai_fairfl.bundle.trainings import has_ended
-from monai_fairfl.errors import ConfigError, DataWarning, FairFLError, FederationError, in_words
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
 from monai_fairfl.run_folder.full_run import recorded_as
+from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.utils.terminal import was_told
+from monai_fairfl.utils.terminal import data_notes_to, was_shown
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +160,7 @@ def require_end(run_dir: Path) -> None:
     """
     unfinished = []
     for run in find_runs([run_dir]):
-        if not has_ended(run):
+        if not ended(run):
             done = len(Schedule.read(run).seconds)
             unfinished.append(f"{run.name} stopped after round {done}")
     if unfinished:
@@ -211,7 +210,7 @@ def quietly(log: Path) -> Iterator[None]:
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(_loggers_restored())
         inside.enter_context(_warnings_of_this_package_on(console))
-        inside.enter_context(_notes_on_data_logged())
+        inside.enter_context(data_notes_to(_log_note))
         inside.enter_context(shown_on(console, rest_in_log=True))
         yield
 
@@ -274,23 +273,9 @@ def _warnings_of_this_package_on(console: Console) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-@contextmanager
-def _notes_on_data_logged() -> Iterator[None]:
-    """Inside, a note on a site's data is a warning in the log of this package."""
-    show = warnings.showwarning
-
-    def log_or_show(
-        message: Warning | str, category: type[Warning], *where: Any, **more: Any
-    ) -> None:
-        if issubclass(category, DataWarning):
-            logger.warning("%s", message)
-        else:
-            show(message, category, *where, **more)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataWarning)
-        warnings.showwarning = log_or_show
-        yield
+def _log_note(text: str) -> None:
+    """Log a note on a site's data as a warning of this package."""
+    logger.warning("%s", text)
 
 
 class _OnConsole(logging.Handler):
@@ -303,7 +288,7 @@ class _OnConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if text in self.shown or was_told(text):
+        if text in self.shown or was_shown(text):
             return
         self.shown.add(text)
         self.console.print(text, markup=False, soft_wrap=True)

@@ -169,12 +169,12 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
     Raises:
         ConfigError: naming the run, and what to do.
     """
-    from monai_fairfl.bundle.trainings import has_ended
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.protocol.last_mile import CANDIDATES
     from monai_fairfl.run_folder.ledger import read_ledger
+    from monai_fairfl.run_folder.resuming import ended
 
-    if not has_ended(run):
+    if not ended(run):
         return
     records = read_ledger(run / "ledger.jsonl")
     rounds_done = sum(record["kind"] == "round" for record in records)

@@ -16,7 +16,13 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import DAMAGED, safe_name, system_reason, write_atomically
+from monai_fairfl.utils.files import (
+    DAMAGED,
+    LONGEST_NAME,
+    safe_name,
+    system_reason,
+    write_atomically,
+)
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
@@ -140,7 +146,7 @@ class ClientState:
         >>> ClientState("private").path("fedce-2", "own.pt").as_posix()
         'private/fedce-2-own.pt'
         """
-        return self.folder / f"{safe_name(run, 'run name', 128)}-{name}"
+        return self.folder / f"{safe_name(run, 'run name', LONGEST_NAME)}-{name}"
 
     def _rounds(self, run: str) -> list[int]:
         """Rounds of ``run`` whose state is on disk, in any order."""

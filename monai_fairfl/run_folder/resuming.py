@@ -34,6 +34,15 @@ def begun(folder: Path) -> bool:
     return ledger.exists() and ledger.stat().st_size > 0
 
 
+def ended(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that has ended, its closing scores included."""
+    if not begun(folder):
+        return False
+    # A crash may have cut its first line short.
+    records = read_ledger(folder / "ledger.jsonl")
+    return bool(records) and records[-1]["kind"] == "end"
+
+
 def recorded_config(run_dir: Path) -> dict[str, Any]:
     """What ``config.json`` of a run or a comparison records; empty where there is none.
 

@@ -12,7 +12,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import BUFFER_POLICIES
 from monai_fairfl.protocol.checks import MOST_SAMPLES
 from monai_fairfl.protocol.measured import RANGES, Expected, Range
-from monai_fairfl.utils.settings import Settings, marked, setting
+from monai_fairfl.utils.settings import Settings, is_whole, marked, setting
 
 RECORDED = "recorded"
 """The ledger's opening record holds the setting, and a resumed run must have the same value."""
@@ -159,8 +159,7 @@ class RunSettings(Settings):
     def _checked_samples(self) -> dict[str, int]:
         samples = dict(self.samples or {})
         for client, count in samples.items():
-            is_whole = isinstance(count, int) and not isinstance(count, bool)
-            if not is_whole or not 1 <= count <= self.most_samples:
+            if not is_whole(count) or not 1 <= count <= self.most_samples:
                 raise ConfigError(
                     f"samples of {client!r} must be a whole number from 1 to most_samples, which "
                     f"is {self.most_samples}, got {count!r}"

@@ -10,11 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, fields
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number; ``True`` and ``False`` are none.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def setting(default: Any, *marks: str) -> Any:

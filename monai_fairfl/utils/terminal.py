@@ -35,51 +35,66 @@ _stopping_for_good = threading.Event()
 """Set where also a run that has yet to begin in this process is to end at once."""
 
 
-_told: set[str] = set()
-"""The notes on data that the present command has told."""
+_shown: set[str] = set()
+"""The notes on data that the present command has shown."""
 
 
 @contextmanager
-def notes_told_once() -> Iterator[None]:
+def data_notes_to(take: Callable[[str], None]) -> Iterator[None]:
+    """Inside, ``take`` gets the text of each note on a site's data, in place of Python's warning.
+
+    >>> with data_notes_to(print):
+    ...     warnings.warn("elm: one file has no mask", DataWarning)
+    elm: one file has no mask
+    """
+    show = warnings.showwarning
+
+    def take_or_show(
+        message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
+        if issubclass(category, DataWarning):
+            take(str(message))
+        else:
+            show(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DataWarning)
+        warnings.showwarning = take_or_show
+        yield
+
+
+@contextmanager
+def data_notes_shown_once() -> Iterator[None]:
     """Inside, a note on a site's data is a plain line on standard error, once for each text.
 
     Python would show the line of code that warns, and each place that warns of it again.
 
     >>> from contextlib import redirect_stderr
-    >>> with redirect_stderr(sys.stdout), notes_told_once():
+    >>> with redirect_stderr(sys.stdout), data_notes_shown_once():
     ...     for _ in range(2):
     ...         warnings.warn("elm: one file has no mask", DataWarning)
     note: elm: one file has no mask
     """
-    show = warnings.showwarning
 
-    def tell_or_show(
-        message: Warning | str, category: type[Warning], *where: Any, **more: Any
-    ) -> None:
-        if not issubclass(category, DataWarning):
-            show(message, category, *where, **more)
-            return
-        text = str(message)
-        if text not in _told:
-            _told.add(text)
+    def show_once(text: str) -> None:
+        if text not in _shown:
+            _shown.add(text)
             print(f"note: {text}", file=sys.stderr)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", DataWarning)
-        warnings.showwarning = tell_or_show
-        try:
+    try:
+        with data_notes_to(show_once):
             yield
-        finally:
-            _told.clear()
+    finally:
+        _shown.clear()
 
 
-def was_told(text: str) -> bool:
-    """Whether the present command has told this note on data.
+def was_shown(text: str) -> bool:
+    """Whether the present command has shown this note on data.
 
-    >>> was_told("elm: nothing of the kind")
+    >>> was_shown("elm: nothing of the kind")
     False
     """
-    return text in _told
+    return text in _shown
 
 
 def stop_for_good() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
-from monai_fairfl.bundle.trainings import has_ended, run_logged
+from monai_fairfl.bundle.trainings import run_logged
 from monai_fairfl.errors import FairFLError
+from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.strategies import FedAvg, Rounds
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils import terminal
@@ -33,9 +34,9 @@ def test_a_run_that_is_stopped_before_it_begins_is_not_finished_and_goes_on(
         stopped.setattr(terminal, "_stopping_for_good", threading.Event())
         terminal.stop_for_good()
         assert not run()
-    assert not has_ended(run_dir)
+    assert not ended(run_dir)
     assert run()
-    assert has_ended(run_dir)
+    assert ended(run_dir)
 
 
 class Boom(FedAvg):

@@ -12,7 +12,7 @@ import pytest
 from monai_fairfl.cli.running import quietly
 from monai_fairfl.data import CLINICS, site_datalist, site_folders, write_clinics
 from monai_fairfl.errors import DataWarning
-from monai_fairfl.utils.terminal import notes_told_once
+from monai_fairfl.utils.terminal import data_notes_shown_once
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def test_a_case_that_came_after_the_data_list_is_named_in_the_terminal_once(
     assert "not used" in shown and "later.png" in shown
 
 
-def test_a_note_that_the_command_has_told_is_not_told_again(
+def test_a_note_that_the_command_has_shown_is_not_shown_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with notes_told_once():
+    with data_notes_shown_once():
         for _ in range(2):
             warnings.warn("elm: its label is empty", DataWarning, stacklevel=1)
         with quietly(tmp_path / "log.txt"):

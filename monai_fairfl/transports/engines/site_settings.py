@@ -21,7 +21,7 @@ from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
-from monai_fairfl.utils.settings import setting
+from monai_fairfl.utils.settings import is_whole, setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
@@ -246,7 +246,7 @@ def _check_bound(name: str, value: Any, where: str) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return is_whole(value) and value >= 1
 
 
 def _is_switch(value: Any) -> bool:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.resuming import ended
 
 HOME = "MONAI_FAIRFL_HOME"
 """Environment variable: an absolute path that is used in place of the workspace.
@@ -61,17 +61,8 @@ def folder_of_run(storage: Path, name: str, resume: bool = True) -> Path:
     folder = storage / name
     number = 1
     while folder.exists():
-        if resume and not run_ended(folder):
+        if resume and not ended(folder):
             return folder
         number += 1
         folder = storage / f"{name}-{number}"
     return folder
-
-
-def run_ended(folder: Path) -> bool:
-    """Return whether the ledger of a run's folder has its last record."""
-    ledger = folder / "ledger.jsonl"
-    if not ledger.exists():
-        return False
-    records = read_ledger(ledger)
-    return bool(records) and records[-1]["kind"] == "end"

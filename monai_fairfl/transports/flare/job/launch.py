@@ -19,8 +19,9 @@ from nvflare.recipe.sim_env import SimEnv
 
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
-from monai_fairfl.transports.engines.storage import HOME, folder_of_run, run_ended
+from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
 
 logger = logging.getLogger(__name__)
@@ -30,6 +31,9 @@ SIMULATOR = "nvflare.private.fed.app.simulator"
 
 SAME_PORT = "Failed to create connection to the child process"
 """What the simulator logs where a client found its port taken."""
+
+ERRORS = "error_log.txt"
+"""Name of the file, within the folder of the simulator's server, that has its errors alone."""
 
 SECONDS_BETWEEN_LOOKS = 2.0
 
@@ -125,46 +129,44 @@ def _simulate(
 
     watched = watch or (lambda folder, name: nullcontext())
     environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
-    log = simulator / recipe.name / "server" / "log.txt"
+    of_server = simulator / recipe.name / "server"
+    errors = of_server / ERRORS
     try:
         with (
             _home(storage),
             _logs_to_stderr(),
             watched(run, recipe.name),
-            ending_at_the_same_port(log),
+            ending_at_the_same_port(errors),
         ):
             recipe.execute(environment)
     except RuntimeError as error:
+        _refuse_same_port(errors)
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
-    if not run_ended(run):
-        if log.is_file() and SAME_PORT in log.read_text(errors="replace"):
-            raise SamePortError(
-                "two clients of NVFlare's simulator got the same port, by chance; the same "
-                "command goes on where it stopped"
-            )
+    if not ended(run):
+        _refuse_same_port(errors)
         raise FederationError(
-            f"the run did not end, {log} shows the reason; the same command goes on where it "
-            "stopped"
+            f"the run did not end, {of_server / 'log.txt'} shows the reason; the same command goes "
+            "on where it stopped"
         )
     return run
 
 
 @contextmanager
-def ending_at_the_same_port(log: Path) -> Iterator[None]:
+def ending_at_the_same_port(errors: Path) -> Iterator[None]:
     """Inside, NVFlare's simulator is ended when a client of it found its port taken.
 
     The simulator chooses a port for each client, which the client's process binds later: another
     client may have got the same one. The simulator then waits for ever.
 
     Args:
-        log: of the simulator's server; an earlier one is removed.
+        errors: the log of the simulator's errors; an earlier one is removed.
     """
-    log.unlink(missing_ok=True)
+    errors.unlink(missing_ok=True)
     done = threading.Event()
 
     def look() -> None:
         while not done.wait(SECONDS_BETWEEN_LOOKS):
-            if log.is_file() and SAME_PORT in log.read_text(errors="replace"):
+            if _has_same_port(errors):
                 _end_simulator()
                 return
 
@@ -175,6 +177,18 @@ def ending_at_the_same_port(log: Path) -> Iterator[None]:
     finally:
         done.set()
         looking.join()
+
+
+def _has_same_port(errors: Path) -> bool:
+    return errors.is_file() and SAME_PORT in errors.read_text(errors="replace")
+
+
+def _refuse_same_port(errors: Path) -> None:
+    if _has_same_port(errors):
+        raise SamePortError(
+            "two clients of NVFlare's simulator got the same port, by chance; the same command "
+            "goes on where it stopped"
+        )
 
 
 def _end_simulator() -> None:

@@ -24,7 +24,7 @@ from monai_fairfl.transports.engines.job_arguments import (
     check_run_settings,
     split_settings,
 )
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 
 Scalar = bool | int | float | str
@@ -99,7 +99,7 @@ class FlowerJob:
         of_bundle = job.of_bundle(strategy_of(job.strategy))
         # A site finds a shipped bundle by its name in its own installation.
         bundle = of_bundle.settings["bundle"]
-        name = safe_name(job.name or of_bundle.name, "name", most=128)
+        name = safe_name(job.name or of_bundle.name, "name", LONGEST_NAME)
         return replace(job, bundle=bundle, name=name)
 
     def of_bundle(self, strategy: Strategy) -> BundleJob:

@@ -18,9 +18,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.site import Site
-from monai_fairfl.transports.engines.storage import folder_of_run, run_ended
+from monai_fairfl.transports.engines.storage import folder_of_run
 from monai_fairfl.transports.flower.job.flower_job import FlowerJob, site_settings
 from monai_fairfl.transports.flower.server.job import ServerJob
 from monai_fairfl.transports.flower.server.names import NamesByAnswer
@@ -98,7 +99,7 @@ def simulate_job(
         raise FederationError(
             f"{failures[0]}; the same command goes on where it stopped"
         ) from failures[0]
-    if not run_ended(run):
+    if not ended(run):
         raise FederationError(
             "Flower's simulation ended before the run; the same command goes on where it stopped"
         )
