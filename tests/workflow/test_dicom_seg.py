@@ -76,6 +76,7 @@ def test_mask_of_a_file_of_several_frames_lies_on_its_frames(
         np.testing.assert_array_equal(drawn.T, MASK[..., index])
 
 
+@pytest.mark.slow
 def test_the_one_file_that_holds_all_slices_needs_no_list(tmp_path: Path) -> None:
     sent = write_series(tmp_path / "single", VOLUME)
     write_enhanced(tmp_path / "all.dcm", sent, range(6))

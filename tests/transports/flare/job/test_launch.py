@@ -58,6 +58,7 @@ def test_a_simulated_job_gives_the_folder_of_its_own_run(
     assert jobs.simulate_job(tmp_path, tmp_path / "sites", **arguments) == own
 
 
+@pytest.mark.slow
 def test_a_simulator_whose_clients_got_the_same_port_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
