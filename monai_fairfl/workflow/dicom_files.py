@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monai_fairfl.data.layouts.image_files import is_unreadable_kind
+from monai_fairfl.data.layouts.image_files import (
+    begins_as_dicom,
+    is_named_as_dicom,
+    is_unreadable_kind,
+    may_be_dicom,
+)
 from monai_fairfl.workflow.input_folder import why_unreadable
 
 GEOMETRY_TAGS = (
@@ -169,23 +174,18 @@ def _is_dicom(path: Path) -> bool:
     """
     if path.name == "DICOMDIR" or path.name.startswith("."):
         return False
-    if path.suffix.lower() in (".dcm", ".dicom", ".ima"):
+    if is_named_as_dicom(path.name):
         return True  # a broken link too, which is then named as unreadable
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+    return path.is_file() and begins_as_dicom(path)
 
 
 def _may_be_dicom(path: Path) -> bool:
     """Return whether a file that cannot be read may be DICOM by its name.
 
-    Names of DICOM files often have no ending, or end in a number, as UIDs do. NIfTI files and
-    pictures are other cases.
+    NIfTI files and pictures are other cases.
 
     >>> names = ("IM0001", "IM.0001", "1.2.840.113", "a.img", "a.nii.gz", "notes.txt")
     >>> [_may_be_dicom(Path(name)) for name in names]
     [True, True, True, True, False, False]
     """
-    ending = path.suffix.removeprefix(".")
-    return not ending or ending.isdigit() or is_unreadable_kind(path.name)
+    return may_be_dicom(path.name) or is_unreadable_kind(path.name)

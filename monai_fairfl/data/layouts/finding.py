@@ -242,14 +242,13 @@ def _holds_images(folder: Path) -> bool:
     """Whether there are images of any kind in a folder that is not hidden, or in those below."""
     if folder.name.startswith("."):
         return False
-    return any(is_image(name) for name in _names_below(folder))
+    return any(is_image(path.name) or is_dicom(path) for path in _below(folder))
 
 
-def _names_below(folder: Path) -> Iterator[str]:
-    """Names of what is in a folder, or up to four folders deeper; the least deep first."""
+def _below(folder: Path) -> Iterator[Path]:
+    """What is in a folder, or up to four folders deeper; the least deep first."""
     for depth in range(DEEPEST + 1):
-        for path in folder.glob("/".join(["*"] * (depth + 1))):
-            yield path.name
+        yield from folder.glob("/".join(["*"] * (depth + 1)))
 
 
 def _describe(site: Path) -> str:
@@ -291,7 +290,7 @@ def _describe(site: Path) -> str:
         description += ", but masks/ is missing"
     if has_masks and not has_images:
         description += ", but images/ is missing"
-    if any(is_dicom(name) for name in _names_below(site)):
+    if any(is_dicom(path) for path in _below(site)):
         description += f"; convert the DICOM series {CONVERT_DICOM}"
     return description
 

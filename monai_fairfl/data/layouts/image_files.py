@@ -79,13 +79,51 @@ def is_unreadable_kind(name: str) -> bool:
     return name[0] != "." and _UNREADABLE_IMAGE.fullmatch(name) is not None
 
 
-def is_dicom(name: str) -> bool:
-    """Whether the name ends as a DICOM file's, and is not hidden.
+def is_dicom(path: Path) -> bool:
+    """Whether a file is DICOM by its name, or, without an ending in it, by how it begins.
 
-    >>> is_dicom("IM_0001.dcm"), is_dicom("Case00.nrrd")
+    Archives export files such as ``IM0001`` or ``1.2.840.113``. Hidden files are none.
+
+    >>> is_dicom(Path("IM_0001.dcm")), is_dicom(Path("Case00.nrrd"))
     (True, False)
     """
-    return is_unreadable_kind(name) and name.lower().endswith((".dcm", ".dicom", ".ima"))
+    if is_named_as_dicom(path.name):
+        return True
+    if not may_be_dicom(path.name):
+        return False
+    try:
+        return path.is_file() and begins_as_dicom(path)
+    except OSError:
+        return False
+
+
+def is_named_as_dicom(name: str) -> bool:
+    """Whether the name ends as a DICOM file's, and is not hidden.
+
+    >>> is_named_as_dicom("IM_0001.dcm"), is_named_as_dicom("IM_0001")
+    (True, False)
+    """
+    return name[0] != "." and name.lower().endswith((".dcm", ".dicom", ".ima"))
+
+
+def may_be_dicom(name: str) -> bool:
+    """Whether the name leaves open that the file is DICOM: no ending, or a number as in UIDs.
+
+    >>> [may_be_dicom(name) for name in ("IM0001", "IM.0001", "1.2.840.113", "notes.txt")]
+    [True, True, True, False]
+    """
+    ending = Path(name).suffix.removeprefix(".")
+    return name[0] != "." and name != "DICOMDIR" and (not ending or ending.isdigit())
+
+
+def begins_as_dicom(path: Path) -> bool:
+    """Whether a file has the prefix of DICOM (PS3.10, 7.1).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return file.read(132)[128:] == b"DICM"
 
 
 def _is_readable_kind(name: str) -> bool:

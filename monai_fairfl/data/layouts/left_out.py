@@ -15,12 +15,15 @@ from monai_fairfl.data.layouts.image_files import (
     DEEPEST,
     images_in,
     is_dicom,
+    is_named_as_dicom,
     is_nifti,
     is_unreadable_kind,
 )
 
 # Test cases of the Decathlon and of nnU-Net have no labels, so no note about them is needed.
 _UNLABELLED = ("imagests", "labelsts")
+# The kind of files that have no ending.
+DICOM = "DICOM"
 # Folders that a note names: a series of DICOM has one for each patient, or several.
 _NAMED = 3
 
@@ -61,7 +64,7 @@ def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
             unreadable.setdefault(kind, {})[folder] = count
     for kind, folders in sorted(unreadable.items()):
         fix = "convert them"
-        if is_dicom(f"image.{kind}"):
+        if is_named_as_dicom(f"image.{kind}"):
             fix += f" {CONVERT_DICOM}"
         notes.append(f"{_files_in(folders, f'{kind} file(s)')} are left out; {fix}")
 
@@ -118,11 +121,16 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _unreadable_kinds(folder: Path) -> Counter[str]:
-    """Number of the folder's images that cannot be read, by the ending of their names."""
+    """Number of the folder's images that cannot be read, by the ending of their names.
+
+    DICOM files without an ending count as :data:`DICOM`.
+    """
     kinds: Counter[str] = Counter()
     if folder.is_dir():
         with os.scandir(folder) as entries:
             for entry in entries:
                 if is_unreadable_kind(entry.name):
                     kinds[entry.name.rsplit(".", 1)[1].upper()] += 1
+                elif is_dicom(Path(entry)):
+                    kinds[DICOM] += 1
     return kinds

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -102,16 +103,31 @@ def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
     assert [f"- {warning.message}" for warning in warned] == notes
 
 
-@pytest.mark.parametrize("folder", ["Case01", "DICOM/P1/study/series"])
-def test_a_hospital_of_dicom_alone_is_reported_with_the_fix(tmp_path: Path, folder: str) -> None:
+@pytest.mark.parametrize(
+    "file", ["Case01/1.dcm", "DICOM/P1/study/series/1.dcm", "P1/IM0001", "P1/1.2.840.113"]
+)
+def test_a_hospital_of_dicom_alone_is_reported_with_the_fix(tmp_path: Path, file: str) -> None:
     made.saml(tmp_path / "RUNMC")
-    (tmp_path / "BIDMC" / folder).mkdir(parents=True)
-    (tmp_path / "BIDMC" / folder / "1.dcm").touch()
+    (tmp_path / "BIDMC" / file).parent.mkdir(parents=True)
+    (tmp_path / "BIDMC" / file).write_bytes(bytes(128) + b"DICM")
     fix = "; convert the DICOM series to NIfTI, for example with dcm2niix"
     with pytest.warns(UserWarning, match=f"BIDMC holds images but is no site .*{fix}$"):
         assert find_sites(tmp_path) == ["RUNMC"]
     with pytest.raises(DataError, match=f"BIDMC holds no case. There is .*{fix}\\. A site's"):
         layout_of(tmp_path / "BIDMC")
+
+
+def test_files_without_an_ending_that_do_not_begin_as_dicom_make_no_hospital(
+    tmp_path: Path,
+) -> None:
+    made.saml(tmp_path / "RUNMC")
+    for name in ("notes/LICENSE", "notes/backup.2", "series/DICOMDIR", "series/.IM0001"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        dicom = bytes(128) + b"DICM"
+        (tmp_path / name).write_bytes(dicom if "series" in name else b"MIT")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_sites(tmp_path) == ["RUNMC"]
 
 
 def test_a_folder_above_those_of_the_hospitals_names_them(tmp_path: Path) -> None:

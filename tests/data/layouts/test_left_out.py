@@ -52,6 +52,18 @@ def test_images_of_an_unreadable_kind_in_other_folders_are_noted_with_the_fix(
     ]
 
 
+def test_dicom_without_an_ending_is_noted_with_the_fix(tmp_path: Path) -> None:
+    made.saml(tmp_path)
+    cases = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
+    (tmp_path / "P1").mkdir()
+    (tmp_path / "P1" / "IM0001").write_bytes(bytes(128) + b"DICM")
+    (tmp_path / "P1" / "VERSION").write_text("1")
+    assert left_out(cases, tmp_path) == [
+        f"1 DICOM file(s) in {tmp_path}/P1 are left out; convert them to NIfTI, for example with "
+        "dcm2niix",
+    ]
+
+
 def test_dicom_with_a_folder_for_each_series_is_one_note(tmp_path: Path) -> None:
     made.saml(tmp_path)
     cases = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
