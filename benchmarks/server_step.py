@@ -34,8 +34,9 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 from monai_fairfl.transports.in_process import InProcess

@@ -11,6 +11,7 @@ follow from the recorded inputs. It does not show that these inputs are true.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
 from monai_fairfl.strategies.parts import Average, Details, Parts, Reward
+from monai_fairfl.strategies.playing import play_round
 
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
@@ -310,20 +312,18 @@ def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundRe
     """
     strategy.clients = sorted(recorded.known_clients)
     strategy.rounds_planned = recorded.planned
-    generator = strategy.round(recorded.clients)
-    next_id = 0
+    exchanges = itertools.count()
+    ids = itertools.count()
+
+    def recorded_replies(requests: Sequence[Request]) -> Replies:
+        numbered = []
+        for request in requests:
+            numbered.append(replace(request, id=next(ids), round=recorded.number))
+        found = answer(next(exchanges), numbered)
+        return _replies(numbered, found, recorded, strategy.spec)
+
     try:
-        requests = next(generator)
-        for number in range(len(recorded.exchanges) + 1):
-            numbered = []
-            for request in requests:
-                numbered.append(replace(request, id=next_id, round=recorded.number))
-                next_id += 1
-            replies = _replies(numbered, answer(number, numbered), recorded, strategy.spec)
-            requests = generator.send(replies)
-    except StopIteration as stop:
-        result = strategy.require_result(stop.value)
-        return divided(result, parts_of_groups(_shared(recorded.record)))
+        result = play_round(strategy, recorded.clients, recorded_replies)
     except NotInLedgerError as error:
         name = type(strategy).__name__
         raise NotInLedgerError(f"{name}, round {recorded.number}: {error}") from error
@@ -332,9 +332,7 @@ def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundRe
             f"{type(strategy).__name__} cannot play round {recorded.number} as it is recorded: "
             f"{in_words(error)}"
         ) from error
-    finally:
-        generator.close()
-    raise AssertionError("an answer is refused where the ledger has no further exchange")
+    return divided(result, parts_of_groups(_shared(recorded.record)))
 
 
 def _as_recorded(recorded: RecordedRound) -> Answer:

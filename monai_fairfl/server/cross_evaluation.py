@@ -201,7 +201,7 @@ class CrossEvaluator:
         self.server_score = server_score
 
     def of_round(
-        self, number: int, local: Replies, result: RoundResult
+        self, number: int, local: Replies, result: RoundResult, together: Mapping[str, list[str]]
     ) -> Generator[list[Request], Replies, CrossEvaluation]:
         """Evaluate one round; like a strategy's, it yields requests and is sent the replies.
 
@@ -209,8 +209,9 @@ class CrossEvaluator:
             number: of the round.
             local: the replies that were averaged.
             result: of the round.
+            together: client -> the clients that share its weight.
         """
-        found = CrossEvaluation()
+        found = CrossEvaluation(together=dict(together))
         start = start_of_step(self.strategy, local, result)
         if self.by_sites:
             yield from self._ask_sites(number, local, result, start, found)

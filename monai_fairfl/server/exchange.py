@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One exchange: requests out, replies in, each checked for form, then guarded."""
+"""One exchange: requests out, replies in, each checked for form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Protocol
 
 import torch
 
-from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
 from monai_fairfl.protocol.geometry import UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
@@ -21,6 +20,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.server.guarding import Verdicts
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -259,111 +259,6 @@ class Inbox:
                 expected=self.expected,
                 gram=self.gram,
             )
-
-
-Verdicts = Mapping[str, Sequence[Verdict]]
-"""client -> the guards' verdicts on it, in the order of the guards."""
-
-
-def guarded(
-    replies: Replies, guards: Sequence[Guard], each_alone: bool = False
-) -> tuple[Replies, Verdicts]:
-    """``replies`` as the guards let them pass, and client -> verdicts.
-
-    Only updates are guarded: replies that measured pass.
-
-    Args:
-        replies: of one exchange.
-        guards: in order.
-        each_alone: judge each update as if there were no others, for a strategy that shares
-            nothing.
-    """
-    trained = only_trained(replies)
-    if not trained:
-        return replies, {}
-    if each_alone:
-        passed, verdicts = _judged_alone(trained, guards)
-    else:
-        passed, verdicts = _judged(trained, guards)
-    measured = [reply for reply in replies if reply.update is None]
-    if not measured:
-        return passed, verdicts
-    return _some_of(passed, [*passed, *measured]), verdicts
-
-
-def only_trained(replies: Replies) -> Replies:
-    """Those of ``replies`` that carry an update."""
-    trained = [reply for reply in replies if reply.update is not None]
-    if len(trained) == len(replies):
-        return replies
-    if not trained:
-        return replies.rebuilt((), replies.missing, None)
-    return _some_of(replies, trained)
-
-
-def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
-    """Let every guard judge ``replies``, all of which carry an update.
-
-    Each guard sees the replies as the previous guards let them pass.
-    """
-    verdicts: dict[str, list[Verdict]] = {}
-    for guard in guards:
-        if not replies:
-            break
-        clients = {reply.id: reply.client for reply in replies}
-        found: dict[int, Verdict] = {}
-        for id, verdict in guard.check(replies).items():
-            found[id] = replace(verdict, guard=type(guard).__name__)
-        for id, verdict in found.items():
-            client = clients[id]
-            logger.warning(
-                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
-            )
-            verdicts.setdefault(client, []).append(verdict)
-        replies = _passed(replies, found)
-    return replies, verdicts
-
-
-def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
-    """As :func:`_judged`, where the guards see one update at a time."""
-    passed = replies
-    verdicts: dict[str, Sequence[Verdict]] = {}
-    for reply in replies:
-        others = {other.id: "judged by itself" for other in replies if other is not reply}
-        _, found = _judged(replies.without(others), guards)
-        verdicts.update(found)
-        for verdict in found.get(reply.client, ()):
-            passed = _passed(passed, {reply.id: verdict})
-    return passed, verdicts
-
-
-def _passed(replies: Replies, verdicts: Mapping[int, Verdict]) -> Replies:
-    """``replies`` after one guard's verdicts were carried out.
-
-    Args:
-        replies: that the guard judged.
-        verdicts: id of a reply -> verdict.
-    """
-    quarantined: dict[int, str] = {}
-    factors: dict[int, float] = {}
-    groups: list[tuple[str, ...]] = []
-    for id, verdict in verdicts.items():
-        if verdict.action == "quarantine":
-            quarantined[id] = f"quarantined: {verdict.reason}"
-        if verdict.action == "clip":
-            factors[id] = verdict.factor
-        if verdict.action == "share" and verdict.group not in groups:
-            groups.append(verdict.group)
-    return replies.scaled(factors).merged(groups).without(quarantined)
-
-
-def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
-    """``some`` replies of the same exchange.
-
-    The matrix stays: its rows are of the replies that trained, in their sorted order, and both
-    callers leave that order as it is.
-    """
-    return replies.rebuilt(some, replies.missing, replies.matrix)
 
 
 def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> None:

@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -22,21 +23,15 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import is_of_own_model, joined_notes
 from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
-from monai_fairfl.server.exchange import (
-    Inbox,
-    TooFewClients,
-    Transport,
-    Verdicts,
-    guarded,
-    only_trained,
-    require_min_clients,
-)
+from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, require_min_clients
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
+from monai_fairfl.server.guarding import Verdicts, guarded, only_trained
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.playing import drive, play_round
 from monai_fairfl.utils.random_state import seed_of
 
 T = TypeVar("T")
@@ -86,6 +81,24 @@ class MeasuredEnd:
     replies: Replies
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass
+class Attempt:
+    """One try at a round, or at the end of a run, and what it has brought so far.
+
+    Args:
+        number: of the round, from 0; at the end, of the rounds that are done.
+        ledger_head: digest of the ledger, which goes with every request.
+        exchanges: as in :class:`PlayedRound`; so are the others.
+    """
+
+    number: int
+    ledger_head: str
+    exchanges: list[Replies] = field(default_factory=list)
+    verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
 
 
 def drawn_clients(clients: Sequence[str], settings: RunSettings, number: int) -> list[str]:
@@ -138,12 +151,8 @@ class RoundPlayer:
         self.facts = facts
         self.cross_evaluator = cross_evaluator
         self.expected = settings.expected(strategy.ranges)
-        # client -> what was replaced in its replies, in the present round.
-        self._notes: dict[str, str] = {}
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
-        # What the clients of this round stated of their updates, see PlayedRound.
-        self._digests: dict[str, str] = {}
         # (client, measurement) of those that were dropped, each logged once.
         self._dropped: set[tuple[str, str]] = set()
         # Clients that sent no statistics of batch normalisation, each logged once.
@@ -166,9 +175,8 @@ class RoundPlayer:
         Raises:
             FederationError: when too few clients answer, also when it is tried again.
         """
-        return self._with_retries(
-            f"round {number}", number, lambda: self._play_once(number, clients, ledger_head)
-        )
+        play_once = partial(self._play_once, clients)
+        return self._with_retries(f"round {number}", number, ledger_head, play_once)
 
     def measure_at_end(
         self, requests: Sequence[Request], rounds_done: int, ledger_head: str
@@ -179,12 +187,12 @@ class RoundPlayer:
             FederationError: when too few clients answer, also when it is tried again.
         """
 
-        def measure() -> MeasuredEnd:
+        def measure(attempt: Attempt) -> MeasuredEnd:
             known = self.facts.copy()
-            replies, _ = self._exchange(requests, rounds_done, ledger_head, first=False)
-            return MeasuredEnd(replies, self._notes, self.facts.since(known))
+            replies = self._exchange(attempt, requests)
+            return MeasuredEnd(replies, attempt.notes, self.facts.since(known))
 
-        return self._with_retries("the end", rounds_done, measure)
+        return self._with_retries("the end", rounds_done, ledger_head, measure)
 
     def announce_end(self, clients: Sequence[str], rounds_done: int, ledger_head: str) -> None:
         """Send every client the head of the whole ledger, which only now is known.
@@ -196,19 +204,27 @@ class RoundPlayer:
             rounds_done: number of rounds of the run.
             ledger_head: digest of the ledger after its end record.
         """
+        end = Attempt(rounds_done, ledger_head)
         requests = []
         for client in clients:
             request = Measure(client, {}, (), {"ended": 1})
-            requests.append(self._stamped(request, rounds_done, ledger_head))
-            self._next_id += 1
+            requests.append(self._stamped(request, end))
         seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
         try:
             self.transport.exchange(requests, _ignore, seconds)
         except Exception as error:  # whatever a transport raises
             logger.warning("not every client was sent the last head of the ledger: %s", error)
 
-    def _with_retries(self, what: str, rounds_done: int, attempt: Callable[[], T]) -> T:
-        """Return ``attempt()``; undo and repeat it while too few clients answer.
+    def _with_retries(
+        self, what: str, number: int, ledger_head: str, play: Callable[[Attempt], T]
+    ) -> T:
+        """Return what ``play`` makes of an attempt; undo and repeat it while too few answer.
+
+        Args:
+            what: is tried, for the text.
+            number: of the attempts.
+            ledger_head: of the attempts.
+            play: plays one attempt.
 
         Raises:
             FederationError: when all retries failed; it names the way to resume.
@@ -220,9 +236,8 @@ class RoundPlayer:
         # it may be of another model.
         self._next_id = 0
         while True:
-            self._notes = {}
             try:
-                return attempt()
+                return play(Attempt(number, ledger_head))
             except TooFewClients as reason:
                 self.strategy.load_state_dict(json.loads(snapshot))
                 self.facts.restore(known)
@@ -230,73 +245,53 @@ class RoundPlayer:
                 if failures > self.settings.retries:
                     fix = "Bring the clients back" if reason.are_gone else "Mend these causes"
                     raise FederationError(
-                        f"{what}: {reason}. Nothing of it was recorded; {rounds_done} rounds are "
+                        f"{what}: {reason}. Nothing of it was recorded; {number} rounds are "
                         f"done. {fix}, and run the same command with --resume True (in Python: "
                         "run(resume=True))"
                     ) from None
 
-    def _play_once(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
-        """Drive the strategy's generator through one round."""
+    def _play_once(self, clients: Sequence[str], attempt: Attempt) -> PlayedRound:
+        """Play the strategy's round, and let guards and judges take it in."""
         known = self.facts.copy()
-        generator = self.strategy.begun_round(clients)
-        exchanges: list[Replies] = []
-        verdicts: dict[str, list[Verdict]] = {}
-        self._digests = {}
-        try:
-            requests = next(generator)
-            while True:
-                first = not exchanges
-                requests = self.strategy.require_requests(requests)
-                requests = _with_measurements(requests, self.settings.evaluate, exchanges)
-                replies, found = self._exchange(requests, number, ledger_head, first, verdicts)
-                replies.parts = parts_of_groups(found)
-                exchanges.append(replies)
-                for client, of_client in found.items():
-                    verdicts.setdefault(client, []).extend(of_client)
-                requests = generator.send(replies)
-        except StopIteration as stop:
-            result = self.strategy.require_result(stop.value)
-            # Before anything of the round is stored.
-            self.strategy.state_as_json()
-            self._require_finite(result, exchanges, number)
-            parts = parts_of_groups(verdicts)
-            evaluation = self._cross_evaluated(number, exchanges, result, ledger_head)
-            if evaluation is not None:
-                evaluation.together = {
-                    client: sorted(of_group) for client, of_group in parts.items()
-                }
-            self._let_guards_remember(exchanges)
-            self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
-            return PlayedRound(
-                clients,
-                divided(result, parts),
-                exchanges,
-                verdicts,
-                digests=self._digests,
-                notes=self._notes,
-                facts=self.facts.since(known),
-                cross_evaluation=evaluation,
-            )
-        finally:
-            generator.close()
+        result = play_round(self.strategy, clients, partial(self._answer, attempt))
+        # Before anything of the round is stored.
+        self.strategy.state_as_json()
+        self._require_finite(attempt, result)
+
+        parts = parts_of_groups(attempt.verdicts)
+        together = {first: sorted(of_group) for first, of_group in parts.items()}
+        evaluation = self._cross_evaluated(attempt, result, together)
+        self._let_guards_remember(attempt.exchanges)
+        self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
+        return PlayedRound(
+            clients,
+            divided(result, parts),
+            attempt.exchanges,
+            attempt.verdicts,
+            digests=attempt.digests,
+            notes=attempt.notes,
+            facts=self.facts.since(known),
+            cross_evaluation=evaluation,
+        )
+
+    def _answer(self, attempt: Attempt, requests: Sequence[Request]) -> Replies:
+        """The replies to the requests of the strategy, which are sent with the run's own."""
+        asked = _with_measurements(requests, self.settings.evaluate, attempt.exchanges)
+        return self._exchange(attempt, asked)
 
     def _cross_evaluated(
-        self, number: int, exchanges: Sequence[Replies], result: RoundResult, ledger_head: str
+        self, attempt: Attempt, result: RoundResult, together: Mapping[str, list[str]]
     ) -> CrossEvaluation | None:
         """What others measured of this round's updates; a judge that does not answer is no error.
 
         ``None`` where the settings ask nobody in this round.
         """
+        number = attempt.number
         if not self.settings.cross_evaluates(number):
             return None
-        generator = self.cross_evaluator.of_round(number, training_of(exchanges), result)
-        try:
-            requests = next(generator)
-            while True:
-                requests = generator.send(self._delivered(requests, number, ledger_head))
-        except StopIteration as stop:
-            found: CrossEvaluation = stop.value
-            return found
+        local = training_of(attempt.exchanges)
+        evaluation = self.cross_evaluator.of_round(number, local, result, together)
+        return drive(evaluation, partial(self._delivered, attempt))
 
     def _let_guards_remember(self, exchanges: Sequence[Replies]) -> None:
         """Let the guards take in a round that is done: its exchanges in which clients trained."""
@@ -307,69 +302,46 @@ class RoundPlayer:
             for guard in self.guards:
                 guard.remember(trained)
 
-    def _require_finite(
-        self, result: RoundResult, exchanges: Sequence[Replies], number: int
-    ) -> None:
+    def _require_finite(self, attempt: Attempt, result: RoundResult) -> None:
         """Refuse models that are not finite before anything of the round is stored.
 
         Raises:
             FederationError: naming the tensor, the client and the way to go on.
         """
+        number = attempt.number
         try:
-            require_finite(result, self.strategy.weights, training_of(exchanges))
+            require_finite(result, self.strategy.weights, training_of(attempt.exchanges))
         except FederationError as reason:
             raise FederationError(
                 f"round {number}: {reason}. Nothing of it was recorded; {number} rounds are done. "
                 "Look at that site's training, and run the same command with --resume True"
             ) from None
 
-    def _exchange(
-        self,
-        requests: Sequence[Request],
-        number: int,
-        ledger_head: str,
-        first: bool,
-        earlier: Verdicts | None = None,
-    ) -> tuple[Replies, Verdicts]:
-        """Deliver requests, and guard what comes back.
-
-        Args:
-            requests: of the strategy.
-            number: of the round.
-            ledger_head: digest of the ledger.
-            first: whether it is the first exchange of a round, whose memory may be used again in
-                the next round. Replies of an earlier exchange of the same round may still be in
-                use.
-            earlier: verdicts of the round's earlier exchanges: who shares the weight of another
-                client is not asked again, and counts as long as that one answers. ``None``: there
-                was none.
-        """
-        arrived = self._delivered(requests, number, ledger_head, first)
+    def _exchange(self, attempt: Attempt, requests: Sequence[Request]) -> Replies:
+        """Deliver requests, and let the guards judge what comes back."""
+        arrived = self._delivered(attempt, requests)
         replies, verdicts = guarded(arrived, self.guards, self.strategy.shares_nothing)
-        of_round = {client: list(found) for client, found in (earlier or {}).items()}
-        for client, found in verdicts.items():
-            of_round.setdefault(client, []).extend(found)
-        require_min_clients(replies, self.settings.min_clients, of_round)
-        return replies, verdicts
+        for client, of_client in verdicts.items():
+            attempt.verdicts.setdefault(client, []).extend(of_client)
+        # With the verdicts of earlier exchanges: who shares the weight of another client is not
+        # asked again, and counts as long as that one answers.
+        require_min_clients(replies, self.settings.min_clients, attempt.verdicts)
+        replies.parts = parts_of_groups(verdicts)
+        attempt.exchanges.append(replies)
+        return replies
 
-    def _delivered(
-        self, requests: Sequence[Request], number: int, ledger_head: str, first: bool = False
-    ) -> Replies:
-        """Stamp requests, let the transport carry them, and check what comes back.
-
-        The arguments are those of :meth:`_exchange`.
-        """
-        stamped = []
-        for request in requests:
-            stamped.append(self._stamped(request, number, ledger_head))
-            self._next_id += 1
-        storage = self._storage if first else None
+    def _delivered(self, attempt: Attempt, requests: Sequence[Request]) -> Replies:
+        """Stamp requests, let the transport carry them, and check what comes back."""
+        stamped = [self._stamped(request, attempt) for request in requests]
+        # The first exchange may use the memory of the round before. Replies of an earlier exchange
+        # of this round may still be in use.
+        is_first = not attempt.exchanges
         inbox = Inbox(
             stamped,
             self.strategy.spec,
             self.strategy.weights,
             notify=self.progress.answered,
-            storage=storage,
+            storage=self._storage if is_first else None,
             expected=self.expected,
             most_samples=self.settings.most_samples,
             memory=self._memory,
@@ -378,14 +350,14 @@ class RoundPlayer:
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        if first:
+        if is_first:
             self._storage = inbox.storage
         arrived = inbox.replies()
         self._log_dropped(arrived)
-        self._digests.update(stated_digests(arrived))
+        attempt.digests.update(stated_digests(arrived))
         for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):
             for client, note in notes.items():
-                self._notes[client] = joined_notes(self._notes.get(client), note)
+                attempt.notes[client] = joined_notes(attempt.notes.get(client), note)
         return arrived
 
     def _log_dropped(self, arrived: Replies) -> None:
@@ -432,8 +404,9 @@ class RoundPlayer:
                 )
         return {**composed, **context}
 
-    def _stamped(self, request: Request, number: int, ledger_head: str) -> Request:
+    def _stamped(self, request: Request, attempt: Attempt) -> Request:
         """``request`` with what the federation adds: its number, seed and context."""
+        number = attempt.number
         context = dict(request.context)
         if request.task == "train":
             context = self._with_training(context)
@@ -447,15 +420,17 @@ class RoundPlayer:
         weights = request.weights
         if self.withheld:
             weights = {name: weights[name] for name in weights if name not in self.withheld}
+        id = self._next_id
+        self._next_id += 1
         return replace(
             request,
             weights=weights,
             context=context,
-            id=self._next_id,
+            id=id,
             run=self.run,
             round=number,
             seed=seed_of(self.settings.seed, request.client, number),
-            ledger_head=ledger_head,
+            ledger_head=attempt.ledger_head,
             run_id=self.run_id,
         )
 

@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, plain_numbers, value_of
+from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, value_of
 from monai_fairfl.strategies.arguments import check_choice as check_choice
 from monai_fairfl.strategies.arguments import check_layer as check_layer
 from monai_fairfl.strategies.arguments import non_default_arguments
@@ -92,14 +92,6 @@ class ImagesNeeded:
     data: str
     least: int
     instead: str
-
-
-FORMS = {
-    "aggregation": ("client -> weight, or layer -> client -> weight", 1, 2),
-    "contributions": ("client -> number or Estimate", 1, 1),
-    "details": ("name -> client -> number, or name -> client -> class or layer -> number", 2, 3),
-}
-"""What a round gives to the ledger -> its form, and its fewest and most mappings in each other."""
 
 
 class Strategy(ABC):
@@ -303,71 +295,6 @@ class Strategy(ABC):
             clients: those that take part in this round.
         """
 
-    def begun_round(self, clients: Sequence[str]) -> Rounds:
-        """:meth:`round`, if it is a generator of requests.
-
-        Args:
-            clients: those that take part in this round.
-
-        Raises:
-            ConfigError: naming the strategy, what its round is and the fix.
-        """
-        generator: object = self.round(clients)
-        if isinstance(generator, Generator):
-            return generator
-        raise ConfigError(
-            f"strategy {self.name}: its round has no yield, and returned a "
-            f"{type(generator).__name__}; it must ask with replies = yield [Train(...), ...]"
-        )
-
-    def require_requests(self, asked: Any) -> list[Request]:
-        """Return what :meth:`round` asked, if it is a list of requests.
-
-        Args:
-            asked: what it yielded.
-
-        Raises:
-            ConfigError: naming the strategy, what it yielded and the fix.
-        """
-        if isinstance(asked, (list, tuple)):
-            others = [item for item in asked if not isinstance(item, Request)]
-            if not others:
-                return list(asked)
-            asked = others[0]
-            what = f"a list with a {type(asked).__name__}"
-        else:
-            what = f"a {type(asked).__name__}"
-        raise ConfigError(
-            f"strategy {self.name}: its round yielded {what}; it must yield a list of requests: "
-            "replies = yield [Train(...), ...]"
-        )
-
-    def require_result(self, returned: Any) -> RoundResult:
-        """Return what :meth:`round` returned, if it is the outcome of a round.
-
-        Numbers of NumPy or PyTorch in it become Python's, since the ledger is JSON.
-
-        Args:
-            returned: by :meth:`round`.
-
-        Raises:
-            ConfigError: naming the strategy, what it returned and the fix.
-        """
-        if not isinstance(returned, RoundResult):
-            what = "nothing" if returned is None else f"a {type(returned).__name__}"
-            raise ConfigError(
-                f"strategy {self.name}: its round returned {what}; it must end with "
-                "return self.finish(...)"
-            )
-        plain: dict[str, Any] = {}
-        for name, (form, least, most) in FORMS.items():
-            found = plain_numbers(getattr(returned, name))
-            wrong = _misplaced(found, name, least, most)
-            if wrong is not None:
-                raise ConfigError(f"strategy {self.name}: {wrong}; {name} must map {form}")
-            plain[name] = found
-        return replace(returned, **plain)
-
     def finish(
         self,
         replies: Replies,
@@ -569,30 +496,6 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
-
-
-def _misplaced(value: Any, place: str, least: int, most: int) -> str | None:
-    """What stands where a mapping or a number should; ``None`` where all is in its place.
-
-    Args:
-        value: of which the numbers are Python's.
-        place: where it stands, for the text.
-        least: fewest mappings that come before a number.
-        most: most of them.
-
-    >>> _misplaced({"gap": {"A": 0.5, "B": [1, 2]}}, "details", 2, 3)
-    "details['gap']['B'] is a list"
-    """
-    if isinstance(value, Mapping) and most > 0:
-        for key, item in value.items():
-            wrong = _misplaced(item, f"{place}[{key!r}]", least - 1, most - 1)
-            if wrong is not None:
-                return wrong
-        return None
-    # None is a number that a client does not have.
-    if least <= 0 and (value is None or isinstance(value, (int, float, Estimate))):
-        return None
-    return f"{place} is {'None' if value is None else f'a {type(value).__name__}'}"
 
 
 def _shares_global_step(reward: Reward) -> bool:

@@ -12,7 +12,8 @@ from helpers.updates import SPEC, at_cosine, clients_judged, directions, honest,
 from monai_fairfl.guards import Copies, Verdict
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.server.exchange import TooFewClients, guarded, require_min_clients
+from monai_fairfl.server.exchange import TooFewClients, require_min_clients
+from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies import RoundResult
 

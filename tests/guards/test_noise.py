@@ -7,7 +7,7 @@ import pytest
 from helpers.updates import PARAMETERS, clients_judged, directions, honest, replies_with
 
 from monai_fairfl.guards import DEFAULT, Noise
-from monai_fairfl.server.exchange import guarded
+from monai_fairfl.server.guarding import guarded
 
 NAMES = "ABCDE"
 

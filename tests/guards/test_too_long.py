@@ -6,7 +6,7 @@ import pytest
 from helpers.updates import clients_judged, honest, replies_with
 
 from monai_fairfl.guards import DEFAULT, TooLong
-from monai_fairfl.server.exchange import guarded
+from monai_fairfl.server.guarding import guarded
 
 NAMES = "ABCDE"
 

@@ -14,8 +14,9 @@ import torch
 from monai_fairfl.guards import DEFAULT, Copies, TooLong
 from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.guarding import guarded
 from monai_fairfl.strategies import CGSV
 from monai_fairfl.transports.in_process import InProcess
 

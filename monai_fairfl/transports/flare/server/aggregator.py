@@ -33,9 +33,10 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
-from monai_fairfl.server.exchange import Inbox, guarded
+from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
+from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, parts_of_groups
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose

@@ -19,6 +19,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.strategies import RoundResult, Strategy
+from monai_fairfl.strategies.playing import play_round
 
 logger = logging.getLogger(__name__)
 
@@ -63,20 +64,21 @@ def one_exchange(
     Raises:
         ConfigError: when the strategy asks for more; it is named.
     """
-    generator = strategy.begun_round(clients)
-    try:
-        requests = strategy.require_requests(next(generator))
+    exchanges = 0
+
+    def answer_once(requests: list[Request]) -> Replies:
+        nonlocal exchanges
+        exchanges += 1
+        if exchanges > 1:
+            raise ConfigError(
+                f"{strategy.name} asks its clients more than once in a round, and a script of "
+                f"NVFlare's Client API answers once: {USE_A_BUNDLE}"
+            )
         for request in requests:
             _check_request(strategy, request)
-        generator.send(answer(requests))
-    except StopIteration as stop:
-        return strategy.require_result(stop.value)
-    finally:
-        generator.close()
-    raise ConfigError(
-        f"{strategy.name} asks its clients more than once in a round, and a script of NVFlare's "
-        f"Client API answers once: {USE_A_BUNDLE}"
-    )
+        return answer(requests)
+
+    return play_round(strategy, clients, answer_once)
 
 
 def try_round(strategy: Strategy) -> RoundResult | None:
