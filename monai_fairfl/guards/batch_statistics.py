@@ -23,16 +23,18 @@ COUNTER = "num_batches_tracked"
 EPSILON = 1e-5
 """Added to variances, as BatchNorm adds it: smaller ones do not differ."""
 
-MOST_BATCHES = 2**53
-"""A counter above it was never counted. A little more, and adding 1 would make it negative."""
+MOST_BATCHES = 2**31
+"""No training of one round counts more. And counters that grow by this in every round stay whole
+numbers for millions of rounds."""
 
 
 class BatchStatistics(Guard):
     """Quarantines a client whose BatchNorm statistics are impossible, or far from all others'.
 
     The statistics are averaged like weights, and one negative variance makes the global model's
-    output NaN. A variance is impossible below 0, and so is a counter of batches, which is
-    impossible above 2 ** 53, too. Statistics are far from another client's where, in any channel,
+    output NaN. A variance is impossible below 0, and so is a counter of batches. A counter is
+    impossible, too, more than 2 ** 31 above the one that the client was sent: the global model has
+    the largest one, and every client goes on from it. Statistics are far from another client's where, in any channel,
     the variances differ by more than the factor ``times``, or the means by more than ``deviations``
     of the other's standard deviations. They are far from the others' where they are far from at
     least half of them.
@@ -68,9 +70,7 @@ class BatchStatistics(Guard):
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         verdicts: dict[int, Verdict] = {}
         for reply in replies:
-            reason = ""
-            if _has_impossible_values(reply):
-                reason = _impossible(reply, replies.start(reply))
+            reason = _impossible(reply, replies.start(reply))
             if reason:
                 verdicts[reply.id] = Verdict("quarantine", reason)
 
@@ -92,24 +92,6 @@ class BatchStatistics(Guard):
         return verdicts
 
 
-def _has_impossible_values(reply: Reply) -> bool:
-    """Whether any variance or counter is impossible; all are looked at together."""
-    variances = []
-    counters = []
-    for name, buffer in (reply.buffers or {}).items():
-        kind = _kind(name)
-        if kind == VARIANCE and buffer.numel():
-            variances.append(buffer.flatten())
-        if kind == COUNTER and buffer.numel():
-            counters.append(buffer.flatten())
-    if variances and float(torch.cat(variances).min()) < 0:
-        return True
-    if not counters:
-        return False
-    batches = torch.cat(counters)
-    return int(batches.min()) < 0 or int(batches.max()) > MOST_BATCHES
-
-
 def _impossible(reply: Reply, sent: Weights) -> str:
     """Which buffer has a value that no training gives, in words; empty where there is none."""
     buffers = reply.buffers or {}
@@ -117,10 +99,15 @@ def _impossible(reply: Reply, sent: Weights) -> str:
         if bool((buffers[name] < 0).any()) and not _is_unchanged(name, buffers, sent):
             return f"{name!r} has a negative variance, which no images can give"
     for name in _names_in(reply, COUNTER):
-        batches = int(buffers[name].max())
-        is_possible = int(buffers[name].min()) >= 0 and batches <= MOST_BATCHES
-        if not is_possible and not _is_unchanged(name, buffers, sent):
-            return f"{name!r} counts {batches} batches, which no training can do"
+        least, most = int(buffers[name].min()), int(buffers[name].max())
+        before = int(sent[name].max()) if name in sent and sent[name].numel() else 0
+        if least < 0 and not _is_unchanged(name, buffers, sent):
+            return f"{name!r} counts {least} batches, which no training can do"
+        if most - before > MOST_BATCHES:
+            return (
+                f"{name!r} counts {most - before} batches more than the model that it was sent, "
+                "which no training can do"
+            )
     return ""
 
 

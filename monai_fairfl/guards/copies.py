@@ -23,9 +23,10 @@ class Copies(Guard):
 
     A site that takes part under three names, or sends another's update again, would otherwise have
     several shares. Two updates count as copies where their cosine is at least ``cosine`` and their
-    distance, 1 - cosine, is less than ``nearer`` times the median distance of all pairs. The second
-    condition protects sites that are alike because all are, such as even shares of one data set.
-    Updates of one direction, but for rounding, are copies also where most of the pairs are; unless
+    distance, 1 - cosine, is less than ``nearer`` times the median distance of all pairs but those of
+    the client that is farthest from the others. The second condition protects sites that are alike
+    because all are, such as even shares of one data set; and one update of another direction does
+    not end that protection. Updates of one direction, but for rounding, are copies also where most of the pairs are; unless
     all are.
 
     Args:
@@ -68,7 +69,8 @@ class Copies(Guard):
             # All updates are the same.
             return {}
         # The usual distance is one of copies where these are most of the pairs.
-        stands_out = max(self.nearer * float(np.median(distances)), ROUNDING)
+        usual = float(np.median(pairs_among(_all_but_the_farthest(1 - angles), 1 - angles)))
+        stands_out = max(self.nearer * usual, ROUNDING)
         allowed = min(1 - self.cosine, stands_out)
 
         verdicts: dict[int, Verdict] = {}
@@ -85,6 +87,18 @@ class Copies(Guard):
                 part = reply.num_samples / images
                 verdicts[reply.id] = Verdict("share", reason, {"cosine": least}, part, group)
         return verdicts
+
+
+def _all_but_the_farthest(distances: np.ndarray) -> np.ndarray:
+    """The rows without the one that is farthest from all others; of two rows both.
+
+    >>> _all_but_the_farthest(np.array([[0, 1, 5], [1, 0, 5], [5, 5, 0]])).tolist()
+    [0, 1]
+    """
+    rows = np.arange(len(distances))
+    if len(rows) < 3:
+        return rows
+    return np.delete(rows, int(distances.sum(axis=1).argmax()))
 
 
 def _connected(near: np.ndarray) -> list[list[int]]:

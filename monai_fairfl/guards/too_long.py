@@ -20,7 +20,8 @@ class TooLong(Guard):
     .. math:: \Delta_i \leftarrow \Delta_i \, m_i / \lVert \Delta_i \rVert
               \quad \text{where} \quad \lVert \Delta_i \rVert > t \, m_i
 
-    with :math:`m_i` the median length of the others. A multiplied update has that multiple of its
+    with :math:`m_i` the median length of the others, the upper one of two: else one very short update
+    beside two others would cut the longer of them. A multiplied update has that multiple of its
     client's share in the step, whatever weight the client has. It is cut to the median and not to
     t times the median, which would leave it t shares.
 
@@ -52,7 +53,7 @@ class TooLong(Guard):
             others = norms[others_of(row, len(norms))]
             if len(others) < LEAST_OTHERS:
                 continue
-            median = float(np.median(others))
+            median = float(np.quantile(others, 0.5, method="higher"))
             if norms[row] > self.times * median > 0:
                 reason = (
                     f"its update has length {norms[row]:.4g}, the median of the others is "

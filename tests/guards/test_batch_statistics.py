@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers.updates import clients_judged, honest, replies_with, statistics_of
+from helpers.updates import START, clients_judged, honest, replies_with, statistics_of
 
 from monai_fairfl.guards import BatchStatistics
 
@@ -26,10 +26,29 @@ def test_a_negative_variance_is_impossible() -> None:
     assert found == ["B"] and "'norm.running_var' has a negative variance" in reason
 
 
-@pytest.mark.parametrize("batches", [-1, 2**53 + 1, 2**63 - 1])
+@pytest.mark.parametrize("batches", [-1, 2**31 + 1, 2**53, 2**63 - 1])
 def test_a_counter_that_nobody_can_have_counted_is_impossible(batches: int) -> None:
     found, reason = judged(B=statistics_of(batches=batches))
     assert found == ["B"] and f"counts {batches} batches" in reason
+
+
+@pytest.mark.parametrize("sent", [2**31, 2**53])
+def test_who_goes_on_from_a_large_counter_is_no_culprit(sent: int) -> None:
+    start = {**START, **statistics_of(batches=sent)}
+    counted = dict.fromkeys(NAMES, statistics_of(batches=sent + 10))
+    # Its own counter, of a client that does not take over those that it is sent.
+    counted["D"] = statistics_of(batches=10)
+    assert BatchStatistics().check(replies_with(honest(NAMES), counted, start=start)) == {}
+    counted["E"] = statistics_of(batches=sent + 2**31 + 1)
+    replies = replies_with(honest(NAMES), counted, start=start)
+    assert clients_judged(BatchStatistics().check(replies), replies) == ["E"]
+
+
+def test_a_client_that_was_sent_no_counter_counts_from_zero() -> None:
+    start = {name: tensor for name, tensor in START.items() if name not in statistics_of()}
+    counted = {"B": statistics_of(batches=2**31 + 1), "C": statistics_of(batches=2**31)}
+    replies = replies_with(honest(NAMES), counted, start=start)
+    assert clients_judged(BatchStatistics().check(replies), replies) == ["B"]
 
 
 def test_what_was_sent_may_come_back() -> None:

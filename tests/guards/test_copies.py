@@ -54,6 +54,15 @@ def test_even_shares_of_one_data_set_are_no_copies(agreement: float) -> None:
     assert Copies().check(replies_with(honest(NAMES, agreement))) == {}
 
 
+@pytest.mark.parametrize("clients", ["ABE", "ABCE", "ABCDE"])
+def test_one_update_of_another_direction_makes_no_copies_of_sites_that_are_alike(
+    clients: str,
+) -> None:
+    updates = honest(clients, 0.96)
+    updates["E"] = directions(20)[-1]
+    assert Copies().check(replies_with(updates)) == {}
+
+
 def test_updates_without_length_are_no_copies() -> None:
     nothing = {client: update * 0 for client, update in honest(NAMES).items()}
     assert Copies().check(replies_with(nothing)) == {}

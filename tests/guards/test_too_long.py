@@ -33,6 +33,13 @@ def test_six_times_the_usual_length_passes_and_so_does_the_short_one() -> None:
     assert TooLong().check(replies_with(updates)) == {}
 
 
+def test_a_tiny_update_does_not_make_the_longer_of_two_others_too_long() -> None:
+    updates = honest("ABC")
+    updates["A"] = updates["A"] * 3.3
+    updates["C"] = updates["C"] * 0.005
+    assert TooLong().check(replies_with(updates)) == {}
+
+
 def test_of_two_clients_none_is_too_long() -> None:
     updates = honest("AB")
     assert TooLong().check(replies_with({"A": updates["A"] * 900, "B": updates["B"]})) == {}
