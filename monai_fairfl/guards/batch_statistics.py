@@ -33,11 +33,13 @@ class BatchStatistics(Guard):
 
     The statistics are averaged like weights, and one negative variance makes the global model's
     output NaN. A variance is impossible below 0, and so is a counter of batches. A counter is
-    impossible, too, more than 2 ** 31 above the one that the client was sent: the global model has
-    the largest one, and every client goes on from it. Statistics are far from another client's where, in any channel,
-    the variances differ by more than the factor ``times``, or the means by more than ``deviations``
-    of the other's standard deviations. They are far from the others' where they are far from at
-    least half of them.
+    impossible, too, if it is more than 2 ** 31 above the one that the client was sent. The global
+    model has the largest counter, and every client goes on from it: so no bound on the counter
+    itself tells who made it up.
+
+    Statistics are far from another client's where, in any channel, the variances differ by more
+    than the factor ``times``, or the means by more than ``deviations`` of the other's standard
+    deviations. They are far from the others' where they are far from at least half of them.
 
     InstanceNorm's statistics have the same names and count as well. What a client was sent and
     sends back unchanged is not its doing.

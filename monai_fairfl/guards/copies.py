@@ -23,11 +23,11 @@ class Copies(Guard):
 
     A site that takes part under three names, or sends another's update again, would otherwise have
     several shares. Two updates count as copies where their cosine is at least ``cosine`` and their
-    distance, 1 - cosine, is less than ``nearer`` times the median distance of all pairs but those of
-    the client that is farthest from the others. The second condition protects sites that are alike
-    because all are, such as even shares of one data set; and one update of another direction does
-    not end that protection. Updates of one direction, but for rounding, are copies also where most of the pairs are; unless
-    all are.
+    distance, 1 - cosine, is less than ``nearer`` times the usual distance. This second condition
+    protects sites that are alike because all are, such as even shares of one data set. The usual
+    distance is the median of all pairs but those of the client that is farthest from the others:
+    so one update of another direction does not end the protection. Updates of one direction, but
+    for rounding, are copies also where most of the pairs are; unless all are.
 
     Args:
         cosine: least cosine of copies. In real trainings honest pairs reached 0.74.

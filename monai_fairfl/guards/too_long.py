@@ -20,10 +20,12 @@ class TooLong(Guard):
     .. math:: \Delta_i \leftarrow \Delta_i \, m_i / \lVert \Delta_i \rVert
               \quad \text{where} \quad \lVert \Delta_i \rVert > t \, m_i
 
-    with :math:`m_i` the median length of the others, the upper one of two: else one very short update
-    beside two others would cut the longer of them. A multiplied update has that multiple of its
-    client's share in the step, whatever weight the client has. It is cut to the median and not to
-    t times the median, which would leave it t shares.
+    with :math:`m_i` the median length of the others. Of two middle lengths it is the larger one:
+    beside two others, one very short update would have the longer one cut.
+
+    A multiplied update has that multiple of its client's share in the step, whatever weight the
+    client has. It is cut to the median and not to t times the median, which would leave it t
+    shares.
 
     Args:
         times: t. In real trainings honest updates were at most 3.8 times as long as the median of

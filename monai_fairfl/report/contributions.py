@@ -298,7 +298,7 @@ def _by_judges(
     range_of = "judges, each left out once"
     if rule["name"] == "Judged by the server":
         range_of = "judged rounds, each left out once"
-    images = _images_among(images, rule["shares"])
+    images = _images_among(images, rule["shares"]) if rule["by_images"] else {}
     sites = {}
     for site in strategy["sites"]:
         credit = rule["judged"].get(site)

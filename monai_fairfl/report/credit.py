@@ -16,6 +16,7 @@ from monai_fairfl.valuation.cross_evaluation import (
     Credit,
     credit_from_server,
     credit_from_sites,
+    is_valued_by_images,
 )
 
 
@@ -32,6 +33,7 @@ class Rule:
         judged: site -> value and range, where others judged it.
         by_round: site -> the least and the largest value of single judged rounds, where others
             judged several.
+        by_images: whether its shares can be compared with shares of the images.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Rule:
     shares: Mapping[str, float]
     judged: Mapping[str, Credit] = field(default_factory=dict)
     by_round: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    by_images: bool = True
 
 
 def rules_of(
@@ -77,12 +80,17 @@ def rules_of(
         values = {site: point.value for site, point in last.items()}
         rules.append(Rule(own_rule(run.method), meaning, shares_of(values)))
 
-    by_sites = credit_from_sites(run.rounds)
+    records = [run.start, *run.rounds]
+    by_images = is_valued_by_images(records)
+    weighed = "Each update counts with the same weight"
+    if by_images:
+        weighed = "An update counts with the weight of the images that the run's settings declare"
+    by_sites = credit_from_sites(records)
     if by_sites:
         meaning = (
             "How much Dice the global model of a judged round gains by the site's update, on the "
-            "validation images of the other sites. A site's own reports do not count. Shares are "
-            "of the sums over the judged rounds."
+            f"validation images of the other sites. {weighed}. A site's own reports do not count. "
+            "Shares are of the sums over the judged rounds."
         )
         rules.append(
             Rule(
@@ -90,17 +98,21 @@ def rules_of(
                 meaning,
                 _of_credits(by_sites),
                 by_sites,
-                _by_round(run.rounds),
+                _by_round(run),
+                by_images,
             )
         )
-    by_server = credit_from_server(run.rounds)
+    by_server = credit_from_server(records)
     if by_server:
         meaning = (
             "How much Dice the global model of a judged round gains by the site's update, on the "
-            "server's own images; only the valued site is left out. Shares are of the sums over "
-            "the judged rounds."
+            f"server's own images; only the valued site is left out. {weighed}. Shares are of the "
+            "sums over the judged rounds."
         )
-        rules.append(Rule("Judged by the server", meaning, _of_credits(by_server), by_server))
+        shares = _of_credits(by_server)
+        rules.append(
+            Rule("Judged by the server", meaning, shares, by_server, by_images=by_images)
+        )
 
     for valuation in valuations:
         # A valuation whose values are all negative has no shares.
@@ -151,11 +163,11 @@ def judged_words(credit: Mapping[str, Any]) -> str:
     return f"{words} ({credit['least']:+.4f} to {credit['most']:+.4f})"
 
 
-def _by_round(records: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, float]]:
+def _by_round(run: Run) -> dict[str, tuple[float, float]]:
     """Site -> the least and the largest of its values in single judged rounds, of two or more."""
     values: dict[str, list[float]] = {}
-    for record in records:
-        for site, credit in credit_from_sites([record]).items():
+    for record in run.rounds:
+        for site, credit in credit_from_sites([run.start, record]).items():
             if credit.value is not None:
                 values.setdefault(site, []).append(credit.value)
     return {site: (min(found), max(found)) for site, found in values.items() if len(found) > 1}

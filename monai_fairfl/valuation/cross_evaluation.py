@@ -8,7 +8,7 @@ of :mod:`monai_fairfl.server.cross_evaluation`. What a site reports of itself ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array, eye_array, hstack
 
-from monai_fairfl.protocol.averages import weights_of_model
+from monai_fairfl.protocol.averages import normalise, uniform, weights_of_model
 
 LEAST_JUDGES = 3
 """A median of fewer is what one of them says."""
@@ -26,7 +26,7 @@ NOT_APART = "no judge could tell it apart from other sites: judge more rounds"
 NOT_ASKED = "its update had next to no weight in every judged round"
 
 LEAST_RELATIVE_WEIGHT = 0.05
-"""With a smaller part of its images' weight an update changes too little to be judged."""
+"""With a smaller part of its reference weight an update changes too little to be judged."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Credit:
 
     Args:
         value: Dice that a judged round's model gains by the site's update, on images of others, if
-            the update has the weight of the site's images; ``None``: not judged.
+            the update has its :func:`reference_weights`; ``None``: not judged.
         least: smallest value when any one judge is left out (of the server: any one round).
         most: largest one.
         judges: number of sites that judged it; 1 for the server.
@@ -65,7 +65,7 @@ class Comparison:
 
     Args:
         judge: j.
-        group: site -> :math:`\rho_i / p_i`, the weight of its update over the share of its images.
+        group: site -> :math:`\rho_i / p_i`, the weight of its update over its reference weight.
         loss: Dice.
     """
 
@@ -85,10 +85,10 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
     which is the median over judges where a group is one site. So one judge that lies moves them as
     little as it moves a median. Nobody's own score enters its own value, as in Everybody-Else
     (arXiv 2602.21721). A weight :math:`\rho_i` that a method gave a site for its reports does not
-    either: the value is of an update with the weight :math:`p_i` of the site's images.
+    either: the value is of an update with the weight :math:`p_i`, see :func:`reference_weights`.
 
     Args:
-        records: of a ledger.
+        records: of a ledger, with the opening one.
 
     Returns:
         site -> its credit, for every site that trained in a judged round; empty where the sites
@@ -111,6 +111,8 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
     >>> {site: round(credit.value, 6) for site, credit in credits.items()}
     {'A': 0.01, 'B': 0.02, 'C': 0.03, 'D': 0.04, 'E': 0.0}
     """
+    records = list(records)
+    declared = _declared_samples(records)
     comparisons: list[Comparison] = []
     stands_for: dict[str, str] = {}
     trained: set[str] = set()
@@ -120,13 +122,14 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
         found = record["cross_evaluation"]
         if not found["sites"]:
             continue
-        of_round = _comparisons_of(record)
+        references = reference_weights(record["samples"], declared)
+        of_round = _comparisons_of(record, references)
         comparisons.extend(of_round)
         for name in _judges_of(of_round):
             rounds[name] = rounds.get(name, 0) + 1
         trained.update(record["samples"])
         for client in record["samples"]:
-            if _relative_weight(record, client) >= LEAST_RELATIVE_WEIGHT:
+            if _relative_weight(record, client, references) >= LEAST_RELATIVE_WEIGHT:
                 weighted.add(client)
         for first, of_group in found["together"].items():
             trained.update(of_group)
@@ -159,17 +162,22 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
     .. math:: \phi_i = \frac{1}{T} \sum_t
        \frac{p_i}{\rho_i} \big( v(N_t) - v(N_t \setminus i) \big)
 
+    with :math:`p_i` of :func:`reference_weights`.
+
     Args:
-        records: of a ledger.
+        records: of a ledger, with the opening one.
 
     Returns:
         site -> its credit, over the T judged rounds in which its update had weight; empty where
         the server judged none.
     """
+    records = list(records)
+    declared = _declared_samples(records)
     values: dict[str, list[float]] = {}
     judged_sites: set[str] = set()
     for record in _judged_rounds(records):
         found = record["cross_evaluation"]
+        references = reference_weights(record["samples"], declared)
         score_of_all = None
         for entry in found["server"]:
             if not entry["without"]:
@@ -181,7 +189,7 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
             if score_of_all is None or entry["score"] is None:
                 # The server's own function gave no number.
                 continue
-            relative_weight = _relative_weight(record, client)
+            relative_weight = _relative_weight(record, client, references)
             if relative_weight >= LEAST_RELATIVE_WEIGHT:
                 for site in of_group:
                     values.setdefault(site, []).append(
@@ -207,6 +215,46 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
             rounds=len(of_site),
         )
     return credits
+
+
+def reference_weights(samples: Mapping[str, int], declared: Collection[str]) -> dict[str, float]:
+    """The weight at which each site's update is valued.
+
+    It is the site's share of the images where the run's settings declare the images of all sites,
+    and the same for all sites elsewhere: a number that sites report of themselves has no part.
+
+    Args:
+        samples: site -> images that counted in a round.
+        declared: sites whose images the settings declare.
+
+    >>> reference_weights({"A": 30, "B": 10}, declared=["A", "B"])
+    {'A': 0.75, 'B': 0.25}
+    >>> reference_weights({"A": 30, "B": 10}, declared=["A"])
+    {'A': 0.5, 'B': 0.5}
+    """
+    if all(site in declared for site in samples):
+        return normalise(samples)
+    return uniform(samples)
+
+
+def is_valued_by_images(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the reference weights of all judged rounds are shares of declared images.
+
+    Args:
+        records: of a ledger, with the opening one.
+    """
+    records = list(records)
+    declared = _declared_samples(records)
+    judged = _judged_rounds(records)
+    return all(site in declared for record in judged for site in record["samples"])
+
+
+def _declared_samples(records: Iterable[Mapping[str, Any]]) -> Collection[str]:
+    """The sites whose images the settings of the run declare."""
+    for record in records:
+        if record["kind"] == "start":
+            return dict(record.get("samples") or {})
+    return ()
 
 
 def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]:
@@ -270,7 +318,9 @@ def _judged_rounds(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, An
     return judged
 
 
-def _comparisons_of(record: Mapping[str, Any]) -> list[Comparison]:
+def _comparisons_of(
+    record: Mapping[str, Any], references: Mapping[str, float]
+) -> list[Comparison]:
     """The comparisons of one round; a judge that did not score the model of all has none."""
     comparisons = []
     for judge, entries in sorted(record["cross_evaluation"]["sites"].items()):
@@ -283,15 +333,17 @@ def _comparisons_of(record: Mapping[str, Any]) -> list[Comparison]:
             for site in without:
                 if site == judge:
                     continue
-                relative_weight = _relative_weight(record, site)
+                relative_weight = _relative_weight(record, site, references)
                 if relative_weight >= LEAST_RELATIVE_WEIGHT:
                     group[site] = relative_weight
             comparisons.append(Comparison(judge, group, score_of_all - score))
     return comparisons
 
 
-def _relative_weight(record: Mapping[str, Any], client: str) -> float:
-    r""":math:`\rho_i / p_i` of a client, the weight of its update over the share of its images.
+def _relative_weight(
+    record: Mapping[str, Any], client: str, references: Mapping[str, float]
+) -> float:
+    r""":math:`\rho_i / p_i` of a client, the weight of its update over its reference weight.
 
     One that stands for several with the same update has the weight of all of them, and its value
     is divided among them.
@@ -299,8 +351,7 @@ def _relative_weight(record: Mapping[str, Any], client: str) -> float:
     of_group = record["cross_evaluation"]["together"].get(client, [client])
     weights = weights_of_model(record["aggregation"])
     weight = sum(weights.get(site, 0.0) for site in of_group)
-    samples = record["samples"]
-    return len(of_group) * weight * sum(samples.values()) / samples[client]
+    return len(of_group) * weight / references[client]
 
 
 def _judges_of(comparisons: Sequence[Comparison]) -> dict[str, set[str]]:

@@ -163,8 +163,9 @@ def test_judges_that_find_every_update_harmful_give_nobody_a_share(write_run: Wr
     assert "0.0&nbsp;%<small>-0.0200 Dice" in (run / "report.html").read_text()
 
 
-def test_a_share_by_judges_is_compared_with_the_images_of_those_who_were_judged(
-    write_run: WriteRun,
+@pytest.mark.parametrize("declares", [True, False])
+def test_a_share_by_judges_is_compared_with_declared_images_of_those_who_were_judged(
+    write_run: WriteRun, declares: bool
 ) -> None:
     """The update of yew had next to no weight; the others are worth the same, of as many images."""
     names = ("ash", "box", "elm", "oak", "fir", "yew")
@@ -173,11 +174,20 @@ def test_a_share_by_judges_is_compared_with_the_images_of_those_who_were_judged(
     for _ in range(2):
         record = judged(worth)
         rounds.append({**record, "aggregation": {**dict.fromkeys(names, 0.2), "yew": 0.0}})
-    report = write_report([write_run("FedAvg", dict.fromkeys(names, 0.8), rounds=rounds)])
-    sites = report["decision"]["contributions"]["sites"]
+    declared = dict.fromkeys(names, 9) if declares else {"ash": 9}
+    run = write_run("FedAvg", dict.fromkeys(names, 0.8), rounds=rounds, samples=declared)
+    contributions = write_report([run])["decision"]["contributions"]
+    sites = contributions["sites"]
     assert sites["yew"]["words"].startswith("not judged")
-    assert (sites["ash"]["share"], sites["ash"]["images"]) == pytest.approx((1 / 5, 1 / 5))
-    assert sites["ash"]["words"] == "carries its share of the images"
+    assert sites["ash"]["share"] == pytest.approx(1 / 5)
+    if declares:
+        assert sites["ash"]["images"] == pytest.approx(1 / 5)
+        assert sites["ash"]["words"] == "carries its share of the images"
+        assert "the weight of the images that the run's settings declare" in contributions["meaning"]
+    else:
+        assert sites["ash"]["images"] is None
+        assert sites["ash"]["words"] == "carries an even share"
+        assert "Each update counts with the same weight" in contributions["meaning"]
 
 
 def judged(worth: dict[str, float]) -> dict[str, Any]:

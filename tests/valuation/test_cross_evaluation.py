@@ -23,6 +23,7 @@ from monai_fairfl.valuation.cross_evaluation import (
     Comparison,
     credit_from_server,
     credit_from_sites,
+    is_valued_by_images,
     least_absolute_values,
 )
 
@@ -145,6 +146,22 @@ def test_the_servers_value_is_the_mean_over_rounds_at_the_weight_of_the_images()
     assert credits["A"].total == pytest.approx(0.15)
 
 
+@pytest.mark.parametrize(
+    ("declared", "expected"), [({}, 0.1), ({"A": 30}, 0.1), ({"A": 30, "B": 10}, 0.15)]
+)
+def test_images_count_where_the_settings_declare_those_of_all_sites(
+    declared: dict[str, int], expected: float
+) -> None:
+    scores = [{"without": [], "score": 0.8}, {"without": ["A"], "score": 0.7}]
+    found = {"sites": {}, "server": scores, "together": {}}
+    weights = {"A": 0.5, "B": 0.5}
+    samples = {"A": 30, "B": 10}
+    record = record_of({}, cross_evaluation=found, aggregation=weights, samples=samples)
+    records = [{"kind": "start", "samples": declared}, record]
+    assert credit_from_server(records)["A"].value == pytest.approx(expected)
+    assert is_valued_by_images(records) == (len(declared) == 2)
+
+
 @pytest.mark.parametrize(("of_all", "without_a"), [(None, 0.7), (0.8, None)])
 def test_a_score_that_an_earlier_version_recorded_as_no_number_does_not_count(
     of_all: float | None, without_a: float | None
@@ -192,6 +209,21 @@ def test_a_plausible_false_report_buys_weight_and_no_credit_by_others(
     for key, credits in (("honest", honest), ("attacked", attacked)):
         share[key] = credits["H"] / sum(credits.values())  # type: ignore[operator]
     assert share["attacked"] < 1.05 * share["honest"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", [FedCE("cos"), FedAvg(weighting="uniform")], ids=str)
+def test_a_false_number_of_images_buys_no_credit_by_others(
+    tmp_path: Path, strategy: Strategy
+) -> None:
+    def with_more_images(request: Request, reply: Reply) -> Reply:
+        if request.client != "H" or request.task != "train":
+            return reply
+        return replace(reply, num_samples=1000 * reply.num_samples)
+
+    honest = credits_of(tmp_path / "honest", strategy)
+    attacked = credits_of(tmp_path / "attacked", strategy, fault=with_more_images)
+    assert attacked == pytest.approx(honest, rel=1e-6)
 
 
 @pytest.mark.slow
