@@ -110,9 +110,7 @@ def rules_of(
             "sums over the judged rounds."
         )
         shares = _of_credits(by_server)
-        rules.append(
-            Rule("Judged by the server", meaning, shares, by_server, by_images=by_images)
-        )
+        rules.append(Rule("Judged by the server", meaning, shares, by_server, by_images=by_images))
 
     for valuation in valuations:
         # A valuation whose values are all negative has no shares.

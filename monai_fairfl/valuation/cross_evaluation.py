@@ -318,9 +318,7 @@ def _judged_rounds(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, An
     return judged
 
 
-def _comparisons_of(
-    record: Mapping[str, Any], references: Mapping[str, float]
-) -> list[Comparison]:
+def _comparisons_of(record: Mapping[str, Any], references: Mapping[str, float]) -> list[Comparison]:
     """The comparisons of one round; a judge that did not score the model of all has none."""
     comparisons = []
     for judge, entries in sorted(record["cross_evaluation"]["sites"].items()):

@@ -183,7 +183,9 @@ def test_a_share_by_judges_is_compared_with_declared_images_of_those_who_were_ju
     if declares:
         assert sites["ash"]["images"] == pytest.approx(1 / 5)
         assert sites["ash"]["words"] == "carries its share of the images"
-        assert "the weight of the images that the run's settings declare" in contributions["meaning"]
+        assert (
+            "the weight of the images that the run's settings declare" in contributions["meaning"]
+        )
     else:
         assert sites["ash"]["images"] is None
         assert sites["ash"]["words"] == "carries an even share"
