@@ -29,6 +29,7 @@ def closing_requests(
     clients: Sequence[str],
     final: Sequence[str],
     last_mile: Mapping[str, float] = {},
+    score_global: bool = True,
 ) -> list[Request]:
     """One request for each client's own model, then one for the global model where it is another.
 
@@ -40,6 +41,7 @@ def closing_requests(
         clients: that are asked.
         final: names of the measurements.
         last_mile: its settings as the context of a request; empty: there is none.
+        score_global: whether clients with another model of their own are sent the global one.
     """
     names = (*final, *_personal_names(personal, final).values())
     if last_mile:
@@ -50,7 +52,7 @@ def closing_requests(
         context = {"closing": 1, **last_mile}
         requests.append(Measure(client, models.own_model(client), names, context))
     for client in clients:
-        if client in models.rewards:
+        if score_global and client in models.rewards:
             requests.append(Measure(client, models.weights, final))
     return requests
 

@@ -545,7 +545,12 @@ class Federation:
         end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
             requests = closing_requests(
-                self.global_models, personal, clients, final, self.settings.last_mile
+                self.global_models,
+                personal,
+                clients,
+                final,
+                self.settings.last_mile,
+                self.settings.score_global,
             )
             end = player.measure_at_end(requests, done, self.ledger.head)
         scores = closing_scores(end.replies, personal, final)

@@ -18,12 +18,13 @@ from helpers.least_squares_federation import (
     ledger_bytes,
     ledger_file,
     losing,
+    watching,
 )
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import Ditto, FedAvg, Mixed, Standalone, Strategy, compose
+from monai_fairfl.strategies import CGSV, Ditto, FedAvg, Mixed, Standalone, Strategy, compose
 
 
 def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
@@ -62,6 +63,24 @@ def test_a_reward_is_not_recorded_as_the_global_model_of_who_has_a_personal_one(
     assert end["missing"] == {"C": "timeout"}
     assert set(end["scores"]["C"]) == {"own"}
     assert set(end["scores"]["A"]) == {"own", "global"}
+
+
+def test_who_has_a_reward_need_not_be_sent_the_global_model(tmp_path: Path) -> None:
+    at_the_end: list[Request] = []
+
+    def note(request: Request) -> None:
+        if request.round == 4:
+            at_the_end.append(request)
+
+    run = federation(tmp_path, CGSV(gamma=None), watching(note), score_global=False).run()
+    end = run.records[-1]
+    assert {client: set(models) for client, models in end["scores"].items()} == {
+        client: {"own"} for client in "ABC"
+    }
+    assert end["best"] == {}
+    measured = [request.client for request in at_the_end if request.weights]
+    assert measured == ["A", "B", "C"]
+    assert all("closing" in request.context for request in at_the_end if request.weights)
 
 
 def test_a_client_without_the_models_of_its_own_that_it_was_asked_for_is_noted(

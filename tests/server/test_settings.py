@@ -30,6 +30,7 @@ OTHER: dict[str, Any] = {
     "timeout": 60.0,
     "evaluate": (),
     "final": (),
+    "score_global": False,
     "buffers": "samples",
     "keep": 2,
     "seed": 7,
