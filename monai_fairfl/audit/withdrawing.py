@@ -37,8 +37,8 @@ from monai_fairfl.run_folder.checkpoint import (
     Checkpoints,
     read_checkpoint,
 )
+from monai_fairfl.run_folder.commands import command_without
 from monai_fairfl.run_folder.ended import kept_results
-from monai_fairfl.run_folder.full_run import command_without
 from monai_fairfl.run_folder.ledger import head_of, no_record_in, number_in, read_ledger
 from monai_fairfl.run_folder.recording import START, file_of
 from monai_fairfl.run_folder.records import counts_with_others, firsts_of_groups

@@ -43,12 +43,8 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.case_digests import files_to_write, require_same_cases
-from monai_fairfl.run_folder.full_run import (
-    FullRun,
-    command_line,
-    folds_command,
-    short_full_command,
-)
+from monai_fairfl.run_folder.commands import command_line, folds_command, short_full_command
+from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recording import check_recorded
 from monai_fairfl.run_folder.records import config_files, names_of_guards

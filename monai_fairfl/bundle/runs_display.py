@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from monai_fairfl.run_folder.full_run import duration_words
+from monai_fairfl.utils.words import duration_words
 
 LINES = 10
 """So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""

@@ -231,7 +231,7 @@ def adaptation_text(found: Adaptation, hospital: str) -> str:
 def _cases_of_score(found: Adaptation, name: str) -> str:
     """Of how many cases a score is, and how many have none."""
     from monai_fairfl.protocol.values import Estimate
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     score = found.before[name]
     if isinstance(score, Mapping):
@@ -247,7 +247,7 @@ def _cases_of_score(found: Adaptation, name: str) -> str:
 
 def _verdict(found: Adaptation, hospital: str) -> str:
     """Whether the adapted model is taken, and why."""
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     gain = found.gain
     if gain.n < LEAST_CASES:
@@ -272,7 +272,7 @@ def _verdict(found: Adaptation, hospital: str) -> str:
 
 def _too_few(number: int, hospital: str) -> str:
     """Say that so many validation cases cannot judge a model, and what to do."""
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     cases = count_words(number, "validation case")
     return (

@@ -85,7 +85,7 @@ def compare(args: argparse.Namespace) -> Answer:
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)

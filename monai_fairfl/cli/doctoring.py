@@ -271,8 +271,8 @@ def data(root: Path) -> Iterator[Finding]:
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
     from monai_fairfl.errors import FairFLError
-    from monai_fairfl.run_folder.full_run import count_words
     from monai_fairfl.utils.terminal import warnings_as_notes
+    from monai_fairfl.utils.words import count_words
 
     what = f"data {root.name}"
     try:

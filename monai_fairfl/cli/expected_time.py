@@ -14,8 +14,8 @@ from monai.bundle import ConfigParser
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.cli.running import MonaiLine
-from monai_fairfl.run_folder.full_run import duration_words
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.utils.words import duration_words
 
 
 def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:

@@ -18,13 +18,13 @@ from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.resuming import begun, ended, recorded_config
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.words import count_words
 from monai_fairfl.workflow.answer import answer_text
 from monai_fairfl.workflow.dicom_files import files_under
 

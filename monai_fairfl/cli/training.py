@@ -88,53 +88,70 @@ def train(args: argparse.Namespace) -> Answer:
     from monai_fairfl.strategies.resolver import strategy_of
 
     root = Path(args.folder).absolute()
-    strategies = [strategy_of(text) for text in named_strategies(args)]
+    texts = named_strategies(args)
+    strategies = [strategy_of(text) for text in texts]
     line = line_of(args, root, strategies)
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
+    # Where every hospital trains alone, there is no last mile, and the global model is the first.
+    federated = [s.name for s in strategies if not isinstance(s, Standalone)]
     if args.adapt is not None:
         rounds = line.configuration()["rounds"]
-        for strategy in strategies:
-            if not isinstance(strategy, Standalone):
-                _refuse_late_last_mile(runs[strategy.name], rounds)
+        for name in federated:
+            _refuse_late_last_mile(runs[name], rounds)
+
     output = Console(file=progress_stream(args), highlight=False)
     for text in _opening(line, runs):
         output.print(text, markup=False, soft_wrap=True)
     if not args.verbose:
         output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
 
-    full, folds = _full_run(args, line) or (None, None)
+    full, folds = _full_run(args, line, texts)
     line.run(run_dir / "log.txt", args.verbose, full, folds)
     require_end(run_dir)
+
     models = {}
-    in_parts = []
-    for strategy in strategies:
-        # Where every hospital trains alone, the global model is the first one.
-        if isinstance(strategy, Standalone):
-            continue
-        file = runs[strategy.name] / "models" / "global.pt"
+    for name in federated:
+        file = runs[name] / "models" / "global.pt"
         if file.is_file():
-            models[strategy.name] = str(file)
-        else:
-            in_parts.append(strategy.name)
+            models[name] = str(file)
     data = {
         "run": str(run_dir),
         "command": line.text,
         "report": str(run_dir / "report.html"),
         "models": models,
     }
-    ending = [text_of_report(run_dir)]
-    for name, path in models.items():
-        ending.append(f"Model of {name}: {path}")
-        ending.extend(_own_models(runs[name]))
-    for name in in_parts:
-        ending.append(f"{name} has no complete global model: its hospitals keep some tensors")
-        ending.extend(_own_models(runs[name]))
     bundle = Path(line.arguments["bundle_root"])
+    lines = [text_of_report(run_dir), *_about_models(federated, models, runs, bundle)]
+    return Answer(data, "\n".join(lines))
+
+
+def _about_models(
+    federated: Sequence[str],
+    models: Mapping[str, str],
+    runs: Mapping[str, Path],
+    bundle: Path,
+) -> list[str]:
+    """Where the models of a training are, and how one is used; a line each.
+
+    Args:
+        federated: names of the strategies that make a global model.
+        models: name -> file of the complete global model, where there is one.
+        runs: name -> folder of its run.
+        bundle: that trained.
+    """
+    lines = []
+    for name, path in models.items():
+        lines.append(f"Model of {name}: {path}")
+        lines.extend(_own_models(runs[name]))
+    for name in federated:
+        if name not in models:
+            lines.append(f"{name} has no complete global model: its hospitals keep some tensors")
+            lines.extend(_own_models(runs[name]))
     for name in models:
-        ending.extend(_use_of_model(name, runs[name], bundle))
-    return Answer(data, "\n".join(ending))
+        lines.extend(_use_of_model(name, runs[name], bundle))
+    return lines
 
 
 def _use_of_model(name: str, run: Path, bundle: Path) -> Sequence[str]:
@@ -151,7 +168,7 @@ def _use_of_model(name: str, run: Path, bundle: Path) -> Sequence[str]:
 
 def _own_models(run: Path) -> Sequence[str]:
     """Lines with the models that hospitals chose for themselves; none where there are none."""
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     files = sorted(run.glob("sites/*/state/*-own.pt"))
     if not files:
@@ -220,8 +237,8 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
 
 
 def _full_run(
-    args: argparse.Namespace, line: MonaiLine
-) -> tuple[list[str], list[str] | None] | None:
+    args: argparse.Namespace, line: MonaiLine, strategies: Sequence[str]
+) -> tuple[list[str] | None, list[str] | None]:
     """The commands of the bundle's full run with the same settings, for the report."""
     options = {
         "bundle": args.bundle,
@@ -232,7 +249,7 @@ def _full_run(
         "jobs": args.jobs,
         "devices": args.devices,
     }
-    return full_run_words(line, named_strategies(args), options)
+    return full_run_words(line, strategies, options)
 
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:
@@ -252,7 +269,7 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy
 def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     """What a reader knows before the training begins."""
     from monai_fairfl.cli.expected_time import expected_time
-    from monai_fairfl.run_folder.full_run import count_words
+    from monai_fairfl.utils.words import count_words
 
     configuration = line.configuration()
     rounds = count_words(configuration["rounds"], "round")

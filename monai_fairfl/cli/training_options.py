@@ -132,7 +132,7 @@ NOT_OF_COMPARE = ("adapt", "seed")
 
 def full_run_words(
     line: MonaiLine, strategies: Sequence[str], options: Mapping[str, Any]
-) -> tuple[list[str], list[str] | None] | None:
+) -> tuple[list[str] | None, list[str] | None]:
     """The commands that train the bundle's full run on the same hospitals: as split, and in folds.
 
     Standalone is added where it is not among the strategies: a verdict compares with it. An
@@ -146,7 +146,7 @@ def full_run_words(
 
     Returns:
         The words of ``monai-fairfl train``, and those of ``monai-fairfl compare --folds``, ``None``
-        where the run has valuations; ``None`` alone where the bundle names no full run.
+        where the run has valuations; both ``None`` where the bundle names no full run.
 
     Raises:
         ConfigError: naming what is wrong in ``full_run``.
@@ -170,7 +170,7 @@ def full_run_words(
     configuration = line.configuration()
     full = FullRun.read(configuration.get("full_run"))
     if full is None:
-        return None
+        return None, None
     trained = list(strategies)
     if not any(isinstance(strategy_of(text), Standalone) for text in trained):
         trained.insert(0, "Standalone")

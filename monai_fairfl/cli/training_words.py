@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monai_fairfl.run_folder.full_run import count_words
+from monai_fairfl.utils.words import count_words
 
 
 def training_words(training: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def try_sites(
     print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
     overrides = {} if stereo is None else {"stereo": stereo}
     options = {"bundle": bundle, "overrides": overrides, "jobs": jobs}
-    full, folds = full_run_words(line, STRATEGIES, options) or (None, None)
+    full, folds = full_run_words(line, STRATEGIES, options)
     line.run(run_dir / "log.txt", verbose, full, folds)
     require_end(run_dir)
     print(text_of_report(run_dir), file=output, flush=True)

@@ -14,7 +14,7 @@ from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, empty_test_la
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
-from monai_fairfl.run_folder.full_run import count_words
+from monai_fairfl.utils.words import count_words
 
 MOST_CASES = 100
 """No hospital is asked for more cases than this."""

@@ -13,13 +13,9 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CASES_OF, TESTED, empty_labels
-from monai_fairfl.run_folder.full_run import (
-    QUICK,
-    FullRun,
-    count_words,
-    duration_words,
-    full_command,
-)
+from monai_fairfl.run_folder.commands import full_command
+from monai_fairfl.run_folder.full_run import QUICK, FullRun
+from monai_fairfl.utils.words import count_words, duration_words
 
 MEAN_DICE = "its mean Dice is"
 """How the reason begins that is of the hospitals' mean."""

@@ -30,10 +30,10 @@ from monai_fairfl.report.repeated_validation import Validation, validation_over_
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING, TESTED
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
+from monai_fairfl.utils.words import count_words
 
 MEAN_DICE = "dice"
 """The column of a site's table that is the mean over the structures."""

@@ -13,7 +13,7 @@ from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.events import events_of
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import BOUNDARY, CASES_OF, TESTED
-from monai_fairfl.run_folder.full_run import count_words
+from monai_fairfl.utils.words import count_words
 
 LOST = ("missing", "not finite", "dropped")
 """Kinds of events after which a closing score is not in the ledger."""

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.terminal import hospital_lines
-from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.utils.words import count_words
 
 DIGITS = 3
 

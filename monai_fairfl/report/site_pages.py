@@ -18,9 +18,9 @@ from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.page import dice_text, functions_of_rows
 from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.templates import filled
-from monai_fairfl.run_folder.full_run import count_words
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
 from monai_fairfl.utils.files import safe_name, write_atomically
+from monai_fairfl.utils.words import count_words
 
 TEMPLATE = "site.html.jinja"
 

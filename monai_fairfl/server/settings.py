@@ -38,9 +38,9 @@ class RunSettings(Settings):
             what a client trains in the first one in which it trains.
         final: measurements that close the run, of the model each client would use and of the global
             one.
-        score_global: whether the clients that continue from a reward measure the global model at the
-            end, too. They are sent it for that; where a method withholds parts of it from who
-            contributes less, as CGSV does, ``False`` leaves it out.
+        score_global: whether the clients that continue from a reward measure the global model, too,
+            when the run closes. They are sent it for that. Where a method withholds parts of it
+            from who contributes less, as CGSV does, ``False`` leaves it out.
         buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are
             averaged.
         keep: number of checkpoints on disk, at least 2.

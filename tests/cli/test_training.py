@@ -165,7 +165,8 @@ def test_a_full_run_sets_back_what_a_file_contradicts(tmp_path: Path) -> None:
     own.write_text(json.dumps({"overrides": {"size": [32, 32], "channels": [4, 8]}}))
     bundle = find_bundle("prostate_mri_segmentation")
     line = federation_line(bundle, tmp_path, tmp_path / "a", ["FedAvg"], quick=True, config=own)
-    train, _ = full_run_words(line, ["FedAvg"], {"config": own}) or ([], [])
+    train, _ = full_run_words(line, ["FedAvg"], {"config": own})
+    assert train is not None
     given = _parser().parse_args(train[1:])
     assert (given.config, given.overrides) == (own, {"size": [128, 128]})
 
@@ -180,8 +181,8 @@ def test_a_run_with_valuations_advises_no_folds_which_would_refuse_them(
             find_bundle(PROSTATE), sites, tmp_path / "run", ["FedAvg"], config=own
         )
         found = full_run_words(line, ["FedAvg"], {"config": own})
-        assert found is not None
         train, folds = found
+        assert train is not None
         assert train[:2] == ["monai-fairfl", "train"] and str(own) in train
         assert (folds is not None) == with_folds
 

@@ -20,7 +20,8 @@ from monai_fairfl.bundle import federation as federate
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.full_run import FullRun, full_command
+from monai_fairfl.run_folder.commands import full_command
+from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg
