@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contributions import Contribution
-from monai_fairfl.report.judging import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
+from monai_fairfl.report.first_look import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at

@@ -31,7 +31,7 @@ from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.data_statistics import TITLES, statistics_note, statistics_rows
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
-from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words, has_last_mile
 from monai_fairfl.report.plots import plots
 from monai_fairfl.report.sentences import dice_words, rounds_words

@@ -20,8 +20,8 @@ from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.changes import changes_of
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.hospitals import decision_of
-from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.plots import series_of
 from monai_fairfl.report.repeated_hospitals import report_over_seeds
 from monai_fairfl.report.repeated_sites import why_no_score

@@ -15,7 +15,7 @@ from typing import Any
 from monai_fairfl.report.comparison import Collaboration, Difference, Gain, LeftBehind
 from monai_fairfl.report.credit import Rule
 from monai_fairfl.report.events import Event
-from monai_fairfl.report.judging import FirstLook
+from monai_fairfl.report.first_look import FirstLook
 from monai_fairfl.report.last_mile import LastMile
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.series import EstimatedPoint, Point

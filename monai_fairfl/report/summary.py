@@ -35,7 +35,8 @@ from monai_fairfl.report.comparison import (
 from monai_fairfl.report.credit import rules_of
 from monai_fairfl.report.details import details_of
 from monai_fairfl.report.events import Event, events_of, free_riding_of
-from monai_fairfl.report.judging import Judgement, first_look, judge
+from monai_fairfl.report.first_look import first_look
+from monai_fairfl.report.judging import Judgement, judge
 from monai_fairfl.report.last_mile import last_mile_of
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.partners import Yardstick, partners_of, repeats_of, yardstick_of

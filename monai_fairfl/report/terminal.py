@@ -15,8 +15,8 @@ from rich.text import Text
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.columns import columns, comparable, judged_groups
 from monai_fairfl.report.comparison import difference_words
+from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.hospitals import decision_of
-from monai_fairfl.report.judging import first_look_lines
 from monai_fairfl.report.last_mile import MODEL_WORDS, has_last_mile
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import VERDICTS, overview

@@ -16,7 +16,7 @@ import pytest
 from monai_fairfl.report import as_text, write_report
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.columns import columns, judged_groups
-from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.run_folder.ledger import Ledger
 

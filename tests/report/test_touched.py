@@ -13,7 +13,7 @@ from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.report import write_report
 from monai_fairfl.report.contributions import COARSE
-from monai_fairfl.report.judging import first_look_lines
+from monai_fairfl.report.first_look import first_look_lines
 
 WriteRun = Callable[..., Path]
 SITES = ("ash", "hemlock", "yew")
