@@ -39,7 +39,7 @@ from monai_fairfl.run_folder.checkpoint import (
 )
 from monai_fairfl.run_folder.commands import command_without
 from monai_fairfl.run_folder.ended import kept_results
-from monai_fairfl.run_folder.ledger import head_of, no_record_in, number_in, read_ledger
+from monai_fairfl.run_folder.ledger import head_of, no_record_in, number_in, read_ledger, runs_in
 from monai_fairfl.run_folder.recording import START, file_of
 from monai_fairfl.run_folder.records import counts_with_others, firsts_of_groups
 from monai_fairfl.run_folder.resuming import compared, recorded_config
@@ -227,9 +227,7 @@ def _refuse_trainings_of_comparisons(root: Path, site: str) -> None:
 
 
 def _all_runs(root: Path) -> list[Path]:
-    if (root / "ledger.jsonl").exists():
-        return [root]
-    runs = [file.parent for file in sorted(root.glob("*/ledger.jsonl"))]
+    runs = runs_in(root)
     if not runs:
         raise ConfigError(f"{root} holds no run: neither it nor a folder in it has a ledger.jsonl")
     return runs

@@ -18,7 +18,7 @@ from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
 from monai_fairfl.run_folder.resuming import begun, ended, recorded_config
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.devices import require_device
@@ -102,7 +102,7 @@ def _why_no_model(path: Path) -> str:
 def _last_round(run: Path) -> str:
     """How far a run came that has not ended, such as ``"after round 1 of 12"``."""
     records = read_ledger(run / "ledger.jsonl")
-    done = sum(record["kind"] == "round" for record in records)
+    done = count_rounds(records)
     if done == 0:
         return "before its first round was done"
     planned = Schedule.read(run).planned

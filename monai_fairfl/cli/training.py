@@ -188,15 +188,14 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
     """
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.protocol.last_mile import CANDIDATES
-    from monai_fairfl.run_folder.ledger import read_ledger
+    from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
     from monai_fairfl.run_folder.resuming import ended
 
     if not ended(run):
         return
     records = read_ledger(run / "ledger.jsonl")
-    rounds_done = sum(record["kind"] == "round" for record in records)
     had_one = any(set(CANDIDATES) & set(models) for models in records[-1]["scores"].values())
-    if rounds_done >= rounds and not had_one:
+    if count_rounds(records) >= rounds and not had_one:
         raise ConfigError(
             f"{run} has ended without a last mile, and --adapt adds none to it: train in a folder "
             "of its own with --out"

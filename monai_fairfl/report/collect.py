@@ -13,7 +13,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.case_digests import read_digests
-from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_head
+from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_head, runs_in
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
@@ -99,9 +99,7 @@ def _runs_in(folder: Path) -> list[Path]:
         )
     if not folder.is_dir():
         raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
-    if (folder / "ledger.jsonl").exists():
-        return [folder]
-    runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+    runs = runs_in(folder)
     if runs:
         return runs
     runs = _runs_below(folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,26 @@ def read_ledger_and_head(path: str | Path) -> tuple[list[dict[str, Any]], str]:
         raise ConfigError(f"{path} is no ledger: give the file ledger.jsonl in the folder of a run")
     records, heads = _verified(_whole_lines(Path(path)), Path(path))
     return records, heads[-1] if heads else ""
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The folder itself where it is that of a run, else the runs directly in it, sorted.
+
+    >>> runs_in(Path("no/such/folder"))
+    []
+    """
+    if (folder / "ledger.jsonl").exists():
+        return [folder]
+    return [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+
+
+def count_rounds(records: Iterable[Mapping[str, Any]]) -> int:
+    """The number of rounds that a ledger records.
+
+    >>> count_rounds([{"kind": "start"}, {"kind": "round"}, {"kind": "round"}])
+    2
+    """
+    return sum(record["kind"] == "round" for record in records)
 
 
 def no_record_in(path: str | Path) -> str:

@@ -21,7 +21,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.run_folder.ledger import digest_of, read_ledger
+from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
 from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.tensor_file import TensorFile
@@ -190,7 +190,7 @@ def check_recorded(run_dir: Path) -> None:
         ConfigError: when one of its rounds was not recorded.
     """
     records = read_ledger(run_dir / "ledger.jsonl")
-    for number in range(sum(record["kind"] == "round" for record in records)):
+    for number in range(count_rounds(records)):
         if not _is_recorded(run_dir, number):
             raise ConfigError(
                 f"round {number} of {run_dir} was not recorded, and updates serve only if every "

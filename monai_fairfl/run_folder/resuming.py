@@ -15,7 +15,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
 from monai_fairfl.run_folder.records import (
     FOR_TRAIN,
     check_format,
@@ -148,7 +148,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
                 "over seeds or folds: it can neither go on nor be valued. Train the strategy in a "
                 "run_dir of its own"
             )
-        recorded = sum(record["kind"] == "round" for record in records)
+        recorded = count_rounds(records)
         if recorded > 1:
             raise FederationError(
                 f"{folder} has {recorded} recorded rounds and no checkpoint: to resume it would "

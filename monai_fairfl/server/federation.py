@@ -22,7 +22,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Measurement, Weights, joined_notes
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ended import keep_result, kept_results
-from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recording import record_round
 from monai_fairfl.run_folder.records import (
@@ -540,7 +540,7 @@ class Federation:
         clients = sorted(self.transport.clients)
         personal = self.strategy.personal
         final = self.settings.final
-        done = sum(record["kind"] == "round" for record in records)
+        done = count_rounds(records)
 
         end = MeasuredEnd(Replies([], [], self.strategy.spec))
         if final:
