@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -111,16 +111,15 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         scores_of_group = {run.name: scores[run.name] for run in group}
         comparable_names.update(comparable(scores_of_group, measurement))
 
-    # What each run is measured against, whether it may be judged, and its numbers.
-    judgements: dict[str, Judgement] = {}
-    strategies: dict[str, StrategyResult] = {}
     doubted = {}
     for group in groups:
         doubted_of_group = often_touched(runs if together else group)
         for run in group:
             doubted[run.name] = doubted_of_group
-    first_standalone = _first_standalone(runs)
-    free_riding: list[Event] = []
+
+    # What each run is measured against, whether it may be judged, and its numbers.
+    judgements: dict[str, Judgement] = {}
+    strategies: dict[str, StrategyResult] = {}
     for run in runs:
         group = group_of[run.name]
         has_comparable_score = run.name in comparable_names
@@ -138,16 +137,17 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
             doubted=doubted[run.name],
             is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
         )
-        if yardstick.why_none is not None and first_standalone is not None:
-            warnings.append(unknown_gain(run, yardstick.why_none))
-        warnings.extend(without_pairs(run))
-        if len(group) > 1:
-            warnings.extend(without_case_tables(run, scores[run.name].measurement))
-        warnings.extend(outdated_valuations(run))
+
+    first_standalone = _first_standalone(runs)
+    free_riding: list[Event] = []
+    for run in runs:
+        result = strategies[run.name]
+        if result.no_standalone is not None and first_standalone is not None:
+            warnings.append(unknown_gain(run, result.no_standalone))
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)
-        warnings.extend(suspicious_sites(run, strategies[run.name].flagged, of_run))
-        warnings.extend(limited_reports(run, strategies[run.name].touched))
+        is_alone = len(group_of[run.name]) == 1
+        warnings.extend(_warnings_of(run, result, of_run, is_alone))
 
     focus = _focus(runs, groups, strategies, doubted)
     compared = []
@@ -185,6 +185,25 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         ],
     )
     return to_json(asdict(report))
+
+
+def _warnings_of(
+    run: Run, result: StrategyResult, free_riding: Sequence[Event], is_alone: bool
+) -> Iterator[str]:
+    """What a reader of a run's numbers must know.
+
+    Args:
+        run: in question.
+        result: its numbers.
+        free_riding: what looks like it in this run.
+        is_alone: whether no other run is compared with it.
+    """
+    yield from without_pairs(run)
+    if not is_alone:
+        yield from without_case_tables(run, result.measurement)
+    yield from outdated_valuations(run)
+    yield from suspicious_sites(run, result.flagged, free_riding)
+    yield from limited_reports(run, result.touched)
 
 
 def _strategy_result(
