@@ -54,7 +54,11 @@ PARTS = {
         "ignite.metrics:Metric.completed",
     ],
     "validation": ["monai_fairfl.measurements.probe:Probe.score"],
-    "other measurements": ["monai_fairfl.client.algo:FairMonaiAlgo._measure"],
+    "other measurements": [
+        "monai_fairfl.client.measuring:Measuring.measure",
+        # Its place in a checkout that is older than that module.
+        "monai_fairfl.client.algo:FairMonaiAlgo._measure",
+    ],
     "state": [
         "monai_fairfl.client.algo:state_of",
         "monai_fairfl.client.algo:load_state",
@@ -123,15 +127,25 @@ class Stopwatch:
         return wrapper
 
     def watch(self) -> None:
-        """Time the functions of :data:`PARTS` from now on."""
+        """Time the functions of :data:`PARTS` from now on, those that this checkout has."""
         for part, places in PARTS.items():
-            for place in places:
-                module, path = place.split(":")
-                *owners, name = path.split(".")
-                owner: Any = importlib.import_module(module)
-                for attribute in owners:
-                    owner = getattr(owner, attribute)
-                setattr(owner, name, self.timed(getattr(owner, name), part))
+            found = [place for place in places if self._watch(part, place)]
+            if not found:
+                raise LookupError(f"this checkout has none of the functions of {part!r}: {places}")
+
+    def _watch(self, part: str, place: str) -> bool:
+        """Time one function for ``part``; return whether this checkout has it."""
+        module, path = place.split(":")
+        *owners, name = path.split(".")
+        try:
+            owner: Any = importlib.import_module(module)
+            for attribute in owners:
+                owner = getattr(owner, attribute)
+            function = getattr(owner, name)
+        except (ModuleNotFoundError, AttributeError):
+            return False
+        setattr(owner, name, self.timed(function, part))
+        return True
 
 
 def run_rounds(method: str, data: str, size: int, profile: bool) -> None:

@@ -17,10 +17,11 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from monai.utils import ensure_tuple
 
 from monai_fairfl.client.averaging import with_another
-from monai_fairfl.client.case_lists import Overlap, overlap_of
+from monai_fairfl.client.case_lists import overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.client.last_mile import SiteModels, candidates
+from monai_fairfl.client.measuring import Measuring, asked, needs_earlier_model
 from monai_fairfl.client.mended_algo import MendedMonaiAlgo
 from monai_fairfl.client.receipts import Receipts
 from monai_fairfl.client.state import ClientState, Past, TrainedModel
@@ -31,11 +32,9 @@ from monai_fairfl.client.training import (
     train_personal,
 )
 from monai_fairfl.handlers import TrainLoss
-from monai_fairfl.measurements.entry import Entry, Memory
 from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.measurements.training_probe import TrainingProbe
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, gain_name
 from monai_fairfl.protocol.messages import Reply, Request
@@ -83,6 +82,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     2
     """
 
+    _measuring: Measuring  # once initialised, of a client that trains
+
     def __init__(
         self,
         bundle_root: str,
@@ -98,8 +99,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         self.cross_evaluation = cross_evaluation
         self.states = ClientState(state_dir)
         self.receipts = Receipts(state_dir)
-        # Test cases that are used for something else besides; None: the test is one.
-        self._test_overlap: Overlap | None = None
         # (run, round) whose state the trainer has; None: unknown.
         self._trainer_is_at: tuple[str, int] | None = None
         # What was trained last, from when on a measurement has asked for such a model.
@@ -111,10 +110,20 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         if self._built:
             return
         super().initialize(extra)
-        if self.trainer is not None:
-            self._test_overlap = overlap_of(
-                str(self.client_name), self.evaluator, self.trainer, self._validator
-            )
+        if self.trainer is None:
+            return
+        test_overlap = overlap_of(
+            str(self.client_name), self.evaluator, self.trainer, self._validator
+        )
+        self._measuring = Measuring(
+            self.spec,
+            self.states,
+            self.train_workflow,
+            self.trainer,
+            self._validator,
+            self.evaluator,
+            test_overlap,
+        )
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
@@ -143,9 +152,11 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         if self.states.begin(request.run, request.run_id):
             self._trainer_is_at = None
             self._trained_model = None
+        if needs_earlier_model(request):
+            self._needs_trained_model = True
         past = Past(self.states, request.run, request.round, self._trained_model)
-        received = self._with_own(request.weights, past, "local")
-        measurements = self._measure("received", request, received, past)
+        received = self._with_own(request, past)
+        measurements = self._measuring.measure("received", request, received, past)
         if request.task == "measure":
             reply = self._answer_measuring(request, received, past, measurements)
         else:
@@ -179,9 +190,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """Measure the personal model, too, and write this client's own model when a run ends."""
         # The client has a model of its own when the server did not send all of one.
         own = None if received is request.weights else received
-        if _asks_for("personal", request) and past.personal is not None:
+        if asked("personal", request) and past.personal is not None:
             own = past.personal["local"]
-            measurements |= self._measure("personal", request, own, past)
+            measurements |= self._measuring.measure("personal", request, own, past)
         if "adapt_epochs" in request.context:
             would_use = received if own is None else own
             found, taken = self._last_mile(request, would_use, received, past)
@@ -213,7 +224,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         Returns:
             What was measured of the candidates; and the weights of the one that the client takes.
         """
-        probe = self._probe("validation")
+        probe = self._measuring.probe("validation")
         if not isinstance(probe, Probe):
             logger.warning(
                 "client %s: no last mile: the bundle has no evaluator that could judge it",
@@ -227,7 +238,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
         measurements: dict[str, Measurement] = {}
         for name, candidate in found.items():
-            measurements |= self._measure(name, request, candidate.weights, past)
+            measurements |= self._measuring.measure(name, request, candidate.weights, past)
             measurements[gain_name(name)] = candidate.gain
             if candidate.epochs is not None:
                 measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
@@ -244,36 +255,30 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """Train the received weights, measure the result and store the state for the next round."""
         self._restore(request, past)
         train_loss = self._train(request, received)
-        if "train_loss" in request.measure and train_loss.value is not None:
-            measurements["train_loss"] = train_loss.value
         trained = self.trainer.network.state_dict()
         self._require_finite(trained, received)
         update = self._update(request, trained)
+        # Copies of the trained model and of everything else that the next round goes on from.
         state = state_of(self.trainer)
-        measurements |= self._measure("trained", request, state["local"], past)
 
+        if "train_loss" in request.measure and train_loss.value is not None:
+            measurements["train_loss"] = train_loss.value
+        measurements |= self._measuring.measure("trained", request, state["local"], past)
+
+        # For the last mile: the sum of the models received in the last rounds.
         if "average_from" in request.context:
             begin = int(request.context["average_from"])
             state["received"] = with_another(past.total, received, begin)
+
+        # Ditto: a round of the personal model.
         if "ditto_lambda" in request.context:
             state["personal"] = self._train_personal(request, received, past)
             personal = state["personal"]["local"]
-            self._require_finite(personal, received)
-            measurements |= self._measure("personal", request, personal, past)
+            measurements |= self._measuring.measure("personal", request, personal, past)
 
         reply = self._reply(request, update, state["local"], measurements, train_loss)
-        if self.post_weight_filters and reply.update is not None:
-            # The local model is the one that entered the average, with the filters' noise.
-            for name, change in reply.update.items():
-                state["local"][name] = request.weights[name] + change
-            # A tensor of two names is the same under both.
-            state["local"] = self.spec.with_aliases(state["local"])
-        self.states.save(request.run, request.round, state)
-        self._trainer_is_at = (request.run, request.round)
-        if self._needs_trained_model:
-            # Copies: the tensors of a reply are the server's.
-            local = on_cpu(state["local"])
-            self._trained_model = TrainedModel(request.run, request.round, local)
+        state["local"] = self._as_sent(request, reply, state["local"])
+        self._store(request, state)
         return reply
 
     # ---- a request and its weights
@@ -318,24 +323,15 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
         self._require_all(request.weights, self.spec.parameters, except_for=not_sent)
 
-    def _with_own(self, weights: Weights, past: Past, which: str) -> Weights:
-        """``weights``, completed by this client's own tensors where some were not sent.
+    def _with_own(self, request: Request, past: Past) -> Weights:
+        """The received model, with this client's own tensors in place of those that were not sent.
 
-        Args:
-            weights: received.
-            past: the client's earlier models.
-            which: field of ``past``, the model that completes them; the initial one where that is
-                not there.
+        They are those that it trained last, or the initial ones.
         """
-        all_names = (*self.spec.parameters, *self.spec.buffers)
-        lacking = [name for name in all_names if name not in weights]
-        if not lacking:
-            return weights
-        own = getattr(past, which) or self._initial["local"]
-        complete = dict(weights)
-        for name in lacking:
-            complete[name] = own[name]
-        return complete
+        if not self.spec.missing_from(request.weights):
+            # No file of an earlier round is read.
+            return request.weights
+        return self.spec.completed(request.weights, past.local or self._initial["local"])
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
         """Refuse a training that diverged before it is stored.
@@ -354,78 +350,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                     "state. If it comes again: lower learning_rate, or look for images with "
                     "extreme values"
                 )
-
-    # ---- measuring
-
-    def _measure(
-        self, of: str, request: Request, weights: Weights, past: Past
-    ) -> dict[str, Measurement]:
-        """What the request asks to be measured of this model: name -> value.
-
-        Args:
-            of: ``"received"``, ``"trained"``, ``"personal"`` or a candidate of the last mile.
-            request: names the measurements.
-            weights: the model.
-            past: the client's earlier models.
-        """
-        values: dict[str, Measurement] = {}
-        # Data -> what runs models on it: measurements of one model share its pass over the images.
-        probes: dict[str, Probe | TrainingProbe | None] = {}
-        for name in request.measure:
-            entry = MEASUREMENTS.get(name)
-            if entry is None or entry.of != of:
-                continue
-            if entry.needs == "present" and request.task == "train":
-                # Before training, a model of this round is one that an earlier try left.
-                continue
-            if entry.data == "test" and self._test_overlap is not None:
-                values.update(self._test_overlap.measurements())
-                continue
-            data = entry.data_for(request.context)
-            if data not in probes:
-                probes[data] = self._probe(data)
-            probe = probes[data]
-            if probe is None:
-                logger.warning(
-                    "client %s: the bundle has no evaluator for %r", request.client, name
-                )
-                continue
-
-            if isinstance(probe, Probe):
-                # Those of the measurement before.
-                probe.cases = {}
-            if entry.needs:
-                self._needs_trained_model = True
-            memory = _memory_for(entry, past)
-            model = weights
-            if memory.present is not None:
-                # Two models of this round share the tensors that the site does not send.
-                model = self._with_own(request.weights, past, "present")
-            value = entry.function(probe, self.spec.with_aliases(model), memory, request.context)
-            if value is not None:
-                values[name] = value
-
-            if request.context.get("closing", 0) and isinstance(probe, Probe) and probe.cases:
-                file = f"{name}-{request.round:d}-{request.id:d}"
-                self.states.save_cases(request.run, file, probe.cases)
-        return values
-
-    def _probe(self, data: str) -> Probe | TrainingProbe | None:
-        """What runs weights on this data; ``None`` where the bundle has no evaluator for it."""
-        if data == "training":
-            return TrainingProbe(self.trainer)
-        evaluator = self.evaluator if data == "test" else self.train_workflow.evaluator
-        if evaluator is None:
-            return None
-        return Probe(evaluator, self._class_names(), remembers=True)
-
-    def _class_names(self) -> tuple[str, ...]:
-        """The output channels' names in the bundle's metadata; none where it names none."""
-        parser = getattr(self.train_workflow, "parser", None)
-        config = getattr(parser, "config", {})
-        formats = config.get("_meta_", {}).get("network_data_format", {})
-        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
-        return tuple(str(label) for label in channels.values())
 
     # ---- training
 
@@ -475,13 +399,16 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """The state of Ditto's personal model after this round.
 
         The first personal model begins with the received weights and a new optimizer.
+
+        Raises:
+            ValueError: when its training diverged.
         """
         begin = past.personal
         if begin is None:
             begin = {**self._initial, "local": self.spec.with_aliases(weights)}
         if request.context.get("reset_optimizer", 0):
             begin = with_new_optimizer(begin)
-        return train_personal(
+        personal = train_personal(
             self.trainer,
             begin,
             anchor=request.weights,
@@ -489,6 +416,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             epochs=self.local_epochs_of(request),
             seed=request.seed,
         )
+        self._require_finite(personal["local"], weights)
+        return personal
 
     # ---- what leaves the site, and what stays
 
@@ -538,6 +467,25 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             round=request.round,
         )
 
+    def _as_sent(self, request: Request, reply: Reply, local: Weights) -> Weights:
+        """The trained model that enters the average: with the noise of the site's filters."""
+        if not self.post_weight_filters or reply.update is None:
+            return local
+        sent = dict(local)
+        for name, change in reply.update.items():
+            sent[name] = request.weights[name] + change
+        # A tensor of two names is the same under both.
+        return self.spec.with_aliases(sent)
+
+    def _store(self, request: Request, state: Mapping[str, Any]) -> None:
+        """Store what the next round goes on from; the model in memory, too, where it is needed."""
+        self.states.save(request.run, request.round, state)
+        self._trainer_is_at = (request.run, request.round)
+        if self._needs_trained_model:
+            # Copies: the tensors of a reply are the server's.
+            local = on_cpu(state["local"])
+            self._trained_model = TrainedModel(request.run, request.round, local)
+
     def _save_own_model(self, path: Path, weights: Weights) -> None:
         """Write this client's own model, with the training's recipe where the bundle has one."""
         parser = self.train_workflow.parser
@@ -547,21 +495,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             config = ensure_tuple(self.config_train_filename)
             recipe = replace(declared, files=digests_of_files(self.bundle_root, config))
         save_model_file(path, self.spec.with_aliases(weights), recipe)
-
-
-def _asks_for(of: str, request: Request) -> bool:
-    """Whether the request asks for a measurement of this model."""
-    entries = [MEASUREMENTS[name] for name in request.measure if name in MEASUREMENTS]
-    return any(entry.of == of for entry in entries)
-
-
-def _memory_for(entry: Entry, past: Past) -> Memory:
-    """The earlier model that a measurement needs."""
-    if entry.needs == "previous":
-        return Memory(previous=past.previous)
-    if entry.needs == "present":
-        return Memory(present=past.present)
-    return Memory()
 
 
 def _count_different(cases: Any) -> int:

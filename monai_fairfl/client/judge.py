@@ -46,6 +46,5 @@ class Judge:
 
     def _scores_of_cases(self, weights: Weights) -> Mapping[str, float]:
         """Validation case -> its score; none where the metric gives a mean alone."""
-        self._probe.cases = {}
         self._probe.score(weights)
-        return {case: columns[MEAN_COLUMN] for case, columns in self._probe.cases.items()}
+        return {case: columns[MEAN_COLUMN] for case, columns in self._probe.take_cases().items()}

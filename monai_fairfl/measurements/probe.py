@@ -130,8 +130,9 @@ class Probe:
                 "the bundle's evaluator has no key_val_metric, so no score can be measured"
             )
         _refuse_counts(name, metric_named(self.engine, name))
+        # Those of the model that was scored before.
+        self.cases = {}
         if has_no_batch(self.engine):
-            self.cases = {}
             return {"mean": Estimate(math.nan, None, 0)}
 
         makers = _makers_of_the_score(self.engine)
@@ -160,6 +161,17 @@ class Probe:
             label = "mean" if column == MEAN_COLUMN else column
             estimates[label] = estimate(values)
         return estimates
+
+    def take_cases(self) -> dict[str, dict[str, float]]:
+        """The cases' own scores of the model that was scored last; once only.
+
+        Returns:
+            case -> ``"dice"`` and classes -> score; nothing where no model was scored since the
+            scores were taken before, or the metric stores nothing of single cases.
+        """
+        cases = self.cases
+        self.cases = {}
+        return cases
 
     def further(self, name: str, weights: Weights) -> Estimate | None:
         """A metric of the evaluator that is not its key metric, such as a surface distance.

@@ -117,6 +117,22 @@ class ModelSpec:
         parameters, buffers = self.split(state)
         return {**parameters, **buffers}
 
+    def missing_from(self, weights: Weights) -> list[str]:
+        """The parameters and buffers that ``weights`` lacks."""
+        return [name for name in (*self.parameters, *self.buffers) if name not in weights]
+
+    def completed(self, weights: Weights, own: Weights) -> dict[str, torch.Tensor]:
+        """``weights``, with tensors of ``own`` in place of those that it lacks.
+
+        >>> spec = ModelSpec(("w",), buffers=("mean",))
+        >>> spec.completed({"w": torch.ones(1)}, {"w": torch.zeros(1), "mean": torch.zeros(1)})
+        {'w': tensor([1.]), 'mean': tensor([0.])}
+        """
+        complete = dict(weights)
+        for name in self.missing_from(weights):
+            complete[name] = own[name]
+        return complete
+
     def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
         """The full ``state_dict``, as ``load_state_dict(strict=True)`` and bundles expect it."""
         state = dict(weights)

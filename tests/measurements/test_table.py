@@ -256,8 +256,8 @@ def test_a_probe_of_one_request_scores_a_model_once() -> None:
     metric = Counting()
     probe = Probe(probe_with(metric, Counting()).engine, remembers=True)
     model = {"scale": torch.ones(())}
-    score, cases = probe.score(model), probe.cases
-    probe.cases = {}
+    score, cases = probe.score(model), probe.take_cases()
+    assert probe.cases == {}
     assert probe.score(dict(model)) == score and probe.cases == cases != {}
     assert metric.batches == 2
     assert probe.score({"scale": torch.zeros(())}) != score
