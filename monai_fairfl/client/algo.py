@@ -170,7 +170,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def _answer_end(self, request: Request) -> Reply:
         """Store the head of the whole ledger; the run asks for nothing more."""
         self.receipts.add(request, "")
-        return Reply(request.client, None, 0, id=request.id, run=request.run, round=request.round)
+        return request.reply()
 
     def _with_receipt(self, request: Request, reply: Reply) -> Reply:
         """Store what was sent and received, and state the update's digest in the reply."""
@@ -200,15 +200,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             own = own if taken is None else taken
         if request.context.get("closing", 0) and own is not None:
             self._save_own_model(self.states.path(request.run, "own.pt"), own)
-        return Reply(
-            request.client,
-            None,
-            0,
-            measurements,
-            id=request.id,
-            run=request.run,
-            round=request.round,
-        )
+        return request.reply(measurements=measurements)
 
     def _last_mile(
         self, request: Request, own: Weights, received: Weights, past: Past
@@ -453,8 +445,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         cases = getattr(dataset, "data", dataset)
         # Empty: every channel is labelled, as at most sites.
         labelled = () if all(train_loss.labelled) else train_loss.labelled
-        return Reply(
-            request.client,
+        return request.reply(
             filtered_update(update, self.post_weight_filters, {}, self.client_name),
             num_samples=round(train_loss.images / self.local_epochs_of(request)),
             measurements=measurements,
@@ -462,9 +453,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             num_cases=_count_different(cases),
             num_steps=train_loss.steps,
             labelled=labelled,
-            id=request.id,
-            run=request.run,
-            round=request.round,
         )
 
     def _as_sent(self, request: Request, reply: Reply, local: Weights) -> Weights:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Measurement, Weights
@@ -89,6 +90,29 @@ class Request:
                 f"{sorted(CONTEXT_KEYS)}: update monai_fairfl, or use another strategy"
             )
 
+    def reply(self, update: Weights | None = None, num_samples: int = 0, **fields: Any) -> Reply:
+        """The reply to this request: client, id, run and round are the request's.
+
+        Args:
+            update: as for :class:`Reply`; ``None``: the client only measured.
+            num_samples: as for :class:`Reply`.
+            fields: further fields of :class:`Reply`.
+
+        >>> asked = Request("A", "measure", {}, ("score",), id=3)
+        >>> reply = asked.reply(measurements={"score": 0.8})
+        >>> reply.client, reply.id
+        ('A', 3)
+        """
+        return Reply(
+            self.client,
+            update,
+            num_samples,
+            id=self.id,
+            run=self.run,
+            round=self.round,
+            **fields,
+        )
+
 
 def _names(measure: Iterable[str]) -> tuple[str, ...]:
     """Names of measurements; one text by itself would be a name for each of its letters."""
@@ -164,12 +188,4 @@ def failed(request: Request, error: str) -> Reply:
     >>> reply.client, reply.id, reply.error
     ('elm', 3, 'no cases')
     """
-    return Reply(
-        request.client,
-        update=None,
-        num_samples=0,
-        id=request.id,
-        run=request.run,
-        round=request.round,
-        error=error,
-    )
+    return request.reply(error=error)

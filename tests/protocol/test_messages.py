@@ -37,6 +37,13 @@ def reply(**changes: object) -> Reply:
     return Reply(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+def test_a_request_makes_its_reply() -> None:
+    assert REQUEST.reply() == Reply("A", None, 0, id=4, run="r", round=2)
+    given = {"measurements": {"score": 0.5}, "num_steps": 3}
+    made = REQUEST.reply({}, 5, **given)
+    assert made == Reply("A", {}, 5, id=4, run="r", round=2, **given)  # type: ignore[arg-type]
+
+
 def test_a_well_formed_reply_is_taken() -> None:
     assert refusal(REQUEST, reply(), SPEC) is None
     assert refusal(REQUEST, reply(buffers=None), SPEC) is None

@@ -140,17 +140,7 @@ def reply_from(
     update, buffers = None, None
     if model.params:
         update, buffers = _changes(model, request.weights, spec)
-    return Reply(
-        request.client,
-        update,
-        steps,
-        measurements,
-        buffers,
-        num_steps=steps,
-        id=request.id,
-        run=request.run,
-        round=request.round,
-    )
+    return request.reply(update, steps, measurements=measurements, buffers=buffers, num_steps=steps)
 
 
 def measurements_of(
