@@ -23,8 +23,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from reading import markdown, measurement
 
-from monai_fairfl.protocol.geometry import Geometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.statistics.fairness import agreement
 from monai_fairfl.valuation import Game, Hoeffding, cosine_game, exact_shapley, permutation_shapley
 

@@ -14,11 +14,12 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry
 from monai_fairfl.protocol.measured import Checked, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 
 FIRST_FORMAT = 3

@@ -8,7 +8,6 @@ from .averages import sample_shares as sample_shares
 from .averages import uniform as uniform
 from .checks import refusal as refusal
 from .geometry import Geometry as Geometry
-from .geometry import UpdateMatrix as UpdateMatrix
 from .measured import RANGES as RANGES
 from .measured import Expected as Expected
 from .measured import Range as Range
@@ -21,6 +20,7 @@ from .messages import failed as failed
 from .model_spec import ModelSpec as ModelSpec
 from .model_spec import read_spec as read_spec
 from .replies import Replies as Replies
+from .update_matrix import UpdateMatrix as UpdateMatrix
 from .values import Estimate as Estimate
 from .values import Measurement as Measurement
 from .values import Weights as Weights

@@ -18,10 +18,11 @@ from monai_fairfl.protocol.averages import (
     uniform,
     weighted_mean,
 )
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry, UpdateMatrix
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Weights
 
 EXPECTED = Expected()

@@ -13,12 +13,12 @@ from typing import Protocol
 import torch
 
 from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
-from monai_fairfl.protocol.geometry import UpdateMatrix
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.server.guarding import Verdicts
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.protocol.geometry import BLOCK, Geometry, SumGeometry, UpdateMatrix, cosine
+from monai_fairfl.protocol.geometry import Geometry, SumGeometry, cosine
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.update_matrix import BLOCK, UpdateMatrix
 
 SPEC = ModelSpec(
     ("a.weight", "head.bias", "head.weight"),
@@ -94,16 +95,6 @@ def test_huge_finite_values_do_not_overflow_and_nan_stays_visible() -> None:
     assert np.isnan(gram[2, 2]) and np.isfinite(gram[:2, :2]).all()
 
 
-def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
-    matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], 3)
-    for row in range(3):
-        matrix.put(row, {"w": torch.full((2,), float(row))})
-    matrix.views(1)["w"].fill_(7.0)
-    assert matrix.rows[1].tolist() == [7.0, 7.0]
-    assert matrix.select([0, 1, 2]) is matrix
-    assert matrix.select([2, 0]).rows[:, 0].tolist() == [2.0, 0.0]
-
-
 WIDTHS = st.lists(st.sampled_from([1, 3, 16, 17, 70_000]), min_size=1, max_size=4)
 
 
@@ -134,30 +125,6 @@ def test_adopted_copied_and_selected_updates_have_the_same_bits(
     for matrix in (copied.matrix, adopted, chosen):
         assert (Geometry(matrix, spec).gram == expected).all()
         assert torch.equal(matrix.rows, whole)
-
-
-def test_an_adopted_update_is_not_copied_and_not_changed() -> None:
-    update = {"w": torch.ones(3)}
-    matrix = UpdateMatrix(update, ["w"], 1)
-    views = matrix.adopt(0, update)
-    assert views["w"].data_ptr() == update["w"].data_ptr() and matrix.storage is None
-    changed = matrix.replaced({0: {"w": torch.zeros(3)}})
-    assert changed.rows.tolist() == [[0.0] * 3] and matrix.rows.tolist() == [[1.0] * 3]
-    assert update["w"].tolist() == [1.0] * 3
-
-
-def test_what_is_put_into_some_rows_leaves_the_others_alone() -> None:
-    matrix = UpdateMatrix({"w": torch.zeros(1)}, ["w"], 2)
-    for row in range(2):
-        matrix.put(row, {"w": torch.tensor([float(row)])})
-    matrix.select([1]).put(0, {"w": torch.tensor([9.0])})
-    assert matrix.rows.tolist() == [[0.0], [1.0]]
-
-
-def test_half_precision_updates_are_stored_in_float32_and_float64_models_keep_theirs() -> None:
-    for own, stored in ((torch.float16, torch.float32), (torch.float64, torch.float64)):
-        matrix = UpdateMatrix({"w": torch.zeros(1, dtype=own)}, ["w"], 1)
-        assert matrix.rows.dtype == stored
 
 
 vectors = arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32))
