@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 
 ROUNDING = 1e-6
@@ -85,11 +85,9 @@ class Geometry:
 
     def _class_grams(self, module: str, axis: int) -> np.ndarray:
         """Gram matrices of the class rows of one layer, whose classes are on ``axis``."""
-        weight = f"{module}.weight".lstrip(".")
-        bias = f"{module}.bias".lstrip(".")
-        rows = [_flat(self.matrix.by_class(weight, axis))]
-        if bias in self.matrix.columns:
-            rows.append(_flat(self.matrix.by_class(bias, 0)))
+        rows = [_flat(self.matrix.by_class(weight_of(module), axis))]
+        if bias_of(module) in self.matrix.columns:
+            rows.append(_flat(self.matrix.by_class(bias_of(module), 0)))
         vectors = torch.cat(rows, dim=2)
         return torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
 
@@ -97,7 +95,7 @@ class Geometry:
         """The module that makes the logits, and the class axis of its weight."""
         found = self.spec.output_layer(named)
         module = "" if found is None else found[0]
-        if found is None or f"{module}.weight".lstrip(".") not in self.matrix.columns:
+        if found is None or weight_of(module) not in self.matrix.columns:
             some_layers = sorted(set(self.spec.layers.values()))[-5:]
             raise ValueError(
                 f"no output layer {module!r} with a trainable weight: name the module that makes "
@@ -145,7 +143,7 @@ class Geometry:
             step: factors of the updates in the round's step, shape (N,).
         """
         output = self.spec.output
-        if output is not None and f"{output[0]}.weight".lstrip(".") in self.matrix.columns:
+        if output is not None and weight_of(output[0]) in self.matrix.columns:
             # Also where the strategy did not read them.
             self.classes()
         return {"whole": self.gram.tolist(), "classes": _plain(self.known_classes)}

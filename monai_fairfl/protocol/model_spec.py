@@ -14,6 +14,20 @@ from torch import nn
 from monai_fairfl.protocol.values import Weights
 
 
+def weight_of(module: str) -> str:
+    """The name of a module's weight; the module of the network itself has an empty name.
+
+    >>> weight_of("head"), weight_of("")
+    ('head.weight', 'weight')
+    """
+    return f"{module}.weight".lstrip(".")
+
+
+def bias_of(module: str) -> str:
+    """The name of a module's bias, as :func:`weight_of`."""
+    return f"{module}.bias".lstrip(".")
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """What each tensor of a model is; names only, so it is plain JSON.
@@ -93,12 +107,30 @@ class ModelSpec:
             return self.output
         return named, 0
 
+    def class_axis(self, name: str) -> int | None:
+        """The axis of the classes in a tensor of the output layer; ``None``: it is of another.
+
+        Args:
+            name: of the tensor. All but the weight have their classes on the first axis.
+
+        >>> layers = {"head.weight": "head", "head.bias": "head", "stem.weight": "stem"}
+        >>> spec = ModelSpec(tuple(layers), layers=layers, output=("head", 1))
+        >>> [spec.class_axis(name) for name in layers]
+        [1, 0, None]
+        """
+        if self.output is None:
+            return None
+        module, axis = self.output
+        if self.layers.get(name) != module:
+            return None
+        return axis if name == weight_of(module) else 0
+
     def classes(self, weights: Weights) -> int:
         """Number of classes of the output layer in ``weights``; 0 where it is unknown."""
         if self.output is None:
             return 0
         module, axis = self.output
-        weight = weights.get(f"{module}.weight".lstrip("."))
+        weight = weights.get(weight_of(module))
         if weight is None:
             return 0
         return int(weight.shape[axis])

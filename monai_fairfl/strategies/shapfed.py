@@ -19,7 +19,7 @@ from monai_fairfl.protocol.averages import (
 )
 from monai_fairfl.protocol.geometry import cosine
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_layer
@@ -139,7 +139,7 @@ class ShapFed(Strategy):
             ConfigError: naming the layer, both numbers and the fix.
         """
         layer = spec.output[0] if spec.output else ""
-        bias = weights.get(f"{layer}.bias".lstrip("."))
+        bias = weights.get(bias_of(layer))
         if bias is not None and len(bias) != classes:
             raise ConfigError(
                 f"{self.name}: the weight of output layer {layer!r} has {classes} classes, and its "
@@ -230,7 +230,7 @@ def _layers_with_classes(spec: ModelSpec) -> list[str]:
     """Layers with a trainable weight, whose first axis may be that of the classes."""
     layers = []
     for layer in dict.fromkeys(spec.layers.values()):
-        weight = f"{layer}.weight".lstrip(".")
+        weight = weight_of(layer)
         if weight in spec.parameters and weight not in spec.norms:
             layers.append(layer)
     return layers
