@@ -309,7 +309,7 @@ class RecordedReplies(Replies):
         missing: Mapping[str, str],
         grams: Grams | None,
     ):
-        super().__init__(replies, requests, spec, missing, expected=_TakenByTheRun())
+        super().__init__(replies, requests, spec, missing=missing, expected=_TakenByTheRun())
         self._grams = grams
 
     @cached_property

@@ -11,13 +11,8 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.averages import (
-    Aggregation,
-    is_by_layer,
-    sample_shares,
-    uniform,
-    weighted_mean,
-)
+from monai_fairfl.protocol.averages import Aggregation, uniform
+from monai_fairfl.protocol.averaging import Averaging, averaged_buffers, reduced_buffers
 from monai_fairfl.protocol.geometry import Geometry, SumGeometry
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Reply, Request
@@ -26,7 +21,6 @@ from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Weights
 
 EXPECTED = Expected()
-LEAST_SHARE = 1e-300  # in place of 0 where nobody who labels a class has any weight
 
 
 class Replies(list[Reply]):
@@ -66,6 +60,7 @@ class Replies(list[Reply]):
         replies: Iterable[Reply],
         requests: Iterable[Request],
         spec: ModelSpec,
+        *,
         missing: Mapping[str, str] | None = None,
         matrix: UpdateMatrix | None = None,
         not_finite: Mapping[int, list[str]] | None = None,
@@ -194,14 +189,14 @@ class Replies(list[Reply]):
             replies,
             self.requests.values() if requests is None else requests,
             self.spec,
-            missing,
-            matrix,
-            self.not_finite,
-            self.expected,
-            self.dropped,
-            self.gram,
-            self.shortened,
-            self.blended,
+            missing=missing,
+            matrix=matrix,
+            not_finite=self.not_finite,
+            expected=self.expected,
+            dropped=self.dropped,
+            gram=self.gram,
+            shortened=self.shortened,
+            blended=self.blended,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -246,7 +241,7 @@ class Replies(list[Reply]):
             rows = sorted(row_of[client] for client in group)
             first = rows[0]
             together = self._chosen(rows)
-            means[first] = together._mean_update()
+            means[first] = together._averaging.mean_update()
             images = sum(self[row].num_samples for row in rows)
             changed[first] = replace(
                 self[first],
@@ -272,18 +267,6 @@ class Replies(list[Reply]):
             expected=self.expected,
             gram=self.gram,
         )
-
-    def _mean_update(self) -> dict[str, torch.Tensor]:
-        """The mean of the updates, in the parameters' shapes."""
-        equal = torch.full((len(self),), 1 / len(self), dtype=torch.float64)
-        unscaled = self._scales(None)
-        means: dict[str, torch.Tensor] = {}
-        for name, shape in self.matrix.shapes.items():
-            if self._differs_by_class(name):
-                means[name] = self._step_by_class(name, equal, unscaled).reshape(shape)
-            else:
-                means[name] = self._step(name, equal, unscaled).view(shape)
-        return means
 
     def _labelled_by_any(self) -> tuple[bool, ...]:
         """For each class, whether one of the replies labels it; empty: all classes."""
@@ -330,25 +313,7 @@ class Replies(list[Reply]):
         """
         if weights is None:
             weights = uniform(self.clients)
-        if start is None:
-            start = self._common_model()
-        scales = self._scales(scale)
-        # Of a model that has hundreds of tensors, most methods weigh all alike.
-        same_rho = None
-        if not is_by_layer(weights):
-            same_rho = self._rho_of(weights)  # type: ignore[arg-type]
-        averaged: dict[str, torch.Tensor] = {}
-        for name in self.matrix.columns:
-            rho = self._weights_of(name, weights) if same_rho is None else same_rho
-            origin = self._mean_start(name, rho) if start is None else start[name]
-            if self._differs_by_class(name):
-                moved = self._step_by_class(name, rho, scales)
-                moved = moved.reshape(origin.shape)
-            else:
-                moved = self._step(name, rho, scales).view(origin.shape)
-            # In place: the step lies in memory of its own.
-            moved += origin
-            averaged[name] = moved.to(origin.dtype)
+        averaged = self._averaging.average(weights, start, scale)
         averaged.update(self.average_buffers(weights, buffers))
         return averaged
 
@@ -361,13 +326,7 @@ class Replies(list[Reply]):
         Returns:
             At least the parameters that are averaged.
         """
-        common = self._common_model()
-        if common is not None:
-            return common
-        means = {}
-        for name in self.matrix.columns:
-            means[name] = self._mean_start(name, self._weights_of(name, weights))
-        return means
+        return self._averaging.mean_start(weights)
 
     def averages(
         self, weights: Sequence[Mapping[str, float]], start: Weights
@@ -379,16 +338,7 @@ class Replies(list[Reply]):
                 updates must be finite, and all clients label all classes.
             start: as for :meth:`average`.
         """
-        rho = torch.stack([self._rho_of(of_average) for of_average in weights])
-        rho = rho.to(self.matrix.dtype)
-        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
-        for name, shape in self.matrix.shapes.items():
-            origin = start[name]
-            moved = self.matrix.weighted_sums(name, rho)
-            moved += origin.reshape(-1)
-            for average, vector in zip(found, moved, strict=True):
-                average[name] = vector.view(shape).to(origin.dtype)
-        return found
+        return self._averaging.averages(weights, start)
 
     def reduced(
         self,
@@ -409,128 +359,9 @@ class Replies(list[Reply]):
             start: the model that the steps are added to; ``None``: what the clients started from.
             scale: client -> factor of its update; 1 when ``None``.
         """
-        scales = self._scales(scale)
-        found: dict[str, torch.Tensor] = {}
-        for name in self.matrix.columns:
-            updates = self.matrix.updates_of(name)
-            values = (scales[:, None] * updates).to(updates.dtype)
-            origin = self._common_start(name) if start is None else start[name]
-            shape = self.matrix.shapes[name]
-            if origin is None:
-                starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
-                origin = torch.zeros(shape, dtype=starts.dtype)
-                values = starts.to(values.dtype) + values
-            step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
-            found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
-
-        counters = self.average_buffers(uniform(self.clients), buffers)
-        for name, averaged in counters.items():
-            sent = [(reply.buffers or {}).get(name) for reply in self]
-            present = [tensor for tensor in sent if tensor is not None]
-            found[name] = averaged
-            if averaged.is_floating_point():
-                found[name] = reduce(torch.stack(present))
+        found = self._averaging.reduced(reduce, start, scale)
+        found.update(reduced_buffers(self, self.spec, reduce, buffers))
         return found
-
-    def _common_start(self, name: str) -> torch.Tensor | None:
-        """The tensor that all clients started from; ``None`` where they differ."""
-        starts = [self.start(reply)[name] for reply in self]
-        return starts[0] if _are_the_same(starts) else None
-
-    def _reduced_by_class(
-        self,
-        name: str,
-        values: torch.Tensor,
-        reduce: Callable[[torch.Tensor], torch.Tensor],
-    ) -> torch.Tensor:
-        """The rule applied to one tensor, for each class to those who label it.
-
-        Args:
-            name: of the tensor.
-            values: of all clients, shape (N, ...).
-            reduce: see :meth:`reduced`.
-        """
-        if not self._differs_by_class(name):
-            return reduce(values)
-        assert self.labelled is not None and self.spec.output is not None
-        class_axis = self.spec.output[1] if name.endswith("weight") else 0
-        by_class = values.movedim(1 + class_axis, 1)
-        reduced = []
-        for number in range(by_class.shape[1]):
-            labellers = torch.as_tensor(self.labelled[:, number])
-            if not labellers.any():
-                labellers = torch.ones_like(labellers)
-            reduced.append(reduce(by_class[labellers, number]))
-        return torch.stack(reduced).movedim(0, class_axis)
-
-    def _scales(self, scale: Mapping[str, float] | None) -> torch.Tensor:
-        """The factors of the updates, shape (N,)."""
-        if scale is None:
-            return torch.ones(len(self), dtype=torch.float64)
-        return torch.tensor([scale[reply.client] for reply in self], dtype=torch.float64)
-
-    def _weights_of(self, name: str, weights: Aggregation) -> torch.Tensor:
-        """The weights of the clients for one tensor, that is for its layer; shape (N,)."""
-        layer = self.spec.layers.get(name, name)
-        of_layer = weights.get(layer)
-        if isinstance(of_layer, Mapping):
-            by_client: Mapping[str, float] = of_layer
-        elif any(isinstance(value, Mapping) for value in weights.values()):
-            # The weights are by layer, and this layer was not scored.
-            by_client = uniform(self.clients)
-        else:
-            by_client = weights  # type: ignore[assignment]
-        return self._rho_of(by_client)
-
-    def _rho_of(self, weights: Mapping[str, float]) -> torch.Tensor:
-        """client -> weight as a vector in the order of the replies, shape (N,)."""
-        rho = [float(weights.get(reply.client, 0.0)) for reply in self]
-        return torch.tensor(rho, dtype=torch.float64)
-
-    def _common_model(self) -> Weights | None:
-        """The model that all clients were sent; ``None`` where they were sent different ones."""
-        models = [self.start(reply) for reply in self]
-        if all(model is models[0] for model in models):
-            return models[0]
-        return None
-
-    def _mean_start(self, name: str, rho: torch.Tensor) -> torch.Tensor:
-        """What the clients started from; averaged where they were sent different tensors."""
-        starts = [self.start(reply)[name] for reply in self]
-        if _are_the_same(starts):
-            return starts[0]
-        return weighted_mean(starts, rho)
-
-    def _step(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the updates of one tensor, flat; in memory of its own."""
-        matrix = self.matrix
-        factors = (rho * scales).to(matrix.dtype)
-        columns = matrix.columns[name]
-        step = matrix.memory.empty((columns.stop - columns.start,), matrix.dtype)
-        for place, block in matrix.blocks(name):
-            torch.mv(block.T, factors, out=step[place])
-        return step
-
-    def _differs_by_class(self, name: str) -> bool:
-        """Whether a tensor is of the output layer, and some clients do not label all classes."""
-        if self.labelled is None or not self.spec.output:
-            return False
-        output_layer, _ = self.spec.output
-        return self.spec.layers.get(name) == output_layer
-
-    def _step_by_class(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """As :meth:`_step` for the output layer: a class is averaged over its labellers."""
-        assert self.labelled is not None and self.spec.output is not None
-        class_axis = self.spec.output[1] if name.endswith("weight") else 0
-
-        # The weights of the clients that label a class have the same sum as those of all clients.
-        share = rho[:, None] * torch.as_tensor(self.labelled)
-        compensation = rho.sum() / share.sum(0).clamp(min=LEAST_SHARE)
-        share = share * compensation * scales[:, None]
-
-        updates = self.matrix.by_class(name, class_axis)
-        step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
-        return step.movedim(0, class_axis)
 
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
         """The buffers that at least one client sent, averaged over those that sent them.
@@ -539,66 +370,14 @@ class Replies(list[Reply]):
             weights: as for :meth:`average`.
             policy: one of :data:`BUFFER_POLICIES`.
         """
-        averaged: dict[str, torch.Tensor] = {}
-        if policy == "local":
-            return averaged
-        chosen = weights if policy == "aggregation" else sample_shares(self)
-        same_rho = None if is_by_layer(chosen) else self._rho_of(chosen)  # type: ignore[arg-type]
-        # Buffers that the same replies sent, with the same weights -> their names.
-        alike: dict[tuple[tuple[int, ...], tuple[float, ...], torch.dtype], list[str]] = {}
-        for name in self.spec.buffers:
-            rows = []
-            for row, reply in enumerate(self):
-                if reply.buffers is not None and name in reply.buffers:
-                    rows.append(row)
-            if not rows:
-                continue
-            values = [self[row].buffers[name] for row in rows]  # type: ignore[index]
-            if values[0].is_floating_point():
-                rho = self._weights_of(name, chosen) if same_rho is None else same_rho
-                rho = rho[rows]
-                key = (tuple(rows), tuple(rho.tolist()), values[0].dtype)
-                alike.setdefault(key, []).append(name)
-            else:
-                # A counter: a fraction of it means nothing, so the largest is taken.
-                averaged[name] = torch.stack(values).amax(0)
-        for (some, factors, _), names in alike.items():
-            averaged.update(self._mean_buffers(names, some, factors))
-        return averaged
+        return averaged_buffers(self, self.spec, weights, policy)
 
-    def _mean_buffers(
-        self, names: Sequence[str], rows: Sequence[int], factors: Sequence[float]
-    ) -> dict[str, torch.Tensor]:
-        """The weighted means of some buffers, as one vector: a model may have hundreds of them.
-
-        Args:
-            names: of the buffers, of one type.
-            rows: of the replies that sent them.
-            factors: weights of these replies.
-        """
-        vectors = []
-        for row in rows:
-            buffers = self[row].buffers or {}
-            vectors.append(torch.cat([buffers[name].reshape(-1) for name in names]))
-        rho = torch.tensor(factors, dtype=torch.float64)
-        if not rho.any():
-            # Only clients of weight 0 sent them: their plain mean.
-            rho = torch.ones_like(rho)
-        mean = weighted_mean(vectors, rho)
-
-        found = {}
-        first = self[rows[0]].buffers or {}
-        sizes = [first[name].numel() for name in names]
-        for name, part in zip(names, mean.split(sizes), strict=True):
-            # Of its own memory: the parts of a vector would hold all of it.
-            found[name] = part.clone().view(first[name].shape)
-        return found
-
-
-def _are_the_same(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether tensors are equal; one tensor of several models is several after a resume."""
-    first = tensors[0]
-    return all(tensor is first or torch.equal(tensor, first) for tensor in tensors)
+    @property
+    def _averaging(self) -> Averaging:
+        """The averages of the updates."""
+        clients = [reply.client for reply in self]
+        starts = [self.start(reply) for reply in self]
+        return Averaging(clients, starts, self.matrix, self.labelled, self.spec)
 
 
 def _are_close(first: Weights, second: Weights) -> bool:

@@ -254,8 +254,8 @@ class Inbox:
                 self._replies.values(),
                 self.requests.values(),
                 self.spec,
-                missing,
-                matrix,
+                missing=missing,
+                matrix=matrix,
                 expected=self.expected,
                 gram=self.gram,
             )
