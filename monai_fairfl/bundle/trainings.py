@@ -17,22 +17,15 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from monai_fairfl.bundle.comparison import CONCERNS_ALL, logged_failure
+from monai_fairfl.bundle.dealing import Dealing
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.transports.workers import (
-    Failed,
-    Turn,
-    Work,
-    WorkerPool,
-    can_be_sent,
-    carry_out,
-)
+from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool, can_be_sent
 
 
 @dataclass(frozen=True)
@@ -114,9 +107,8 @@ def run_trainings(
             at_once = at_a_time if at_a_time > 1 else number
             pool = inside.enter_context(WorkerPool(number, modules_of_sites(strategies), at_once))
         display = inside.enter_context(_display(trainings, done, number, unit))
-        return _carry_out(
-            todo, display, pool=pool, most=most, together=together, device_of=given.device_of
-        )
+        dealing = Dealing(pool, most, together, given.device_of)
+        return _carry_out(todo, dealing, display)
 
 
 def _display(
@@ -133,35 +125,34 @@ def _display(
     return RunsDisplay(kinds, rounds, seconds, processes, unit)
 
 
-def _carry_out(todo: Sequence[Training], display: RunsDisplay, **settings: Any) -> dict[str, str]:
+def _carry_out(todo: Sequence[Training], dealing: Dealing, display: RunsDisplay) -> dict[str, str]:
     """Deal out the trainings, those that wait after the others.
 
     Returns:
         Title -> reason of those that failed.
+
+    Raises:
+        FederationError: when a signal stopped them; it names those that it ended.
     """
-    failed: dict[str, str] = {}
-    unfinished: list[str] = []
-
-    def ended(title: str, result: bool | Failed) -> None:
-        if isinstance(result, Failed):
-            failed[title] = result.reason
-            display.run_ended(title, result.reason)
-        elif result:
-            display.run_ended(title)
-        else:
-            unfinished.append(title)
-
-    nobody_stopped = True
+    found: dict[str, bool | Failed] = {}
+    stopped = False
     for waits in (False, True):
         works = []
         for training in todo:
             if training.waits == waits:
                 works.append(Work(training.title, partial(_attempt, training.title, training.run)))
-        if works and nobody_stopped:
-            nobody_stopped = carry_out(
-                works, rounds_done=display.round_done, ended=ended, **settings
-            )
-    if not nobody_stopped or unfinished:
+        if works and not stopped:
+            results, stopped = dealing.carry_out(works, display)
+            found.update(results)
+
+    failed = {}
+    unfinished = []
+    for title, result in found.items():
+        if isinstance(result, Failed):
+            failed[title] = result.reason
+        elif not result:
+            unfinished.append(title)
+    if stopped or unfinished:
         where = f" in {' and in '.join(unfinished)}" if unfinished else ""
         raise FederationError(
             f"stopped{where}: the same command goes on after the last whole round"
