@@ -16,7 +16,9 @@ from monai_fairfl.errors import (
     in_words,
 )
 from monai_fairfl.run_folder import resuming
+from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.workers import Failed
 
 logger = logging.getLogger(__name__)
 
@@ -67,6 +69,37 @@ def logged_failure(name: str, error: Exception) -> str:
         return str(error)
     logger.error("%s failed", name, exc_info=error)
     return in_words(error)
+
+
+def outcomes(
+    found: Mapping[str, History | Failed], names: Sequence[str]
+) -> tuple[list[History], dict[str, str]]:
+    """The histories of the runs; and name -> reason of those that failed.
+
+    Args:
+        found: name of each strategy that ran -> its history, or why it failed.
+        names: of all strategies, in the order of the histories.
+    """
+    histories: list[History] = []
+    failed: dict[str, str] = {}
+    for name in names:
+        result = found.get(name)
+        if isinstance(result, Failed):
+            failed[name] = result.reason
+        elif result is not None:
+            histories.append(result)
+    return histories, failed
+
+
+def log_stop(histories: Sequence[History]) -> None:
+    """Log after how many rounds a signal stopped the runs, and how to go on."""
+    unfinished = [history for history in histories if not history.finished]
+    for history in unfinished or histories[-1:]:
+        logger.info(
+            "stopped after %d rounds of %s; the same command with --resume True goes on",
+            len(history.rounds),
+            history.records[0]["name"],
+        )
 
 
 def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> FederationError:

@@ -28,10 +28,11 @@ from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
 from helpers.linear_federation import START, LinearClient
 
-from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle import runs as bundle_runs
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation, initial_model
 from monai_fairfl.bundle.preflight import check_groups, check_strategies, site_names
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.model_files.recipe import read_recipe
@@ -175,13 +176,13 @@ def test_a_run_is_not_resumed_with_what_trains_otherwise(
         zip(sorted(site.name for site in three.iterdir() if site.is_dir()), "ABC", strict=True)
     )
     monkeypatch.setattr(
-        BundleFederation,
-        "_transport",
-        lambda self, folder, names: InProcess(
+        BundleRuns,
+        "transport",
+        lambda self, folder, names, pool: InProcess(
             {n: partial(LinearClient, clients[n], []) for n in names}
         ),
     )
-    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     shutil.copytree(three, tmp_path / "moved")
 
     def run(rounds: int, resume: bool, **changed: Any) -> History:
@@ -233,13 +234,13 @@ def test_ctrl_c_in_the_last_round_of_a_strategy_does_not_begin_the_next(
 
     asked: list[Request] = []
     monkeypatch.setattr(
-        BundleFederation,
-        "_transport",
-        lambda self, folder, names: InProcess(
+        BundleRuns,
+        "transport",
+        lambda self, folder, names, pool: InProcess(
             {n: partial(Interrupted, c, asked) for n, c in zip(names, "ABC")}
         ),
     )
-    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     given = federation(three, tmp_path / "run", [Standalone(), FedAvg()], rounds=1)
     assert [history.run_dir.name for history in given.run()] == ["Standalone"]
     given.resume = True

@@ -27,10 +27,12 @@ from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, children_of
 
-from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle import dealing
 from monai_fairfl.bundle import jobs as module
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
+from monai_fairfl.bundle.run_config import config_of_runs
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
@@ -39,12 +41,27 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.transports.workers import Work, carry_out
+from monai_fairfl.transports.workers import Work, WorkerPool, carry_out
 from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.valuation import Reconstruction, Retraining
 
 GIB = 1 << 30
 SITES = ("alder", "cedar", "rowan")
+TRANSPORT = BundleRuns.transport
+
+
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPool]:
+    """The pools of worker processes that federations made, as they make them."""
+    made: list[WorkerPool] = []
+
+    class Noted(WorkerPool):
+        def __init__(self, *given: Any):
+            super().__init__(*given)
+            made.append(self)
+
+    monkeypatch.setattr(dealing, "WorkerPool", Noted)
+    return made
 
 
 # --- how many, and where
@@ -105,7 +122,7 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
 ) -> None:
     given = federation(hospitals, tmp_path, FedAvg(), devices=["cpu", "cpu:0"], jobs=2)
     given.read_settings()
-    assert given._config()["device"] == ["cpu", "cpu:0"]
+    assert config_of_runs(given.runs)["device"] == ["cpu", "cpu:0"]
 
     class Pool(list):  # type: ignore[type-arg]
         """Two workers, of which nothing is asked."""
@@ -113,8 +130,8 @@ def test_workers_take_the_devices_in_turn_and_the_configuration_records_them(
         def new_owner(self) -> int:
             return 0
 
-    given._pool = Pool([1, 2])  # type: ignore[assignment]
-    transport: Any = given._transport(tmp_path, given.names)
+    pool: Any = Pool([1, 2])
+    transport: Any = given.runs.transport(tmp_path, given.names, pool)
     made = {name: pickle.loads(make).keywords["device"] for name, make in transport._makers.items()}
     devices = ["cpu", "cpu:0"]
     assert made == {name: devices[number] for name, number in transport._places.items()}
@@ -198,7 +215,7 @@ def test_every_file_is_that_of_one_job_whatever_their_number(
         dealt_out.append(([work.title for work in works], settings["together"]))
         return carry_out(works, *given, **settings)
 
-    monkeypatch.setattr(federate, "carry_out", noted)
+    monkeypatch.setattr(dealing, "carry_out", noted)
     compare(hospitals, tmp_path / "run", jobs=jobs).run()
     # The whole coalition's model is that of the finished FedAvg.
     coalitions = [f"without-{site}" for site in reversed(SITES)]
@@ -227,7 +244,7 @@ def test_a_strategy_whose_process_is_killed_goes_on_in_another_one(
     one_after_the_other: Path,
     hospitals: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    pools: list[WorkerPool],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     run_dir = tmp_path / "run"
@@ -237,8 +254,8 @@ def test_a_strategy_whose_process_is_killed_goes_on_in_another_one(
         ledgers = [run_dir / name / "ledger.jsonl" for name in ("FedAvg", "FedCE")]
         while not all(ledger.exists() and ledger.stat().st_size for ledger in ledgers):
             time.sleep(0.01)
-        assert given._pool is not None
-        for worker in given._pool.running().values():
+        [pool] = pools
+        for worker in pool.running().values():
             worker.process.kill()
 
     thread = threading.Thread(target=kill_both)
@@ -277,29 +294,29 @@ class Killing(FedAvg):
         return (yield from super().round(clients))
 
 
-class Losing(BundleFederation):
+def losing_transport(
+    self: BundleRuns, folder: Path, names: Sequence[str], pool: WorkerPool | None
+) -> InProcess:
     """Sites in one process, of which the first one's answer to round 1 is lost."""
+    transport: Any = TRANSPORT(self, folder, names, pool)
+    exchange = transport.exchange
 
-    def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
-        transport: Any = super()._transport(folder, names)
-        exchange = transport.exchange
+    def losing(requests: Any, arrived: Any, timeout: Any = None) -> None:
+        def pass_on(reply: Reply) -> None:
+            if (reply.client, reply.round) != ("alder", 1):
+                arrived(reply)
 
-        def losing(requests: Any, arrived: Any, timeout: Any = None) -> None:
-            def pass_on(reply: Reply) -> None:
-                if (reply.client, reply.round) != ("alder", 1):
-                    arrived(reply)
+        others = [r for r in requests if (r.client, r.round) != ("alder", 1)]
+        exchange(others, pass_on, timeout)
 
-            others = [r for r in requests if (r.client, r.round) != ("alder", 1)]
-            exchange(others, pass_on, timeout)
-
-        transport.exchange = losing
-        return transport  # type: ignore[no-any-return]
+    transport.exchange = losing
+    return transport  # type: ignore[no-any-return]
 
 
 @pytest.mark.long
 @pytest.mark.slow
 def test_a_site_whose_worker_is_killed_is_missing_and_then_goes_on_where_it_was(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[WorkerPool]
 ) -> None:
     strategy = Killing()
     given = federation(
@@ -309,8 +326,8 @@ def test_a_site_whose_worker_is_killed_is_missing_and_then_goes_on_where_it_was(
 
     def checked() -> None:
         check()
-        assert given._pool is not None
-        strategy.worker = given._pool.worker(0).process.pid
+        [pool] = pools
+        strategy.worker = pool.worker(0).process.pid
 
     monkeypatch.setattr(given, "_check", checked)
     [history] = given.run()
@@ -319,7 +336,7 @@ def test_a_site_whose_worker_is_killed_is_missing_and_then_goes_on_where_it_was(
     assert "its worker process was ended by the signal SIGKILL" in missing[1]["alder"]
 
     lost = federation(hospitals, tmp_path / "lost" / "run", FedAvg(), rounds=3, site_names=SITES)
-    lost.__class__ = Losing
+    monkeypatch.setattr(BundleRuns, "transport", losing_transport)
     lost.run()
     models = [tmp_path / name / "run" / "models" / "global.pt" for name in ("killed", "lost")]
     killed, expected = (read_state_dict(model) for model in models)
@@ -437,7 +454,7 @@ def test_a_run_that_is_stopped_leaves_no_process_and_goes_on_with_other_jobs(
 
 
 def test_a_wrong_setting_ends_a_run_and_its_workers_before_anything_is_trained(
-    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pools: list[WorkerPool]
 ) -> None:
     given = federation(
         hospitals, tmp_path / "run", Standalone(), overrides={"learning_rat": 1.0}, jobs=2
@@ -446,13 +463,12 @@ def test_a_wrong_setting_ends_a_run_and_its_workers_before_anything_is_trained(
     check = given._check
 
     def noted() -> None:
-        assert given._pool is not None
-        workers.extend(given._pool.worker(number).process.pid for number in (0, 1))
+        [pool] = pools
+        workers.extend(pool.worker(number).process.pid for number in (0, 1))
         check()
 
     monkeypatch.setattr(given, "_check", noted)
     with pytest.raises(ConfigError, match="learning_rat"):
         given.run()
     assert len(workers) == 2 and all_end(workers, seconds=0)
-    assert given._pool is None
     assert not (tmp_path / "run").exists()

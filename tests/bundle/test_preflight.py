@@ -14,7 +14,7 @@ from helpers.linear_federation import START, bundle_federation, in_place_of_trai
 from helpers.shipped_bundles import FUNDUS, PROSTATE
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle import runs as bundle_runs
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.preflight import (
@@ -170,7 +170,7 @@ def test_a_model_that_a_method_cannot_train_is_refused_before_another_is_trained
     in_place_of_training(monkeypatch)
     spec = ModelSpec(("w",), buffers=("mean",), layers={**SPEC.layers, "mean": "fc"})
     model = {"w": vector(START), "mean": vector([0.0])}
-    monkeypatch.setattr(federate, "initial_model", lambda *_: (model, spec))
+    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: (model, spec))
     given = bundle_federation(hospitals, tmp_path / "run", [FedAvg(), FedCE()], buffers="samples")
     with pytest.raises(ConfigError, match="FedCE .*use buffers 'aggregation' or 'local'"):
         given.run()

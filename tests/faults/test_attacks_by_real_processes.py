@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ from helpers.hostile_filter import Filtered, Hostile  # noqa: E402
 from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
 
 from monai_fairfl.bundle.federation import BundleFederation  # noqa: E402
+from monai_fairfl.bundle.runs import BundleRuns  # noqa: E402
 from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
+from monai_fairfl.client.algo import FairMonaiAlgo  # noqa: E402
 from monai_fairfl.run_folder.ledger import head_of, read_ledger  # noqa: E402
 from monai_fairfl.strategies import FedCE  # noqa: E402
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe  # noqa: E402
@@ -59,29 +61,28 @@ def images(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Attacked(BundleFederation):
-    """A federation in one process, some of whose clients attack.
+def attacked_transport(
+    runs: BundleRuns, shared: Path, folder: Path, names: Sequence[str], pool: object
+) -> InProcess:
+    """Clients in one process, some of whom attack.
 
     Args:
+        runs: of the federation.
         shared: folder of the hospital with two identities.
-        arguments: of the federation.
+        folder: of the run.
+        names: of the sites.
+        pool: none.
     """
+    makers: dict[str, Any] = {}
+    for name in names:
+        makers[name] = runs.sites.client_maker(name, folder, "cpu")
+        if name in ATTACKS:
+            makers[name] = partial(attacker, shared, name, makers[name])
+    return InProcess(makers)
 
-    def __init__(self, shared: Path, **arguments: Any):
-        super().__init__(**arguments)
-        self.shared = shared
 
-    def _transport(self, folder: Path, names: Sequence[str]) -> InProcess:
-        makers: dict[str, Any] = {}
-        for name in names:
-            makers[name] = self.bundle_sites.client_maker(name, folder, "cpu")
-            if name in ATTACKS:
-                makers[name] = partial(self._attacker, name, folder)
-        return InProcess(makers)
-
-    def _attacker(self, name: str, folder: Path) -> Filtered:
-        client = self.bundle_sites.client_maker(name, folder, "cpu")()
-        return Filtered(client, Hostile(ATTACKS[name], str(self.shared)))
+def attacker(shared: Path, name: str, make: Callable[[], FairMonaiAlgo]) -> Filtered:
+    return Filtered(make(), Hostile(ATTACKS[name], str(shared)))
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +100,7 @@ def one_identity_run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def run_in_one_process(images: Path, folder: Path, sites: Sequence[str]) -> Path:
     run = folder / RUN
-    Attacked(
-        folder,
+    federation = BundleFederation(
         bundle_root=str(find_bundle(BUNDLE)),
         sites_root=str(images),
         site_names=sites,
@@ -111,7 +111,10 @@ def run_in_one_process(images: Path, folder: Path, sites: Sequence[str]) -> Path
         min_clients=len(sites) - 1,
         cross_evaluate_every=ROUNDS,
         report=False,
-    ).run()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BundleRuns, "transport", partialmethod(attacked_transport, folder))
+        federation.run()
     return run
 
 

@@ -15,8 +15,9 @@ import torch
 from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
 
-from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle import runs as bundle_runs
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.protocol.measured import RANGES, Expected, Range
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
@@ -67,7 +68,7 @@ def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
     Everything else is the command's own.
     """
 
-    def transport(self: BundleFederation, folder: Path, names: Sequence[str]) -> InProcess:
+    def transport(self: BundleRuns, folder: Path, names: Sequence[str], pool: object) -> InProcess:
         makers = {}
         for name, letter in zip(names, "ABC"):
             makers[name] = partial(LinearClient, letter, [])
@@ -75,8 +76,8 @@ def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name, (least, most) in LINEAR.items():
         monkeypatch.setitem(RANGES, name, Range(name, least, most))
-    monkeypatch.setattr(BundleFederation, "_transport", transport)
-    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    monkeypatch.setattr(BundleRuns, "transport", transport)
+    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
 
 
 def bundle_federation(

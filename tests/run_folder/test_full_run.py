@@ -16,8 +16,9 @@ from helpers.driving import SPEC, vector
 from helpers.linear_federation import START, LinearClient
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle import federation as federate
+from monai_fairfl.bundle import runs as bundle_runs
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.commands import full_command
@@ -81,8 +82,8 @@ def test_a_federation_records_its_bundles_full_run_and_whether_cases_are_shared(
 ) -> None:
     for site in SITES:
         shutil.copytree(hospitals / site, tmp_path / "sites" / site)
-    monkeypatch.setattr(BundleFederation, "_transport", lambda *_: clients())
-    monkeypatch.setattr(federate, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    monkeypatch.setattr(BundleRuns, "transport", lambda *_: clients())
+    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
     full_run = {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}
     make = partial(
         BundleFederation, str(BUNDLE), str(tmp_path / "sites"), FedAvg(), 1, report=False

@@ -125,7 +125,7 @@ def test_a_failed_valuation_leaves_the_report(
     def fail(*arguments: Any) -> None:
         raise FederationError("client 'cedar' did not measure")
 
-    monkeypatch.setattr("monai_fairfl.bundle.federation.value_run", fail)
+    monkeypatch.setattr("monai_fairfl.bundle.valuing.value_run", fail)
     settings = {"valuations": [Retraining()], "rounds": 1, "report": True}
     with pytest.raises(FederationError, match="cedar"):
         federation(two, tmp_path / "failed", FedAvg(), **settings).run()

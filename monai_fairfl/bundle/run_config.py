@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a federation writes before it trains: ``config.json`` and the digests of the sites' cases.
+
+``config.json`` has what was asked for and the hashes of the bundle's files. A resumed run compares
+its own with it (:func:`~monai_fairfl.run_folder.resuming.check_training`), and the report reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl import __version__
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.initial import digests_of_configs
+from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.guards import DEFAULT
+from monai_fairfl.guards.catalogue import config_of
+from monai_fairfl.run_folder.case_digests import files_to_write
+from monai_fairfl.run_folder.commands import command_line, folds_command, short_full_command
+from monai_fairfl.run_folder.records import config_files
+from monai_fairfl.utils.files import write_atomically
+
+
+@dataclass(frozen=True)
+class StartFiles:
+    """The files that are there before anything else of a run is.
+
+    Args:
+        run_dir: of the single run or the comparison.
+        datalists: folder of the sites' data lists.
+        digests: site -> digests of its cases.
+        config: content of ``config.json``.
+    """
+
+    run_dir: Path
+    datalists: Path
+    digests: Mapping[str, Sequence[str]]
+    config: bytes
+
+    def write(self) -> None:
+        """Write them.
+
+        Where they are there already, other runs may be about to read them.
+        """
+        for digest_file, content in files_to_write(self.datalists, self.digests).items():
+            write_atomically(digest_file, content)
+        file = self.run_dir / "config.json"
+        if not file.exists() or file.read_bytes() != self.config:
+            write_atomically(file, self.config)
+
+
+def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: bool) -> bytes:
+    """The content of ``config.json``: what trains, and what the report needs.
+
+    Args:
+        runs: of the federation.
+        valuations: names of those that are made of the finished runs.
+        share_cases: whether the report may write each case's score.
+    """
+    config = {
+        **config_of_runs(runs),
+        "valuations": valuations,
+        "full_run": runs.full_run,
+        "trained_with": _measured_settings(runs),
+        "own_overrides": configuration.own_overrides(
+            runs.sites.bundle_root, runs.sites.common.overrides
+        ),
+        "share_cases": share_cases,
+        "command": command_line(),
+        "full_command": short_full_command(),
+        "folds_command": folds_command(),
+    }
+    return json.dumps(config, indent=4, default=str).encode()
+
+
+def config_of_runs(runs: BundleRuns) -> dict[str, Any]:
+    """What was asked for, and the hashes of the bundle's files."""
+    sites = runs.sites
+    common = sites.common
+    files = config_files({"config": common.config, "sites": sites.additions})
+    config = {
+        "package": __version__,
+        "bundle": sites.bundle_root.absolute().name,
+        "files": digests_of_configs(sites.bundle_root, files),
+        "strategies": [*runs.folders.previous(), *runs.folders.names],
+        "sites": {name: sites.additions.get(name, {}) for name in sites.names},
+        "data": {name: sites.data_of(name) for name in sites.names},
+        "config": common.config,
+        "overrides": common.overrides,
+        "rounds": runs.settings.rounds,
+        "local_epochs": common.local_epochs,
+        "device": _devices(runs.jobs.devices),
+        "amp": common.amp,
+        "federation": _config_of_federation(runs),
+    }
+    if runs.server_data is not None:
+        config["server_data"] = str(Path(runs.server_data).absolute())
+    return config
+
+
+def digest_of_training(runs: BundleRuns) -> str:
+    """A digest of all that decides what a coalition trains: other settings, another digest."""
+    config = config_of_runs(runs)
+    del config["package"]
+    config["strategies"] = None
+    config["initial"] = runs.initial
+    config["files"].pop("federate.json", None)
+    config["federation"] = runs.settings.compared()
+    config["guards"] = _config_of_federation(runs).get("guards")
+    text = json.dumps(config, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _measured_settings(runs: BundleRuns) -> dict[str, Any]:
+    """What the training uses of the settings with which the bundle was measured."""
+    common = runs.sites.common
+    return configuration.measured_settings(
+        runs.sites.bundle_root, common.overrides, common.config, runs.full_run
+    )
+
+
+def _config_of_federation(runs: BundleRuns) -> dict[str, Any]:
+    """The settings of the runs, and the guards where other ones were given."""
+    config = runs.settings.keywords()
+    del config["rounds"]
+    if runs.guards is not DEFAULT:
+        config["guards"] = config_of(runs.guards)
+    return config
+
+
+def _devices(devices: Sequence[str]) -> str | list[str]:
+    """The devices as the configuration shows them: the only one by its name."""
+    different = list(dict.fromkeys(devices))
+    return different[0] if len(different) == 1 else different

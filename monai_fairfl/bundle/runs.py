@@ -1,0 +1,238 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of a bundle's federation: their clients and first model, and how one is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle.comparison import CONCERNS_ALL, RunFolders, logged_failure
+from monai_fairfl.bundle.dealing import worker_pool
+from monai_fairfl.bundle.initial import bundle_recipe, initial_model
+from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.sites import BundleSites
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.guards import Guard
+from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder import resuming
+from monai_fairfl.server.cross_evaluation import ServerScore
+from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.server.observer import Observer
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, WorkerPool, dealt_out
+from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.terminal import quiet, stopping_on_signals
+
+
+@dataclass(frozen=True)
+class BundleRuns:
+    """Makes and trains the runs of a bundle's sites.
+
+    It can be pickled, so that a worker process can train a run. A pool of processes cannot: each
+    method that needs one gets it.
+
+    Args:
+        sites: all sites, with their settings and those of every run.
+        folders: of the strategies' runs.
+        jobs: processes that a run may use, and their devices.
+        guards: of every run.
+        initial: file of the model to begin from; ``None``: it is built under the seed.
+        full_run: of the bundle, for the recipe; ``None``: it names none.
+        server_data: folder of the server's own images; ``None``: it has none.
+        trained_alone: folder of the models that sites trained alone; ``None``: nobody did.
+        resume: go on with what the runs' folders hold.
+    """
+
+    sites: BundleSites
+    folders: RunFolders
+    jobs: Jobs
+    guards: Sequence[Guard]
+    initial: str | None
+    full_run: Mapping[str, Any] | None
+    server_data: str | None
+    trained_alone: Path | None
+    resume: bool
+
+    @property
+    def settings(self) -> RunSettings:
+        """Of every run."""
+        return self.sites.run
+
+    def for_turn(self, turn: Turn) -> BundleRuns:
+        """These runs with the processes and devices that a turn allows."""
+        return replace(
+            self,
+            jobs=Jobs(turn.jobs, turn.devices),
+            # What a process that ended has left is gone on with.
+            resume=self.resume or turn.again,
+        )
+
+    # ---- one run
+
+    def run_strategy(
+        self, strategy: Strategy, write_start: Callable[[], None], turn: Turn
+    ) -> History | Failed:
+        """Train the run of one strategy; nothing is checked again.
+
+        Args:
+            strategy: one of the comparison, which may have more.
+            write_start: is called when the run starts, before anything of it is written.
+            turn: what this run may use.
+
+        Returns:
+            Its history; or, in a comparison, why this run alone failed.
+
+        Raises:
+            Exception: what ends a single run, or what other runs would meet, too: a full disk, or
+                an error before the run has started, which is of its settings or its folder.
+        """
+        runs = self.for_turn(turn)
+        start = _Start(write_start)
+        with runs.worker_pool([strategy], turn.pool) as pool:
+            try:
+                return runs._train(strategy, start, pool)
+            except CONCERNS_ALL:
+                raise
+            except Exception as error:
+                before_the_run = isinstance(error, FairFLError) and not start.has_come
+                if len(self.folders.names) == 1 or before_the_run:
+                    raise
+                return Failed(logged_failure(strategy.name, error))
+
+    def worker_pool(
+        self, strategies: Sequence[Strategy], lent: WorkerPool | None
+    ) -> AbstractContextManager[WorkerPool | None]:
+        """The processes of one run's clients; see :func:`~monai_fairfl.bundle.dealing.worker_pool`.
+
+        Args:
+            strategies: whose modules the processes need.
+            lent: processes that are there already.
+        """
+        return worker_pool(
+            self.jobs, len(self.sites.names), self.settings.threads, strategies, lent=lent
+        )
+
+    def _train(self, strategy: Strategy, start: Observer, pool: WorkerPool | None) -> History:
+        folder = self.folders.folder_of(strategy)
+        resume = self.resume and resuming.begun(folder)
+        federation = self.federation(strategy, folder, self.sites.names, pool=pool, observer=start)
+        with stopping_on_signals(federation.stop), quiet():
+            return federation.run(resume)
+
+    def federation(
+        self,
+        strategy: Strategy,
+        folder: Path,
+        names: Sequence[str],
+        *,
+        pool: WorkerPool | None,
+        **changes: Any,
+    ) -> Federation:
+        """A federation of some sites.
+
+        Args:
+            strategy: of the run.
+            folder: of the run.
+            names: of the sites.
+            pool: processes of the clients; ``None``: this one.
+            changes: arguments of the federation in place of those of the run.
+        """
+        arguments = {
+            "guards": self.guards,
+            "recipe": self.recipe(),
+            "server_score": self._server_score(folder),
+            **self.settings.keywords(),
+            **changes,
+        }
+        transport = self.transport(folder, names, pool)
+        return Federation(
+            strategy, transport, initial=self._initial_model, run_dir=folder, **arguments
+        )
+
+    # ---- its model
+
+    def first_model(self) -> tuple[Weights, ModelSpec]:
+        """The model that every run begins with."""
+        with own_random_state(self.settings.seed):
+            return self._initial_model()
+
+    def _initial_model(self) -> tuple[Weights, ModelSpec]:
+        """The same under the caller's seed."""
+        common = self.sites.common
+        return initial_model(self.sites.bundle_root, common.overrides, self.initial, common.config)
+
+    def recipe(self) -> ModelRecipe | None:
+        """The recipe of the models; ``None`` where the bundle declares none."""
+        common = self.sites.common
+        return bundle_recipe(
+            self.sites.bundle_root,
+            common.overrides,
+            common.config,
+            self.sites.additions,
+            local_epochs=common.local_epochs,
+            full_run=self.full_run,
+        )
+
+    # ---- its clients
+
+    def transport(self, folder: Path, names: Sequence[str], pool: WorkerPool | None) -> Transport:
+        """Reaches the clients of some sites.
+
+        Args:
+            folder: of the run.
+            names: of the sites.
+            pool: processes of the clients; ``None``: this one.
+        """
+        cases = {name: self.sites.cases[name] for name in names}
+        places = dealt_out(cases, 1 if pool is None else len(pool))
+        clients = {}
+        for name in names:
+            device = self.jobs.device_of(places[name])
+            alone = self._model_trained_alone(name, folder)
+            clients[name] = self.sites.client_maker(name, folder, device, alone=alone)
+        if pool is None:
+            return InProcess(clients)
+        return WorkerClients(pool, clients, places)
+
+    def _model_trained_alone(self, name: str, folder: Path) -> str:
+        """File of the model that a site trained alone, in another run; empty where nobody did.
+
+        A site whose file is not there says so when it looks for it.
+
+        Args:
+            name: of the site.
+            folder: of the run.
+        """
+        if not self.settings.adapt_epochs or self.trained_alone is None:
+            return ""
+        if self.trained_alone.parent == folder:
+            # This is the run that trains alone.
+            return ""
+        return str((self.trained_alone / f"{name}.pt").absolute())
+
+    def _server_score(self, folder: Path) -> ServerScore | None:
+        """What scores a model on the server's own images, where it has some."""
+        if self.server_data is None:
+            return None
+        return self.sites.server_score(self.server_data, folder)
+
+
+class _Start(Observer):
+    """Notes that a run has started, and calls a function before anything of it is written."""
+
+    def __init__(self, write_start: Callable[[], None]):
+        self.has_come = False
+        self._write_start = write_start
+
+    def run_started(self) -> None:
+        self.has_come = True
+        self._write_start()

@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""All checks of a bundle's federation, in the order in which they are made before it trains.
+
+Those that need no federation are in :mod:`~monai_fairfl.bundle.preflight`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.bundle import configuration, preflight
+from monai_fairfl.bundle.initial import warn_of_other_training
+from monai_fairfl.bundle.run_config import config_of_runs
+from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.bundle.shipped import is_shipped
+from monai_fairfl.bundle.sites import SERVER, BundleSites
+from monai_fairfl.data.checks import check_cases
+from monai_fairfl.errors import DataError
+from monai_fairfl.run_folder import resuming
+from monai_fairfl.run_folder.case_digests import require_same_cases
+from monai_fairfl.run_folder.full_run import FullRun
+from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run_folder.recording import check_recorded
+from monai_fairfl.run_folder.records import names_of_guards
+from monai_fairfl.run_folder.withdrawn import withdrawn_sites
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.valuation import RunValuation
+from monai_fairfl.valuation.run import check_valuations
+
+Check = Callable[..., Any]
+"""Called with a site's folder, and with what its overrides set of the files, such as a suffix."""
+
+
+def check_start(
+    runs: BundleRuns,
+    strategies: Sequence[Strategy],
+    valuations: Sequence[RunValuation],
+    check: Check | None,
+) -> dict[str, list[str]]:
+    """Find everything that is wrong before hours of training are spent.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+        valuations: of the finished runs.
+        check: of each site's folder; ``None``: no check.
+
+    Returns:
+        Site -> digests of its cases, without sites that withdrew.
+
+    Raises:
+        FairFLError: naming the setting, the site or the file, and the fix.
+    """
+    sites = runs.sites
+    settings = runs.settings
+
+    # The settings, the bundle's files and the server's own images.
+    FullRun.read(runs.full_run)
+    runs.jobs.require_devices()
+    _check_training_configs(sites, strategies, settings.clients_per_round)
+    preflight.check_measurements(settings.evaluate, "evaluate", in_training=True)
+    preflight.check_measurements(settings.final, "final")
+    if runs.server_data is not None:
+        _check_data({SERVER: runs.server_data}, check, check, sites.bundle_root)
+
+    # What the folder of the runs holds, and the model that they begin with.
+    needs_updates = any(valuation.needs_updates for valuation in valuations)
+    _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
+    check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
+    if runs.initial is not None:
+        warn_of_other_training(runs.initial, runs.recipe())
+
+    # The images of the sites.
+    folders = {name: sites.data_of(name) for name in sites.names}
+    digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
+    used = runs.folders.used()
+    if used:
+        require_same_cases(sites.datalists, digests)
+    for folder in used:
+        # Nothing new is recorded of a site that withdrew.
+        for site in withdrawn_sites(folder):
+            digests.pop(site, None)
+    if settings.adapt_epochs and runs.trained_alone is not None:
+        preflight.check_trained_alone(runs.trained_alone, folders, sites.listed)
+    new = [
+        strategy for strategy in strategies if not resuming.begun(runs.folders.folder_of(strategy))
+    ]
+    preflight.check_images(new, partial(sites.count_images, runs.jobs.device_of(0)))
+    return digests
+
+
+def _check_training_configs(
+    sites: BundleSites, strategies: Sequence[Strategy], clients_per_round: int | None
+) -> None:
+    """The training configuration of all, and that of each site, can be read; strategies fit it."""
+    train = configuration.train_config(
+        sites.bundle_root, sites.common.overrides, sites.common.config
+    )
+    for name in sites.names:
+        of_site = sites.settings_of(name)
+        configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
+    preflight.check_strategies(strategies, sites.names, train, clients_per_round)
+
+
+def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updates: bool) -> None:
+    """``run_dir`` is new, or what it holds goes on with the same settings.
+
+    The strategies must be able to train the first model, too.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+        needs_updates: whether every round's updates must be recorded.
+    """
+    run_dir = runs.folders.run_dir
+    resuming.check_folder(run_dir, runs.folders.names, runs.resume)
+    folders = [runs.folders.folder_of(strategy) for strategy in strategies]
+    resuming.check_checkpoints(folders)
+    if needs_updates:
+        for folder in filter(resuming.begun, folders):
+            check_recorded(folder)
+    weights, spec = runs.first_model()
+    for strategy in strategies:
+        strategy.check_model(spec, runs.settings.buffers)
+
+    used = runs.folders.used()
+    if used:
+        resuming.check_formats(used)
+        resuming.check_training(run_dir, config_of_runs(runs), runs.sites.names)
+        opening = {
+            **runs.settings.compared(),
+            "guards": names_of_guards(runs.guards),
+            "model": digest_of(weights),
+        }
+        resuming.check_openings(used, opening)
+
+
+def _check_data(
+    folders: Mapping[str, str], check: Check | None, given: Check | None, bundle_root: Path
+) -> dict[str, list[str]]:
+    """Run the bundle's check on each site's folder.
+
+    Args:
+        folders: site -> its folder.
+        check: of a folder; ``None``: no check.
+        given: the same as the user gave it.
+        bundle_root: the bundle.
+
+    Returns:
+        Site -> digests of its cases, as :func:`~monai_fairfl.bundle.preflight.check_sites`.
+
+    Raises:
+        DataError: naming the problems, and how to switch the check off in a bundle of one's own.
+    """
+    try:
+        return preflight.check_sites(folders, check)
+    except DataError as error:
+        is_of_shipped = getattr(given, "func", given) is check_cases
+        if is_shipped(bundle_root) or not is_of_shipped:
+            raise
+        file = bundle_root / configuration.FEDERATE
+        raise DataError(
+            f"{error}\nIf the bundle is for another organ, set check to null in {file}"
+        ) from None
+
+
+def _check_of_sites(sites: BundleSites, check: Check | None) -> Check | None:
+    """The check of a site's folder, with what its overrides set of the files."""
+    given = {}
+    for name in sites.names:
+        overrides = sites.settings_of(name).overrides
+        given[sites.data_of(name)] = configuration.settings_of_files(overrides)
+    if check is None or not any(given.values()):
+        return check
+    return lambda site: check(site, **given[site])
