@@ -17,7 +17,7 @@ from monai_fairfl.errors import (
 )
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.transports.workers import Failed
 
 logger = logging.getLogger(__name__)
@@ -57,6 +57,24 @@ class RunFolders:
         if resuming.begun(self.run_dir):
             return [self.run_dir]
         return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
+
+
+def models_trained_alone(
+    strategies: Sequence[Strategy], folders: RunFolders, given: str | None
+) -> Path | None:
+    """The folder of the models that sites trained alone; ``None``: nobody did.
+
+    Args:
+        strategies: of the comparison, of which a ``Standalone`` trains them.
+        folders: of the runs.
+        given: in place of theirs, by the user.
+    """
+    if given is not None:
+        return Path(given)
+    for strategy in strategies:
+        if isinstance(strategy, Standalone) and len(strategies) > 1:
+            return folders.folder_of(strategy) / "models"
+    return None
 
 
 def logged_failure(name: str, error: Exception) -> str:

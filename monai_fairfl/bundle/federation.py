@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.comparison import RunFolders, failure_of, log_stop, outcomes
+from monai_fairfl.bundle.comparison import (
+    RunFolders,
+    failure_of,
+    log_stop,
+    models_trained_alone,
+    outcomes,
+)
 from monai_fairfl.bundle.dealing import Dealing, worker_pool
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import initial_model as initial_model
@@ -171,22 +177,9 @@ class BundleFederation:
         self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
-        self.trained_alone = self._trained_alone(trained_alone)
+        self.trained_alone = models_trained_alone(self.strategies, self.folders, trained_alone)
         # Site -> digests of its cases, as the check of its files found them.
         self.digests: dict[str, list[str]] = {}
-
-    def _trained_alone(self, given: str | None) -> Path | None:
-        """The folder of the models that sites trained alone; ``None``: nobody did.
-
-        Args:
-            given: by the user.
-        """
-        if given is not None:
-            return Path(given)
-        for strategy in self.strategies:
-            if isinstance(strategy, Standalone) and len(self.strategies) > 1:
-                return self.folders.folder_of(strategy) / "models"
-        return None
 
     @classmethod
     def from_config(cls, **arguments: Any) -> BundleFederation | RepeatedFederation:

@@ -74,7 +74,23 @@ def check_start(
     if runs.initial is not None:
         warn_of_other_training(runs.initial, runs.recipe())
 
-    # The images of the sites.
+    return _check_images(runs, strategies, check)
+
+
+def _check_images(
+    runs: BundleRuns, strategies: Sequence[Strategy], check: Check | None
+) -> dict[str, list[str]]:
+    """Each site's images can be read, are those of the runs that go on, and are enough.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+        check: of each site's folder; ``None``: no check.
+
+    Returns:
+        As :func:`check_start`.
+    """
+    sites = runs.sites
     folders = {name: sites.data_of(name) for name in sites.names}
     digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
     used = runs.folders.used()
@@ -84,11 +100,12 @@ def check_start(
         # Nothing new is recorded of a site that withdrew.
         for site in withdrawn_sites(folder):
             digests.pop(site, None)
-    if settings.adapt_epochs and runs.trained_alone is not None:
+    if runs.settings.adapt_epochs and runs.trained_alone is not None:
         preflight.check_trained_alone(runs.trained_alone, folders, sites.listed)
-    new = [
-        strategy for strategy in strategies if not resuming.begun(runs.folders.folder_of(strategy))
-    ]
+    new = []
+    for strategy in strategies:
+        if not resuming.begun(runs.folders.folder_of(strategy)):
+            new.append(strategy)
     preflight.check_images(new, partial(sites.count_images, runs.jobs.device_of(0)))
     return digests
 
