@@ -129,6 +129,7 @@ def _config_of_federation(runs: BundleRuns) -> dict[str, Any]:
     """The settings of the runs, and the guards where other ones were given."""
     config = runs.settings.keywords()
     del config["rounds"]
+    # In the first process only: guards that were sent to another one are not these objects.
     if runs.guards is not DEFAULT:
         config["guards"] = config_of(runs.guards)
     return config

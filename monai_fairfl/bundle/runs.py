@@ -43,7 +43,8 @@ class BundleRuns:
     Args:
         sites: all sites, with their settings and those of every run.
         folders: of the strategies' runs.
-        jobs: processes that a run may use, and their devices.
+        jobs: processes and devices that are shared among the runs; :meth:`for_turn` has those of
+            one run.
         guards: of every run.
         initial: file of the model to begin from; ``None``: it is built under the seed.
         full_run: of the bundle, for the recipe; ``None``: it names none.
