@@ -131,6 +131,34 @@ class ComparisonPlan:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     configuration: Mapping[str, Any] | None = None
 
+    @classmethod
+    def from_parser(cls, parser: ConfigParser) -> ComparisonPlan:
+        """The comparison that a configuration describes by its top-level keys.
+
+        Args:
+            parser: of the configuration, whose ``seeds`` or ``folds`` is given.
+
+        Raises:
+            ConfigError: when the keys do not go together.
+        """
+        value = partial(configuration.parsed_value, parser)
+        if value("valuations"):
+            raise ConfigError(
+                "valuations are of one training: leave them out, or leave out seeds and folds"
+            )
+        keys: Any = parser.config
+        return cls(
+            bundle=Path(value("bundle_root")),
+            sites_root=Path(value("sites_root")),
+            strategies=value("strategies") or [value("strategy")],
+            seeds=value("seeds") or [value("seed", 0)],
+            folds=value("folds"),
+            rounds=value("rounds"),
+            local_epochs=value("local_epochs"),
+            overrides=value("overrides") or {},
+            configuration=keys,
+        )
+
     def __post_init__(self) -> None:
         file = self.bundle / configuration.FEDERATE
         if not file.is_file():

@@ -27,6 +27,17 @@ METADATA = Path("configs", "metadata.json")
 """What a bundle says of itself, in its folder."""
 
 
+def parsed_value(parser: ConfigParser, key: str, default: Any = None) -> Any:
+    """The value of a key of a configuration; the default where it has none.
+
+    >>> parsed_value(ConfigParser({"rounds": "$2 * 30"}), "rounds")
+    60
+    """
+    if key not in parser:
+        return default
+    return parser.get_parsed_content(key)
+
+
 def calling_parser() -> ConfigParser | None:
     """The parser of the configuration that is running; ``None`` where none is.
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.cells import ComparisonPlan, check_plan
 from monai_fairfl.bundle.comparison import failure_of
-from monai_fairfl.bundle.configuration import errors_in_one_line
+from monai_fairfl.bundle.configuration import errors_in_one_line, parsed_value
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.trainings import remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
@@ -119,30 +120,13 @@ class RepeatedFederation:
         Raises:
             ConfigError: when the keys do not go together.
         """
-
-        def value(key: str, default: Any = None) -> Any:
-            if key not in parser:
-                return default
-            return parser.get_parsed_content(key)
-
-        if value("valuations"):
-            raise ConfigError(
-                "valuations are of one training: leave them out, or leave out seeds and folds"
-            )
-        configuration: Any = parser.config
-        plan = ComparisonPlan(
-            bundle=Path(value("bundle_root")),
-            sites_root=Path(value("sites_root")),
-            strategies=value("strategies") or [value("strategy")],
-            seeds=value("seeds") or [value("seed", 0)],
-            folds=value("folds"),
-            rounds=value("rounds"),
-            local_epochs=value("local_epochs"),
-            overrides=value("overrides") or {},
-            configuration=configuration,
-        )
+        value = partial(parsed_value, parser)
         return cls(
-            plan, Path(value("run_dir")), value("jobs", 1), value("devices"), value("resume", False)
+            ComparisonPlan.from_parser(parser),
+            Path(value("run_dir")),
+            value("jobs", 1),
+            value("devices"),
+            value("resume", False),
         )
 
     def run(self) -> dict[str, Any]:

@@ -81,7 +81,8 @@ def compare(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
-    from monai_fairfl.bundle.repeated import RepeatedFederation, run_comparison
+    from monai_fairfl.bundle.cells import ComparisonPlan
+    from monai_fairfl.bundle.repeated import run_comparison
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
@@ -89,7 +90,7 @@ def compare(args: argparse.Namespace) -> Answer:
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)
-    plan = RepeatedFederation.from_parser(line.configuration()).plan
+    plan = ComparisonPlan.from_parser(line.configuration())
     out = Path(line.arguments["run_dir"])
     output = Console(file=progress_stream(args), highlight=False)
     runs = [cell.folder(out) for cell in plan.cells()]

@@ -37,7 +37,9 @@ def functions_of(file: str) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("title", ["The walk of one update", "The walk of one score"])
+@pytest.mark.parametrize(
+    "title", ["The walk of one update", "The walk of one command", "The walk of one score"]
+)
 def test_every_step_of_a_walk_is_where_the_page_says(title: str) -> None:
     steps = STEP.findall(section(title))
     assert len(steps) > 10
