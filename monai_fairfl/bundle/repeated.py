@@ -12,10 +12,11 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.cells import ComparisonPlan, check_plan
+from monai_fairfl.bundle.cells import check_plan, trainings_of
 from monai_fairfl.bundle.comparison import failure_of
 from monai_fairfl.bundle.configuration import errors_in_one_line, parsed_value
 from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.plan import ComparisonPlan
 from monai_fairfl.bundle.trainings import remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
@@ -63,7 +64,7 @@ def run_comparison(
         Jobs(jobs, devices).require_devices()
     with locked(out):
         _require_same_plan(out / PLAN, plan.record())
-        trainings = plan.trainings(out)
+        trainings = trainings_of(plan, out)
         done = [training for training in trainings if ended(training.folder)]
         lists: dict[Path, bytes] = {}
         if len(done) < len(trainings):

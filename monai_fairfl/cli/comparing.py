@@ -81,7 +81,7 @@ def compare(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
-    from monai_fairfl.bundle.cells import ComparisonPlan
+    from monai_fairfl.bundle.plan import ComparisonPlan
     from monai_fairfl.bundle.repeated import run_comparison
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into

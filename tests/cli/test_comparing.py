@@ -30,8 +30,9 @@ from helpers.worker_clients import all_end, children_of
 from monai.bundle import ConfigParser
 from scipy import stats
 
-from monai_fairfl.bundle.cells import Cell, ComparisonPlan, check_plan, run_cell
+from monai_fairfl.bundle.cells import check_plan, run_cell
 from monai_fairfl.bundle.first_look import first_look
+from monai_fairfl.bundle.plan import Cell, ComparisonPlan
 from monai_fairfl.bundle.repeated import RepeatedFederation, run_comparison
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
