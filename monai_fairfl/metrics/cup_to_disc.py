@@ -14,7 +14,7 @@ from monai.metrics import CumulativeIterationMetric
 from monai.metrics.utils import do_metric_reduction
 
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.metrics.segmentation import NOTHING_MEASURED
+from monai_fairfl.metrics.segmentation import NOTHING_MEASURED, require_binary, require_label
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
@@ -56,7 +56,9 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     """Absolute error of the vertical cup-to-disc ratio of each photograph, and its mean.
 
     A prediction without any disc counts as a ratio of 0. Photographs without a labelled cup do not
-    count. Predictions and labels are (B, 2, W, H), disc and cup; other shapes are a ``DataError``.
+    count. Predictions and labels are (B, 2, W, H), disc and cup, of 0 and 1; a structure that is
+    not labelled is below 0 in the label. Other shapes, and other values such as logits, are a
+    ``DataError``.
 
     >>> label = torch.zeros(1, 2, 8, 8)
     >>> label[:, 0], label[:, 1, :, 2:6] = 1, 1
@@ -69,9 +71,13 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
     def _compute_tensor(
         self, y_pred: torch.Tensor, y: torch.Tensor | None = None, **_: Any
     ) -> torch.Tensor:
-        assert y is not None
+        label = require_label(y)
+        require_binary("prediction", y_pred)
+        # A structure that is not labelled is below 0, and has no ratio.
+        require_binary("label", label[~(label < 0)])
+
         errors = []
-        for prediction, reference in zip(y_pred, y, strict=True):
+        for prediction, reference in zip(y_pred, label, strict=True):
             predicted_ratio = vertical_cup_to_disc_ratio(prediction)
             if math.isnan(predicted_ratio):
                 predicted_ratio = 0.0

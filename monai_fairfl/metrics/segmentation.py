@@ -303,23 +303,52 @@ def _binarised(y_pred: torch.Tensor, y: torch.Tensor | None) -> tuple[torch.Tens
 
     Anything else is refused: logits and class indices would be scored without complaint.
     """
+    label = require_label(y)
+    if y_pred.shape != label.shape:
+        raise DataError(
+            f"prediction {tuple(y_pred.shape)} and label {tuple(label.shape)} must have the same "
+            "shape."
+        )
+    pred = convert_to_tensor(y_pred, dtype=torch.float32, track_meta=False)
+    label = convert_to_tensor(label, dtype=torch.float32, track_meta=False)
+    require_binary("prediction", pred)
+    require_binary("label", label)
+    return pred, label
+
+
+def require_label(y: torch.Tensor | None) -> torch.Tensor:
+    """The label that a metric was given.
+
+    Raises:
+        DataError: when there is none.
+    """
     if y is None:
         raise DataError(
             "the label is missing; give output_transform both keys, from_engine(['pred', 'label'])."
         )
-    if y_pred.shape != y.shape:
+    return y
+
+
+def require_binary(name: str, mask: torch.Tensor) -> None:
+    """Refuse a mask with other values than 0 and 1, such as logits.
+
+    Args:
+        name: of the mask in the text, ``"prediction"`` or ``"label"``.
+        mask: of any shape.
+
+    Raises:
+        DataError: naming the mask and the fix.
+
+    >>> require_binary("prediction", torch.tensor([4.0, -4.0]))
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: the prediction must be 0 or 1 (one channel per class); ...
+    """
+    if not ((mask == 0) | (mask == 1)).all():
         raise DataError(
-            f"prediction {tuple(y_pred.shape)} and label {tuple(y.shape)} must have the same shape."
+            f"the {name} must be 0 or 1 (one channel per class); add AsDiscreted to the "
+            "postprocessing."
         )
-    pred = convert_to_tensor(y_pred, dtype=torch.float32, track_meta=False)
-    label = convert_to_tensor(y, dtype=torch.float32, track_meta=False)
-    for name, mask in (("prediction", pred), ("label", label)):
-        if not ((mask == 0) | (mask == 1)).all():
-            raise DataError(
-                f"the {name} must be 0 or 1 (one channel per class); add AsDiscreted to the "
-                "postprocessing."
-            )
-    return pred, label
 
 
 def _spacings(*images: torch.Tensor | None) -> list[list[float]]:

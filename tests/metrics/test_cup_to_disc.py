@@ -66,6 +66,30 @@ def test_other_channels_than_disc_and_cup_are_refused() -> None:
         vertical_cup_to_disc_ratio(torch.ones(2, 4, 4, 4))
 
 
+def test_logits_and_probabilities_are_refused_and_not_scored() -> None:
+    """Logits of a perfect mask, cut at 0.5 and with values below 0, would have an error of 0.5."""
+    masks = ellipses((50, 60), (20, 30))[None]
+    logits = (2 * masks - 1) * 4
+    for prediction in (logits, 0.9 * masks, 2 * masks):
+        with pytest.raises(DataError, match=r"the prediction must be 0 or 1 .*add AsDiscreted"):
+            CupToDiscErrorMetric()(prediction, masks)
+    # Decollated, as an evaluator gives them.
+    with pytest.raises(DataError, match="the prediction must be 0 or 1"):
+        CupToDiscErrorMetric()(list(logits), list(masks))
+    with pytest.raises(DataError, match="the label must be 0 or 1"):
+        CupToDiscErrorMetric()(masks, logits)
+    with pytest.raises(DataError, match="the label is missing"):
+        CupToDiscErrorMetric()(masks)
+
+
+def test_masks_may_be_of_any_type_of_number() -> None:
+    masks = ellipses((50, 60), (20, 30))[None]
+    for dtype in (torch.bool, torch.uint8, torch.float16):
+        metric = CupToDiscErrorMetric()
+        metric(masks.to(dtype), masks.to(dtype))
+        assert metric.aggregate().item() == 0
+
+
 def test_before_any_photograph_there_is_no_error_to_aggregate() -> None:
     metric = CupToDiscErrorMetric()
     with pytest.raises(ConfigError, match="no case was measured"):
