@@ -36,7 +36,7 @@ from monai_fairfl.run_folder.records import (
 )
 from monai_fairfl.run_folder.resuming import check_checkpoints
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
+from monai_fairfl.run_folder.withdrawn import refuse_withdrawn, withdrawn_sites
 from monai_fairfl.server.closing import (
     closing_requests,
     closing_scores,
@@ -294,10 +294,11 @@ class Federation:
         if checkpoint is not None:
             check_format(self.run_dir, self.ledger.records[0])
 
-        opening = self._start_strategy(clients)
         if checkpoint is None:
-            self._begin(opening)
+            self._begin(self._start_strategy(clients))
             return 0
+        # As the run was begun, whoever is connected now.
+        opening = self._start_strategy(self.ledger.records[0]["clients"])
         self._take_up(checkpoint, opening, clients)
         return checkpoint.round + 1
 
@@ -342,6 +343,9 @@ class Federation:
 
     def _start_strategy(self, clients: Sequence[str]) -> dict[str, Any]:
         """Build the initial model and start the strategy with it.
+
+        Args:
+            clients: of the run's beginning.
 
         Returns:
             The opening record.
@@ -418,6 +422,7 @@ class Federation:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
         self.ledger.keep(records_done)
         self.strategy.load_state_dict(checkpoint.state["strategy"])
+        self.strategy.clients = self._known_after(rounds_done)
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self._load_guards(checkpoint.state["guards"])
         self.models.best = dict(checkpoint.state["best"])
@@ -425,6 +430,15 @@ class Federation:
         self.run_id = checkpoint.state.get("run_id", "")
         for record in self.ledger.records:
             self.observer.record_replayed(record)
+
+    def _known_after(self, rounds_done: int) -> list[str]:
+        """The clients that the strategy knew after so many rounds, less those that withdrew since.
+
+        A site that withdrew gets no new reward.
+        """
+        withdrawn = withdrawn_sites(self.run_dir)
+        last_round = self.ledger.records[rounds_done]
+        return [client for client in last_round["known_clients"] if client not in withdrawn]
 
     def _refuse_fewer_rounds(self, done: int, planned: int) -> None:
         """Refuse to close a run that has not ended after more rounds than are asked for.

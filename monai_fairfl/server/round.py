@@ -230,6 +230,7 @@ class RoundPlayer:
             FederationError: when all retries failed; it names the way to resume.
         """
         snapshot = self.strategy.state_as_json()
+        known_clients = self.strategy.clients
         known = self.facts.copy()
         failures = 0
         # Ids go on over the attempts, so that a late reply to a previous one answers no request:
@@ -240,6 +241,7 @@ class RoundPlayer:
                 return play(Attempt(number, ledger_head))
             except TooFewClients as reason:
                 self.strategy.load_state_dict(json.loads(snapshot))
+                self.strategy.clients = known_clients
                 self.facts.restore(known)
                 failures += 1
                 if failures > self.settings.retries:
@@ -253,6 +255,9 @@ class RoundPlayer:
     def _play_once(self, clients: Sequence[str], attempt: Attempt) -> PlayedRound:
         """Play the strategy's round, and let guards and judges take it in."""
         known = self.facts.copy()
+        # Whoever joins is known from here on. The record of the round has these names, and a
+        # resumed run takes them from there.
+        self.strategy.clients = sorted({*self.strategy.clients, *clients})
         result = play_round(self.strategy, clients, partial(self._answer, attempt))
         # Before anything of the round is stored.
         self.strategy.state_as_json()

@@ -103,9 +103,10 @@ class Strategy(ABC):
     :func:`~monai_fairfl.strategies.compose`.
 
     A strategy does no input or output and owns no model: the federation owns the global model and
-    the rewards, and sets ``weights``, ``rewards``, ``spec``, ``buffers`` and ``rounds_planned``,
-    which a strategy only reads. It changes itself only after its last ``yield``, so that a round
-    can be undone. Its :meth:`state_dict` is every public attribute named in ``state``, plain JSON.
+    the rewards, and sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
+    ``rounds_planned``, which a strategy only reads. It changes itself only after its last
+    ``yield``, so that a round can be undone. Its :meth:`state_dict` is every public attribute named
+    in ``state``, plain JSON.
 
     The tensors of replies are valid until the round ends, then their memory is used again. A tensor
     that outlives the round, such as a reward, must be a new one.
@@ -194,6 +195,10 @@ class Strategy(ABC):
 
     weights: Weights
     rewards: Mapping[str, Weights]
+
+    clients: Sequence[str]
+    """All known clients, sorted: those of the run's start, and those that any round has asked."""
+
     spec: ModelSpec
     buffers: str = "aggregation"
     rounds_planned: int = 0
@@ -222,7 +227,8 @@ class Strategy(ABC):
 
         Args:
             weights: the initial global model.
-            clients: those known at the start; others may join later.
+            clients: those known at the start of the run, also where it is resumed; others may
+                join later.
             spec: the model's tensors.
         """
         self.check_model(spec, self.buffers)

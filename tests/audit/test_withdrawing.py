@@ -200,6 +200,11 @@ def test_further_rounds_begin_without_the_site_and_never_with_it(folder: Path) -
     assert history.finished and len(history.rounds) == 4
     assert set(history.rounds[-1]["samples"]) == set(OTHERS)
 
+    # Nor does it get a model again, which would be one of those between the rounds.
+    assert history.rounds[-1]["known_clients"] == sorted(OTHERS)
+    assert set(history.rounds[-1]["rewards"]) == set(OTHERS)
+    assert not (folder / "run" / "models" / "elm.pt").exists()
+
 
 def test_ledger_receipts_replay_and_report_are_as_before_and_the_report_says_who_withdrew(
     folder: Path,

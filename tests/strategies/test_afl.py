@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, UPDATES, play, reported, values
+from helpers.driving import (
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    play,
+    play_round,
+    reported,
+    values,
+    vector,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -44,3 +54,19 @@ def test_the_projection_is_the_nearest_point_of_the_simplex(point: list[float]) 
         constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
     )
     assert ((projected - point) ** 2).sum() <= found.fun + 1e-6
+
+
+def test_the_share_of_a_client_that_joined_late_and_misses_a_round_stays() -> None:
+    """It changes by the mean loss alone, which the projection to the simplex takes out again."""
+    strategy = AFL(step=0.1)
+    strategy.start({"w": vector([0.0] * 4)}, ["1", "2"], SPEC)
+    updates = {client: [0.1] * 4 for client in ("1", "2", "3")}
+    losses = {"1": {"global_loss": 1.0}, "2": {"global_loss": 1.0}, "3": {"global_loss": 2.0}}
+    play_round(strategy, updates, losses)
+    joined = dict(strategy.mixture)
+    assert joined["3"] == pytest.approx(0.4)
+
+    present = {client: updates[client] for client in ("1", "2")}
+    play_round(strategy, present, losses)
+    assert strategy.mixture == pytest.approx(joined)
+    assert play_round(strategy, updates, losses).aggregation == pytest.approx(joined)

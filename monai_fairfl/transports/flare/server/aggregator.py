@@ -205,14 +205,16 @@ class FairFLAggregator(ModelAggregator):
             self._fail(self._refused)
         if not self._origin:
             self._start_strategy()
-        self.strategy.clients = sorted({*self.strategy.clients, *self._results})
 
+        known_clients = self.strategy.clients
         known = self._facts.copy()
+        self.strategy.clients = sorted({*known_clients, *self._results})
         try:
             result = self._played_round()
         except FederationError:
             # A round that is not recorded makes nothing known.
             self._facts.restore(known)
+            self.strategy.clients = known_clients
             raise
 
         number = self._round_number()

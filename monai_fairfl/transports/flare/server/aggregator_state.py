@@ -86,6 +86,7 @@ class AggregatorState:
         state = {
             "round": number,
             "state": self.strategy.state_dict(),
+            "clients": list(self.strategy.clients),
             "guards": self._states_of_guards(),
         }
         self.states = [*self.states, copy.deepcopy(state)][-KEPT:]
@@ -117,6 +118,8 @@ class AggregatorState:
         # A copy: the strategy goes on with its own.
         [before] = copy.deepcopy(self.states)
         self.strategy.load_state_dict(before["state"])
+        # Whoever is connected now. A file that an earlier version wrote does not name the clients.
+        self.strategy.clients = before.get("clients", self.strategy.clients)
         states = before["guards"]
         for name, guard in self._named_guards().items():
             # Other guards than before begin without a memory.

@@ -428,10 +428,58 @@ def test_a_round_that_a_restarted_server_repeats_counts_once(tmp_path: Path) -> 
             one_round(fedce("cut"), results(number))
 
 
-def begun_aggregator(folder: Path, strategy: Strategy) -> FairFLAggregator:
+@pytest.mark.parametrize("connected", [CLIENTS[:2], [*CLIENTS, "willow"]])
+def test_whoever_is_connected_when_a_server_is_started_again_the_numbers_are_the_same(
+    tmp_path: Path, connected: list[str]
+) -> None:
+    """AFL's mixture holds all known clients: willow is none before its first result."""
+    everybody = [*CLIENTS, "willow"]
+    of_rounds = [CLIENTS, CLIENTS, CLIENTS[:2], everybody, CLIENTS]
+    whole = begun_aggregator(tmp_path / "whole", AFL(step=0.5))
+    expected = []
+    for number, clients in enumerate(of_rounds):
+        expected.append(one_round(whole, results(number, clients=clients)))
+
+    cut = begun_aggregator(tmp_path / "cut", AFL(step=0.5))
+    found = []
+    for number, clients in enumerate(of_rounds):
+        if number == 2:
+            cut = begun_aggregator(tmp_path / "cut", AFL(step=0.5), connected)
+        found.append(one_round(cut, results(number, clients=clients)))
+    assert all(equal(a, b) for a, b in zip(expected, found, strict=True))
+    written = (tmp_path / "cut/job" / STATE).read_text()
+    assert written == (tmp_path / "whole/job" / STATE).read_text()
+    assert json.loads(written)["states"][-1]["clients"] == everybody
+
+
+def test_a_state_that_an_earlier_version_wrote_does_not_name_the_clients(tmp_path: Path) -> None:
+    one_round(begun_aggregator(tmp_path, AFL(step=0.5)), results(0))
+    file = tmp_path / "job" / STATE
+    content = json.loads(file.read_text())
+    del content["states"][0]["clients"]
+    file.write_text(json.dumps(content))
+    again = begun_aggregator(tmp_path, AFL(step=0.5))
+    one_round(again, results(1))
+    assert again.strategy.clients == CLIENTS
+
+
+def test_a_round_that_failed_makes_no_client_known(tmp_path: Path) -> None:
+    aggregator = begun_aggregator(tmp_path, FedAvg())
+    one_round(aggregator, results(0))
+    spoilt = results(1, clients=[*CLIENTS, "willow"])
+    for model in spoilt:
+        model.params["conv.bias"] = model.params["conv.bias"] * float("nan")
+    with pytest.raises(FederationError, match="no client's result of this round can be used"):
+        one_round(aggregator, spoilt)
+    assert aggregator.strategy.clients == CLIENTS
+
+
+def begun_aggregator(
+    folder: Path, strategy: Strategy, connected: list[str] = CLIENTS
+) -> FairFLAggregator:
     """An aggregator of the job in this folder, as NVFlare begins it."""
     aggregator = FairFLAggregator(strategy, TRAINABLE)
-    aggregator.handle_event(EventType.START_RUN, job_of(folder))
+    aggregator.handle_event(EventType.START_RUN, job_of(folder, connected))
     return aggregator
 
 
