@@ -56,7 +56,9 @@ class ShapFed(Strategy):
             (floored at 0), and personal models mixed with the normalised weight of about 1 / N.
 
     A class that a client does not label is compared among the others only, and does not enter its
-    contribution; where no other present client labels it, its value stays.
+    contribution; where no other present client labels it, its value stays. A class that a client
+    labelled in an earlier round, and no longer labels, is noted: its value counts only where it is
+    below the mean of the classes that the client labels now.
     A network with one output channel has one class; the method then compares whole output layers,
     and logs a warning.
 
@@ -66,7 +68,7 @@ class ShapFed(Strategy):
 
     paper = "Tastan et al., IJCAI 2024"
     estimates = "agreement with the average, 0 to 1"
-    trusts = "the output layer of updates"
+    trusts = "the output layer of updates, and which classes clients report as labelled"
     min_clients = 2
     state = ("classes", "weight")
     quantities = {
@@ -161,9 +163,17 @@ class ShapFed(Strategy):
         for client, values in self._class_values(local, previous).items():
             smoothed[client] = self._smoothed(self.classes.get(client), values)
 
+        # The values that count: no client gains by reporting that it no longer labels a class.
+        number_of_classes = len(local.geometry.classes(self.output_layer))
+        labelled = _labelled(local, number_of_classes).tolist()
+        counted = {}
+        for client, of_client in zip(local.clients, labelled, strict=True):
+            self._note_no_longer_labelled(client, of_client)
+            counted[client] = self._counted(smoothed[client], of_client)
+
         # Contributions gamma_i: the mean of (1 + Gamma_ij) / 2 over classes; normalised, they are
         # the weights (ShapFed-WA).
-        gamma = {client: self._contribution(values) for client, values in smoothed.items()}
+        gamma = {client: self._contribution(values) for client, values in counted.items()}
         weights = normalise(gamma)
 
         # The paper averages with the previous weights, its authors' code with the new ones.
@@ -178,7 +188,7 @@ class ShapFed(Strategy):
                 reward = _MixedBy(self.mixed, weights)
 
         by_class = {}
-        for client, values in smoothed.items():
+        for client, values in counted.items():
             by_class[client] = {str(number): value for number, value in enumerate(values)}
         details = {"class_value": by_class}
         result = self.finish(local, aggregation, gamma, reward, details=details)
@@ -189,15 +199,18 @@ class ShapFed(Strategy):
     def _class_values(self, local: Replies, weights: Mapping[str, float]) -> dict[str, ClassValues]:
         """The cosine of each client's row with the server's, for each class of the output layer."""
         grams = local.geometry.classes(self.output_layer)
-        labelled = _labelled_by_several(local, len(grams))
+        labelled = _labelled(local, len(grams))
+        # A class that one client alone labels counts as labelled by nobody: the client would only
+        # agree with itself.
+        compared = labelled & (labelled.sum(0) > 1)
         server = np.array([weights[client] for client in local.clients])
         itself = np.eye(len(local.clients))
         found = {}
         for row, client in enumerate(local.clients):
             values: ClassValues = []
             for number, gram in enumerate(grams):
-                if labelled[row, number]:
-                    values.append(cosine(gram, itself[row], server * labelled[:, number]))
+                if compared[row, number]:
+                    values.append(cosine(gram, itself[row], server * compared[:, number]))
                 else:
                     values.append(None)
             found[client] = values
@@ -217,13 +230,55 @@ class ShapFed(Strategy):
                 smoothed.append(self.mu * earlier + (1 - self.mu) * value)
         return smoothed
 
+    def _note_no_longer_labelled(self, client: str, labelled: Sequence[bool]) -> None:
+        """Note each class that has a value of earlier rounds, and that the client labels no more.
+
+        Its row may have moved all the same: weight decay and an optimizer's moments move it at
+        honest sites, too.
+        """
+        previous = self.classes.get(client, [None] * len(labelled))
+        for number, value in enumerate(previous):
+            if value is not None and not labelled[number]:
+                self.note(
+                    client,
+                    f"class {number} is no longer labelled: its class value {value:.3g} of earlier "
+                    "rounds counts only where it is below the mean of the labelled classes",
+                )
+
+    def _counted(self, values: ClassValues, labelled: Sequence[bool]) -> ClassValues:
+        """The class values of one client that enter its contribution.
+
+        That of a class which it does not label is one of earlier rounds. If it counted as it is, a
+        client could keep a good value for a class that it no longer trains. If it did not count, a
+        client could drop a bad one.
+
+        Args:
+            values: of one client, smoothed.
+            labelled: for each class, whether the client labels it in this round.
+        """
+        of_labelled: ClassValues = []
+        for value, is_labelled in zip(values, labelled, strict=True):
+            of_labelled.append(value if is_labelled else None)
+        limit = _mean(of_labelled)
+
+        counted: ClassValues = []
+        for value, is_labelled in zip(values, labelled, strict=True):
+            counts = is_labelled or (value is not None and value < limit)
+            counted.append(value if counts else None)
+        return counted
+
     def _contribution(self, values: ClassValues) -> float:
         """gamma_i, from the class values of one client."""
-        known = [value for value in values if value is not None]
-        mean = sum(known) / len(known) if known else 0.0
+        mean = _mean(values)
         if self.variant == "released":
             return max(mean, 0.0)
         return (1 + mean) / 2
+
+
+def _mean(values: ClassValues) -> float:
+    """The mean of the class values that are known; 0 where none is."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else 0.0
 
 
 def _layers_with_classes(spec: ModelSpec) -> list[str]:
@@ -236,16 +291,12 @@ def _layers_with_classes(spec: ModelSpec) -> list[str]:
     return layers
 
 
-def _labelled_by_several(local: Replies, classes: int) -> np.ndarray:
-    """Which client labels which class, shape (N, classes).
-
-    A class that one client alone labels counts as labelled by nobody: the client would only agree
-    with itself.
-    """
+def _labelled(local: Replies, classes: int) -> np.ndarray:
+    """Which client reports that it labels which class, shape (N, classes)."""
     everything = np.ones((len(local.clients), classes), bool)
     if local.labelled is None or local.labelled.shape != everything.shape:
         return everything
-    return local.labelled & (local.labelled.sum(0) > 1)
+    return local.labelled
 
 
 class _MixedBy(Reward):

@@ -195,6 +195,19 @@ def test_classes_that_a_site_does_not_label_are_replayed(name: str, tmp_path: Pa
     assert_exact(replay(tmp_path / "run"), 3)
 
 
+def test_a_class_that_a_site_labels_no_longer_is_noted_and_replayed(tmp_path: Path) -> None:
+    def fault(request: Request, reply: Reply) -> Reply:
+        if request.client == "oak" and request.task == "train" and request.round in (1, 2):
+            return replace(reply, labelled=(True, False, True))
+        return reply
+
+    history = federation(shipped.ShapFed(), tmp_path, fault, rounds=4).run()
+    noted = ["oak" in record["notes"] for record in history.rounds]
+    assert noted == [False, True, True, False]
+    assert "class 1 is no longer labelled" in history.rounds[1]["notes"]["oak"]
+    assert_exact(replay(tmp_path / "run"), 4)
+
+
 @pytest.mark.parametrize("name", ["FedCE", "CGSV", "ShapFed", "FedLWR", "FedCI"])
 def test_what_guards_left_out_clipped_and_merged_is_replayed(name: str, tmp_path: Path) -> None:
     """Oak copies elm's update in round 1; beech's is not finite in round 0, ash's long in 2."""

@@ -238,6 +238,35 @@ def test_an_output_without_label_gets_no_gradient(labelled: list[tuple[bool, boo
             assert bool(prediction.grad[image, channel].any()) == known[channel]
 
 
+@pytest.mark.parametrize("labelled_before", [False, True], ids=["never", "earlier"])
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-4])
+def test_the_row_of_a_class_without_label_may_move_at_an_honest_site(
+    labelled_before: bool, weight_decay: float
+) -> None:
+    """Adam's moments of an earlier round and weight decay move it, also where its gradient is 0.
+
+    So a row that moved is no evidence that a site trained the class.
+    """
+    head = nn.Conv2d(3, 2, 1)
+    optimizer = torch.optim.Adam(head.parameters(), 1e-3, weight_decay=weight_decay)
+    loss = LabelledLoss(nn.BCEWithLogitsLoss())
+    label = torch.ones(2, 2, 4, 4)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss(head(torch.ones(2, 3, 4, 4)), label).backward()
+        optimizer.step()
+
+    if labelled_before:
+        step()
+    label[:, 1] = -1
+    before = head.weight.detach().clone()
+    step()
+    assert head.weight.grad is not None and not head.weight.grad[1].any()
+    moved = bool((head.weight.detach() - before)[1].any())
+    assert moved == (labelled_before or weight_decay > 0)
+
+
 def test_the_handler_reports_which_classes_were_trained() -> None:
     from ignite.engine import Engine
     from monai.engines.utils import IterationEvents

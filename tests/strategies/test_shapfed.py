@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, drive
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
@@ -226,3 +228,98 @@ def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(
     for clients in (CLIENTS, ("1",), CLIENTS):
         found = play_with(strategy, clients, same).aggregation
     assert column(found) == pytest.approx([1 / 3] * 3)
+
+
+def class_value(result: RoundResult, client: str, number: int) -> float | None:
+    value: float | None = result.details["class_value"][client][str(number)]
+    return value
+
+
+@pytest.mark.parametrize("variant", ["recommended", "paper", "released"])
+def test_a_good_value_of_a_class_that_is_no_longer_labelled_does_not_count(variant: str) -> None:
+    """Client 1 stops training its better class, and says that it does not label it."""
+    strategy = begin(ShapFed(variant=variant))
+    first = play_with(strategy, CLIENTS)
+    good = class_value(first, "1", 1)
+    assert good is not None and good > (class_value(first, "1", 0) or 0)
+
+    reversed_row = {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}
+    second = play_with(strategy, CLIENTS, reversed_row, {"1": (True, False)})
+    assert class_value(second, "1", 1) is None
+    of_disc = class_value(second, "1", 0)
+    assert of_disc is not None
+    expected = of_disc if variant == "released" else (1 + of_disc) / 2
+    assert second.contributions["1"] == pytest.approx(expected)
+    assert second.contributions["1"] < first.contributions["1"]  # type: ignore[operator]
+    assert second.notes == {
+        "1": f"class 1 is no longer labelled: its class value {good:.3g} of earlier rounds counts "
+        "only where it is below the mean of the labelled classes"
+    }
+
+
+def test_a_bad_value_of_a_class_that_is_no_longer_labelled_still_counts() -> None:
+    strategy = begin(ShapFed())
+    first = play_with(strategy, CLIENTS)
+    bad = class_value(first, "2", 1)
+    assert bad is not None and bad < (class_value(first, "2", 0) or 0)
+
+    second = play_with(strategy, CLIENTS, labelled={"2": (True, False)})
+    assert class_value(second, "2", 1) == bad
+    assert "class 1 is no longer labelled" in second.notes["2"]
+
+
+def test_a_class_that_is_labelled_again_goes_on_from_its_old_value() -> None:
+    """Else one round without the label would wipe out a bad value."""
+    strategy = begin(ShapFed())
+    play_with(strategy, CLIENTS)
+    before = strategy.classes["1"][1]
+    play_with(strategy, CLIENTS, labelled={"1": (True, False)})
+    assert strategy.classes["1"][1] == before and before is not None
+
+    reversed_row = {**ROWS, "1": ROWS["1"] * np.array([[1.0], [-1.0]])}
+    again = play_with(strategy, CLIENTS, reversed_row)
+    value = class_value(again, "1", 1)
+    assert value is not None and abs(value - before) <= 2 * (1 - strategy.mu) and not again.notes
+
+
+def test_who_labels_nothing_any_more_keeps_no_credit_for_it() -> None:
+    strategy = begin(ShapFed())
+    assert play_with(strategy, CLIENTS).contributions["1"] > 0.5  # type: ignore[operator]
+    result = play_with(strategy, CLIENTS, labelled={"1": (False, False)})
+    assert result.contributions["1"] == 0.5
+    assert "class 0 is no longer labelled" in result.notes["1"]
+    assert "class 1 is no longer labelled" in result.notes["1"]
+
+
+def test_a_class_that_is_not_labelled_from_the_start_is_hidden() -> None:
+    """As the method's page says of a false report: nothing shows it."""
+    honest = play_with(begin(ShapFed()), CLIENTS)
+    assert honest.contributions["2"] == pytest.approx(0.818, abs=5e-4)
+    hidden = play_with(begin(ShapFed()), CLIENTS, labelled={"2": (True, False)})
+    assert hidden.contributions["2"] == pytest.approx(0.978, abs=5e-4)
+    assert not hidden.notes
+
+
+def test_a_class_that_was_never_labelled_has_neither_value_nor_note() -> None:
+    strategy = begin(ShapFed())
+    for _ in range(3):
+        result = play_with(strategy, CLIENTS, labelled={"3": (True, False)})
+        assert class_value(result, "3", 1) is None and not result.notes
+
+
+UNIT = st.floats(-1, 1)
+
+
+@given(st.lists(st.tuples(UNIT, st.booleans()), min_size=1, max_size=5))
+def test_nobody_gains_by_not_labelling_a_class(classes: list[tuple[float, bool]]) -> None:
+    """Neither beside its contribution with all values, nor beside that of the labelled classes."""
+    strategy = ShapFed()
+    values = [value for value, _ in classes]
+    labelled = [is_labelled for _, is_labelled in classes]
+    of_labelled = [value if is_labelled else None for value, is_labelled in classes]
+    found = strategy._contribution(strategy._counted(values, labelled))
+    assert found <= strategy._contribution(of_labelled) + 1e-12
+    if any(labelled):
+        assert found <= strategy._contribution(values) + 1e-12
+    if all(labelled):
+        assert found == strategy._contribution(values)
