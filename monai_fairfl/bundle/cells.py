@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.plan import Cell, ComparisonPlan
