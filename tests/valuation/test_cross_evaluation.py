@@ -212,7 +212,9 @@ def test_a_plausible_false_report_buys_weight_and_no_credit_by_others(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [FedCE("cos"), FedAvg(weighting="uniform")], ids=str)
+@pytest.mark.parametrize(
+    "strategy", [FedCE("cos"), FedAvg(weighting="uniform")], ids=["FedCE", "uniform"]
+)
 def test_a_false_number_of_images_buys_no_credit_by_others(
     tmp_path: Path, strategy: Strategy
 ) -> None:
