@@ -13,7 +13,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.records import trained_by
+from monai_fairfl.run_folder.reading_records import trained_by
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import FedAvg, Strategy

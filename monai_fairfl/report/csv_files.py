@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.numbers import numbers_by_class
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.records import score_rounds
+from monai_fairfl.run_folder.reading_records import score_rounds
 from monai_fairfl.utils.spreadsheets import csv_text
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")

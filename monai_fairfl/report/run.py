@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.run_folder.records import counts_with_others, score_rounds
+from monai_fairfl.run_folder.reading_records import counts_with_others, score_rounds
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]

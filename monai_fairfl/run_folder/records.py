@@ -8,12 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.averages import Aggregation, weights_of_model
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -23,9 +20,6 @@ from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
-
-FOR_TRAIN = "(--out for monai-fairfl train)"
-"""The option by which a user of that command names another run_dir."""
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A SHA-256, as a client states it of its update."""
@@ -91,113 +85,6 @@ def names_of_guards(guards: Sequence[Guard]) -> list[str]:
     return names
 
 
-def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:
-    """Refuse to resume a run that another format's version wrote.
-
-    Args:
-        run_dir: of the run.
-        opening: the first record of its ledger.
-
-    Raises:
-        FederationError: naming the version that wrote it, and what to do.
-    """
-    written = opening.get("format", 1)
-    if written == FORMAT:
-        return
-    version = opening.get("package", "0.1.0 or earlier")
-    raise FederationError(
-        f"{run_dir} was written by monai_fairfl {version} (format {written}), and this version, "
-        f"{__version__}, resumes format {FORMAT} only: finish the run with the version that began "
-        f"it, or choose another run_dir {FOR_TRAIN}. report and verify can still read it"
-    )
-
-
-def check_same(
-    run_dir: Path,
-    recorded: Mapping[str, Any],
-    now: Mapping[str, Any],
-    error: type[FairFLError] = FederationError,
-    hints: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Refuse to resume a run with other settings than it was begun with: it is one experiment.
-
-    Args:
-        run_dir: of the run.
-        recorded: settings that it was begun with.
-        now: the present ones; the run's name, the clients and the package's version may differ.
-        error: class of the error.
-        hints: setting -> sentence that its message ends with, where it differs.
-
-    Raises:
-        FairFLError: when they differ; it names the setting and both values.
-    """
-    for key, value in now.items():
-        if key in ("run", "clients", "package"):
-            continue
-        if recorded.get(key) != value:
-            hint = f". {hints[key]}" if key in hints else ""
-            raise error(
-                f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
-                f"resume with the same settings, or choose another run_dir {FOR_TRAIN}{hint}"
-            )
-
-
-SCORING = ("evaluate.json", "federated_evaluate.json")
-"""Files of a bundle that say how its test cases are scored."""
-
-
-def config_files(config: Mapping[str, Any]) -> list[str]:
-    """The files of the training's configuration, of all sites and of single ones.
-
-    >>> config_files({"config": ["a.json"], "sites": {"elm": {"config": "b.json"}, "oak": {}}})
-    ['a.json', 'b.json']
-    """
-    found: list[str] = []
-    for settings in (config, *(config.get("sites") or {}).values()):
-        files = (settings or {}).get("config") or ()
-        found += [files] if isinstance(files, str) else files
-    return found
-
-
-def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of a run's ``config.json`` decides how its sites train, and how they are scored.
-
-    Args:
-        config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not
-            in it is left out.
-
-    Returns:
-        ``"plain"`` values; ``"overrides"`` by key; ``"files"`` of the bundle that are used, name ->
-        SHA-256, and ``"scoring"``, those that score test cases; ``"sites"``, each site's own
-        overrides; ``"data"``, each site's folder.
-
-    >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
-    {'size': [64, 64]}
-    """
-    names = ("bundle", "config", "local_epochs", "amp", "server_data")
-    plain = {key: config.get(key) for key in names}
-
-    # Of all files of the bundle, those that the training's configuration is made of.
-    digests = config.get("files") or {}
-    used = {}
-    for file in config_files(config):
-        # One that lies elsewhere than in the bundle's folder has its path for a name.
-        for name in (file, Path(file).name):
-            if name in digests:
-                used[name] = digests[name]
-                break
-    scoring = {name: digests[name] for name in SCORING if name in digests}
-
-    return {
-        "plain": plain,
-        "files": used,
-        "scoring": scoring,
-        "overrides": dict(config.get("overrides") or {}),
-        "sites": dict(config.get("sites") or {}),
-        "data": dict(config.get("data") or {}),
-    }
-
-
 def model_round(measurement: str, number: int, after_training: bool = False) -> int:
     """The round whose resulting model a measurement of round ``number`` is of.
 
@@ -218,35 +105,7 @@ def model_round(measurement: str, number: int, after_training: bool = False) -> 
     return number - 1
 
 
-def score_rounds(record: Mapping[str, Any], last_round: int) -> dict[str, int]:
-    """measurement -> number of the round whose resulting model the record's values are of.
-
-    It reads ``of_round`` of a round's or the end's record; for a ledger of format 1, which lacks
-    the key, it applies the same rule.
-
-    Args:
-        record: of a ledger.
-        last_round: number of the ledger's last round; -1 where there is none.
-
-    >>> found = {"elm": {"global_score": 0.5, "local_score": 0.6}}
-    >>> score_rounds({"kind": "round", "round": 3, "measurements": found}, last_round=9)
-    {'global_score': 2, 'local_score': 3}
-    >>> score_rounds({"kind": "end", "scores": {"elm": {"own": {"score": 0.5}}}}, last_round=9)
-    {'score': 9}
-    """
-    if "of_round" in record:
-        return dict(record["of_round"])
-    rounds: dict[str, int] = {}
-    if record["kind"] == "round":
-        for measured in record["measurements"].values():
-            for name in measured:
-                rounds[name] = model_round(name, record["round"])
-    if record["kind"] == "end":
-        rounds = _rounds_of_end(record["scores"], last_round)
-    return rounds
-
-
-def _rounds_of_end(scores: Mapping[str, Mapping[str, Any]], last_round: int) -> dict[str, int]:
+def rounds_of_end(scores: Mapping[str, Mapping[str, Any]], last_round: int) -> dict[str, int]:
     """Whatever closes a run is of the models after its last round."""
     rounds = {}
     for models in scores.values():
@@ -292,33 +151,6 @@ def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
     return found
 
 
-def trained_by(
-    records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
-) -> bool:
-    """Whether just these clients trained a run's model in every round, and none was ever missing.
-
-    Args:
-        records: of the run's ledger.
-        clients: names of the clients in question.
-        per_round: how many of them a round samples; ``None``: all.
-
-    >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
-    >>> run = [{"kind": "start", "clients": ["A", "B"]}, *rounds]
-    >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
-    (True, False)
-    """
-    if set(records[0]["clients"]) != set(clients):
-        return False
-    size = min(len(clients), per_round or len(clients))
-    for record in records:
-        if record["kind"] != "round":
-            continue
-        others = set(record["clients"]) - set(clients)
-        if others or record["missing"] or len(record["clients"]) != size:
-            return False
-    return True
-
-
 def round_record(
     number: int,
     clients: Sequence[str],
@@ -353,35 +185,17 @@ def round_record(
             judged this round.
     """
     local = training_of(exchanges)
-    measured: dict[str, dict[str, Any]] = {}
-    of_round: dict[str, int] = {}
+    measured, of_round = _measurements(exchanges, number)
     missing: dict[str, str] = {}
-    after_training = False
-    times_measured = _times_measured(exchanges)
     for replies in exchanges:
-        asked = Counter(request.client for request in replies.requests.values())
-        for reply in replies:
-            # A client that was asked more than once measured several models, such as those of
-            # coalitions.
-            if asked[reply.client] > 1:
-                continue
-            only_measures = replies.requests[reply.id].task == "measure"
-            own = measured.setdefault(reply.client, {})
-            for name, value in reply.measurements.items():
-                # The same over several exchanges: the last one may be of one model.
-                if only_measures and times_measured[reply.client, name] > 1:
-                    continue
-                own[name] = value
-                of_round[name] = model_round(name, number, after_training)
         missing.update(replies.missing)
-        if any(reply.update is not None for reply in replies):
-            after_training = True
 
     judged: dict[str, str] = {}
     details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
     for client, of_client in verdicts.items():
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
         details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
+
     gram = None
     if _trained(local):
         factor_of = factors_of_step(result.aggregation, result.details, details_of_verdicts)
@@ -421,6 +235,42 @@ def round_record(
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in rewards.items()},
     }
+
+
+def _measurements(
+    exchanges: Sequence[Replies], number: int
+) -> tuple[dict[str, dict[str, Any]], dict[str, int]]:
+    """What each client measured of its own models, and the round whose model each is of.
+
+    Args:
+        exchanges: of the round.
+        number: of the round.
+
+    Returns:
+        client -> measurement -> value, and measurement -> round.
+    """
+    measured: dict[str, dict[str, Any]] = {}
+    of_round: dict[str, int] = {}
+    after_training = False
+    times_measured = _times_measured(exchanges)
+    for replies in exchanges:
+        asked = Counter(request.client for request in replies.requests.values())
+        for reply in replies:
+            # A client that was asked more than once measured several models, such as those of
+            # coalitions.
+            if asked[reply.client] > 1:
+                continue
+            only_measures = replies.requests[reply.id].task == "measure"
+            own = measured.setdefault(reply.client, {})
+            for name, value in reply.measurements.items():
+                # The same over several exchanges: the last one may be of one model.
+                if only_measures and times_measured[reply.client, name] > 1:
+                    continue
+                own[name] = value
+                of_round[name] = model_round(name, number, after_training)
+        if any(reply.update is not None for reply in replies):
+            after_training = True
+    return measured, of_round
 
 
 def _times_measured(exchanges: Sequence[Replies]) -> Counter[tuple[str, str]]:
@@ -472,39 +322,6 @@ def factors_of_step(
     return {client: weight * scale.get(client, 1.0) for client, weight in weights.items()}
 
 
-def counts_with_others(record: Mapping[str, Any], client: str) -> bool:
-    """Whether a guard counted a client as one with others in a round.
-
-    Args:
-        record: of the round; one of an earlier version has no verdicts.
-        client: its name.
-
-    >>> copies = {"action": "share", "group": ["A", "B"]}
-    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
-    >>> counts_with_others(record, "B"), counts_with_others(record, "C")
-    (True, False)
-    """
-    return bool(firsts_of_groups(record, client))
-
-
-def firsts_of_groups(record: Mapping[str, Any], client: str) -> list[str]:
-    """The first client of each group with which a client counted as one in a round.
-
-    The mean of a group's updates is recorded as its first client's.
-
-    Args:
-        record: of the round; one of an earlier version has no verdicts.
-        client: its name.
-
-    >>> copies = {"action": "share", "group": ["A", "B"]}
-    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
-    >>> firsts_of_groups(record, "B"), firsts_of_groups(record, "C")
-    (['A'], [])
-    """
-    verdicts = (record.get("verdicts") or {}).get(client, ())
-    return [verdict["group"][0] for verdict in verdicts if verdict["action"] == "share"]
-
-
 def stated_digests(replies: Replies) -> dict[str, str]:
     """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
     found = {}
@@ -552,7 +369,7 @@ def end_record(
     return {
         "kind": "end",
         "scores": scores,
-        "of_round": _rounds_of_end(scores, rounds_done - 1),
+        "of_round": rounds_of_end(scores, rounds_done - 1),
         "missing": replies.missing,
         "notes": notes or {},
         "not_finite": not_finite_of([replies]),

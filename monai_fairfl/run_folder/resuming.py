@@ -11,18 +11,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl import __version__
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
-from monai_fairfl.run_folder.records import (
-    FOR_TRAIN,
-    check_format,
-    check_same,
-    training_settings,
-)
+from monai_fairfl.run_folder.ledger import FORMAT, count_rounds, read_ledger
+from monai_fairfl.run_folder.recorded_training import training_settings
 from monai_fairfl.utils.plain_values import object_of_json
+
+FOR_TRAIN = "(--out for monai-fairfl train)"
+"""The option by which a user of that command names another run_dir."""
 
 OF_QUICK = "--quick of monai-fairfl train sets overrides: give it, or leave it out, as before"
 """What a user who typed no overrides may have typed otherwise."""
@@ -238,3 +238,57 @@ def _named_settings(
         for name, sha in found["scoring"].items():
             files[f"files of {name}"] = sha
     return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}
+
+
+# ---- the settings of a run that goes on
+
+
+def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:
+    """Refuse to resume a run that another format's version wrote.
+
+    Args:
+        run_dir: of the run.
+        opening: the first record of its ledger.
+
+    Raises:
+        FederationError: naming the version that wrote it, and what to do.
+    """
+    written = opening.get("format", 1)
+    if written == FORMAT:
+        return
+    version = opening.get("package", "0.1.0 or earlier")
+    raise FederationError(
+        f"{run_dir} was written by monai_fairfl {version} (format {written}), and this version, "
+        f"{__version__}, resumes format {FORMAT} only: finish the run with the version that began "
+        f"it, or choose another run_dir {FOR_TRAIN}. report and verify can still read it"
+    )
+
+
+def check_same(
+    run_dir: Path,
+    recorded: Mapping[str, Any],
+    now: Mapping[str, Any],
+    error: type[FairFLError] = FederationError,
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse to resume a run with other settings than it was begun with: it is one experiment.
+
+    Args:
+        run_dir: of the run.
+        recorded: settings that it was begun with.
+        now: the present ones; the run's name, the clients and the package's version may differ.
+        error: class of the error.
+        hints: setting -> sentence that its message ends with, where it differs.
+
+    Raises:
+        FairFLError: when they differ; it names the setting and both values.
+    """
+    for key, value in now.items():
+        if key in ("run", "clients", "package"):
+            continue
+        if recorded.get(key) != value:
+            hint = f". {hints[key]}" if key in hints else ""
+            raise error(
+                f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
+                f"resume with the same settings, or choose another run_dir {FOR_TRAIN}{hint}"
+            )

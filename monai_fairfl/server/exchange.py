@@ -39,7 +39,7 @@ class TooFewClients(Exception):
 
     >>> from monai_fairfl import Measure, ModelSpec, Replies
     >>> from monai_fairfl.server.exchange import require_min_clients
-    >>> silent = Replies([], [Measure("elm", {})], ModelSpec(()), {"elm": "timeout"})
+    >>> silent = Replies([], [Measure("elm", {})], ModelSpec(()), missing={"elm": "timeout"})
     >>> require_min_clients(silent, 1, {})
     Traceback (most recent call last):
         ...

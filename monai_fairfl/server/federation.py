@@ -26,15 +26,13 @@ from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recording import record_round
 from monai_fairfl.run_folder.records import (
-    check_format,
-    check_same,
     end_record,
     model_round,
     opening_record,
     round_record,
     training_of,
 )
-from monai_fairfl.run_folder.resuming import check_checkpoints
+from monai_fairfl.run_folder.resuming import check_checkpoints, check_format, check_same
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn, withdrawn_sites
 from monai_fairfl.server.closing import (

@@ -13,7 +13,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.records import firsts_of_groups
+from monai_fairfl.run_folder.reading_records import firsts_of_groups
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.statistics.agreement import MEASURES, agreement_words, together_words
 from monai_fairfl.utils.files import write_atomically

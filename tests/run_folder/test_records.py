@@ -19,8 +19,9 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.run_folder import records
-from monai_fairfl.run_folder.ledger import Ledger, read_ledger
-from monai_fairfl.run_folder.records import FORMAT, model_round, score_rounds
+from monai_fairfl.run_folder.ledger import FORMAT, Ledger, read_ledger
+from monai_fairfl.run_folder.reading_records import score_rounds
+from monai_fairfl.run_folder.records import model_round
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import FedAvg, LeaveOneOut, Rounds, Standalone, Strategy
 from monai_fairfl.strategies.coalitions import AT_ONCE
