@@ -21,7 +21,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Measurement, Weights, joined_notes
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ended import keep_result, kept_results
+from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recording import record_round
@@ -41,13 +41,21 @@ from monai_fairfl.server.closing import (
     notes_on_own_models,
     scores_of_global_model,
 )
-from monai_fairfl.server.cross_evaluation import LEAST_SITES, CrossEvaluator, ServerScore
+from monai_fairfl.server.cross_evaluation import CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
+from monai_fairfl.server.run_checks import (
+    check_cross_evaluation,
+    check_gram,
+    checked_clients,
+    refuse_fewer_rounds,
+    require_ledger_of,
+    warn_of_new_clients,
+)
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
@@ -153,8 +161,8 @@ class Federation:
         self.recipe = recipe
         self.observer = observer or Observer()
         self.server_score = server_score
-        self._check_cross_evaluation()
-        self._check_gram()
+        check_cross_evaluation(self.strategy, self.settings, self.server_score)
+        check_gram(self.strategy, self.settings, self.guards)
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = threading.Event()
         self._conclude_asked = threading.Event()
@@ -227,59 +235,13 @@ class Federation:
 
     # ---- the beginning
 
-    def _check_cross_evaluation(self) -> None:
-        """Refuse what cannot be judged, or would tell a judge too much.
-
-        That is: sites with models of their own, a server that judges without images, and images
-        that nobody asks for.
-        """
-        if self.settings.sites_judge and self.strategy.averages_own_models:
-            raise ConfigError(
-                f"sites cannot judge {self.strategy.name}: each site continues from a model of its "
-                "own, and the global model is the mean of these, so that over two rounds a judge "
-                "could compute the update of another site. Let the server judge "
-                "(cross_evaluators=['server']), take a strategy whose sites begin from the global "
-                "model, or leave cross_evaluate_every out"
-            )
-        judges = self.settings.cross_evaluators
-        server_judges = self.settings.cross_evaluate_every is not None and "server" in judges
-        if server_judges and self.server_score is None:
-            raise ConfigError(
-                "cross_evaluators has 'server', and the server has no images: give server_score "
-                "(of a bundle: server_data), or take 'server' out"
-            )
-        if self.server_score is not None and not server_judges:
-            raise ConfigError(
-                "the server has images, and nobody asks it to judge: set cross_evaluate_every and "
-                "cross_evaluators=['server'] or ['sites', 'server']"
-            )
-
-    def _check_gram(self) -> None:
-        """Refuse a method or guards that compare pairs of updates, where nobody computes these."""
-        if self.settings.gram:
-            return
-        weighting = self.strategy.parts.weighting
-        for part in (self.strategy, weighting):
-            if part is not None and part.needs_gram:
-                raise ConfigError(
-                    f"{type(part).__name__} compares all pairs of updates, and gram=False computes "
-                    "none: set gram to True, or take another method"
-                )
-        comparing = [type(guard).__name__ for guard in self.guards if guard.needs_gram]
-        if comparing:
-            others = [type(guard).__name__ for guard in self.guards if not guard.needs_gram]
-            raise ConfigError(
-                f"the guards {', '.join(comparing)} compare all pairs of updates, and gram=False "
-                f"computes none: set gram to True, or name the others only (guards={others})"
-            )
-
     def _open(self, resume: bool) -> int:
         """Begin the run, or take it up after its newest checkpoint.
 
         Returns:
             The number of rounds that are done.
         """
-        clients = self._checked_clients()
+        clients = checked_clients(self.transport.clients, self.strategy, self.settings)
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
             raise FederationError(
@@ -299,45 +261,6 @@ class Federation:
         opening = self._start_strategy(self.ledger.records[0]["clients"])
         self._take_up(checkpoint, opening, clients)
         return checkpoint.round + 1
-
-    def _checked_clients(self) -> list[str]:
-        """The transport's clients, sorted: enough of them, with names that can be file names."""
-        clients = sorted(safe_name(client) for client in self.transport.clients)
-        for name in ("best", "global"):
-            if name in clients:
-                raise ConfigError(
-                    f"a client cannot be called {name!r}: models/{name}.pt is the federation's; "
-                    "rename it"
-                )
-        unknown = sorted(set(self.settings.samples) - set(clients))
-        if unknown:
-            logger.warning(
-                "samples names %s, and the clients are %s: correct the name, unless the client "
-                "comes later",
-                ", ".join(unknown),
-                ", ".join(clients),
-            )
-        per_round = min(self.settings.clients_per_round or len(clients), len(clients))
-        if self.settings.sites_judge and per_round < LEAST_SITES:
-            raise ConfigError(
-                f"sites can judge each other's updates from {LEAST_SITES} sites a round on, got "
-                f"{per_round}: with fewer, one could compute the update of another. Let the server "
-                "judge (cross_evaluators=['server']), or leave cross_evaluate_every out"
-            )
-        needed = max(self.strategy.min_clients, self.settings.min_clients)
-        if len(clients) < needed:
-            raise FederationError(
-                f"{self.strategy.name} needs at least {needed} clients, got {len(clients)} "
-                f"{clients}: add sites, lower min_clients, or use a strategy for one client "
-                "(FedAvg, Standalone)"
-            )
-        if per_round < self.strategy.min_clients:
-            raise ConfigError(
-                f"{self.strategy.name} compares the clients of a round, at least "
-                f"{self.strategy.min_clients}, and clients_per_round is {per_round}: raise it, or "
-                "use a strategy for one client (FedAvg, Standalone)"
-            )
-        return clients
 
     def _start_strategy(self, clients: Sequence[str]) -> dict[str, Any]:
         """Build the initial model and start the strategy with it.
@@ -387,25 +310,31 @@ class Federation:
     def _take_up(
         self, checkpoint: Checkpoint, opening: Mapping[str, Any], clients: Sequence[str]
     ) -> None:
-        """Go on after ``checkpoint``: its models and state, and the ledger's records until then."""
+        """Go on after ``checkpoint``: its models and state, and the ledger's records until then.
+
+        A run that has not ended goes on. One that has is extended where more rounds are asked for;
+        else it is over, and only closes again.
+        """
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
-        # end of a run that now has more rounds.
+        # end of the run.
         rounds_done = checkpoint.round + 1
         records_done = rounds_done + 1
-        self._check_ledger(checkpoint, records_done)
-        ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
+        require_ledger_of(checkpoint, self.ledger, records_done)
         planned = checkpoint.state.get("rounds", rounds_done)
-        over = ended and self.rounds <= planned
-        if over:
-            records_done += 1
-            self.conclude()
-            self._warn_of_new_clients(clients, self.ledger.records[:records_done])
-        else:
+        ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
+        is_over = ended and self.rounds <= planned
+
+        if not is_over:
             refuse_withdrawn(self.run_dir, clients, "further rounds")
         if not ended:
-            self._refuse_fewer_rounds(rounds_done, planned)
+            refuse_fewer_rounds(self.run_dir, self.rounds, rounds_done, planned)
         check_same(self.run_dir, self.ledger.records[0], opening)
-        if ended and not over:
+
+        if is_over:
+            records_done += 1
+            self.conclude()
+            warn_of_new_clients(self.run_dir, clients, self.ledger.records)
+        elif ended:
             kept = keep_result(self.run_dir, rounds_done)
             logger.warning(
                 "%s is finished after %d rounds, and now it is extended to %d: its result is kept "
@@ -416,11 +345,15 @@ class Federation:
                 kept,
             )
         self.observer.run_started()
-        if not over:
+        if not is_over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
         self.ledger.keep(records_done)
+        self._restore(checkpoint)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        """Take over the models and the state of a checkpoint, and replay the ledger."""
         self.strategy.load_state_dict(checkpoint.state["strategy"])
-        self.strategy.clients = self._known_after(rounds_done)
+        self.strategy.clients = self._known_after(checkpoint.round + 1)
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self._load_guards(checkpoint.state["guards"])
         self.models.best = dict(checkpoint.state["best"])
@@ -437,61 +370,6 @@ class Federation:
         withdrawn = withdrawn_sites(self.run_dir)
         last_round = self.ledger.records[rounds_done]
         return [client for client in last_round["known_clients"] if client not in withdrawn]
-
-    def _refuse_fewer_rounds(self, done: int, planned: int) -> None:
-        """Refuse to close a run that has not ended after more rounds than are asked for.
-
-        Raises:
-            FederationError: naming the numbers, what to do, and where an earlier result is.
-        """
-        if self.rounds >= done:
-            return
-        kept = ""
-        for folder in kept_results(self.run_dir):
-            kept += f". An earlier result is in {folder}"
-        raise FederationError(
-            f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds is "
-            f"{self.rounds}: give rounds {planned} to go on, or {done} to end it here{kept}"
-        )
-
-    def _check_ledger(self, checkpoint: Checkpoint, records_done: int) -> None:
-        """Refuse to go on from a ledger that is not the one of the checkpoint.
-
-        An intact chain does not show a ledger that was rewritten as a whole, or cut at its end.
-
-        Raises:
-            FederationError: naming the round, and what to do.
-        """
-        written = checkpoint.state.get("ledger_head")
-        heads = self.ledger.heads[:records_done]
-        if len(heads) < records_done:
-            problem = f"it has {len(heads)} records, and the checkpoint was written after "
-            problem += f"{records_done}: records were cut off"
-        elif heads[-1] != written:
-            problem = f"its head after that round is {heads[-1]}, and the checkpoint has {written}"
-            problem += ": one of its records was changed"
-        else:
-            return
-        raise FederationError(
-            f"{self.ledger.path} does not fit the checkpoint of round {checkpoint.round}; "
-            f"{problem}. Restore the ledger from a copy, or choose another run_dir"
-        )
-
-    def _warn_of_new_clients(
-        self, clients: Sequence[str], records: Sequence[Mapping[str, Any]]
-    ) -> None:
-        """Warn of clients that took no part in a run which is over."""
-        trained: set[str] = set()
-        for record in records:
-            trained.update(record.get("clients", ()))
-        new = sorted(set(clients) - trained)
-        if new:
-            logger.warning(
-                "%s is finished, without %s: name more rounds for these to take part, or another "
-                "run_dir",
-                self.run_dir,
-                ", ".join(new),
-            )
 
     # ---- a round and the end
 
