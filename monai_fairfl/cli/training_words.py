@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from monai_fairfl.utils.settings import is_whole
 from monai_fairfl.utils.words import count_words
 
 
@@ -27,7 +28,7 @@ def training_words(training: Mapping[str, Any]) -> str:
     >>> first_look
     'It is of a first look: a full run of its bundle has 60 rounds of 4 local epochs.'
     """
-    if "strategy" not in training or not _is_count(training.get("rounds")):
+    if "strategy" not in training or not is_whole(training.get("rounds")):
         return ""
     words = f"The model: {training['strategy']}, {_length(training)}, seed {training.get('seed')}."
     adapted = training.get("adapted")
@@ -35,7 +36,7 @@ def training_words(training: Mapping[str, Any]) -> str:
         epochs = count_words(adapted.get("epochs", 0), "epoch")
         words += f" Adapted to {adapted.get('hospital')} in {epochs}."
     full = training.get("full_run")
-    if not isinstance(full, Mapping) or not _is_count(full.get("rounds")):
+    if not isinstance(full, Mapping) or not is_whole(full.get("rounds")):
         return words
     if _has_epochs(training) and _has_epochs(full) and _epochs(training) < _epochs(full):
         words += f" It is of a first look: a full run of its bundle has {_length(full)}."
@@ -50,12 +51,7 @@ def _length(training: Mapping[str, Any]) -> str:
 
 
 def _has_epochs(training: Mapping[str, Any]) -> bool:
-    return _is_count(training.get("local_epochs"))
-
-
-def _is_count(given: Any) -> bool:
-    """Whether a value of a recipe, which anybody may have written, is a whole number."""
-    return isinstance(given, int)
+    return is_whole(training.get("local_epochs"))
 
 
 def _epochs(training: Mapping[str, Any]) -> int:

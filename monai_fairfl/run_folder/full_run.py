@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.settings import is_whole
 
 NEEDED = ("rounds", "local_epochs", "mean_dice")
 KEYS = (*NEEDED, "overrides")
@@ -63,7 +64,7 @@ class FullRun:
             )
         for name in ("rounds", "local_epochs"):
             count = given[name]
-            if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            if not is_whole(count) or count < 1:
                 raise ConfigError(
                     f"full_run: {name} must be a whole number of at least 1, got {count!r}"
                 )

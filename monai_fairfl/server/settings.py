@@ -124,7 +124,7 @@ class RunSettings(Settings):
             least["cross_evaluate_every"] = 1
         for name, minimum in least.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            if not is_whole(value) or value < minimum:
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )

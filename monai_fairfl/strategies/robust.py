@@ -19,6 +19,7 @@ from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.parts import Average, Weighting
+from monai_fairfl.utils.settings import is_whole
 
 STEPS = 200
 """Most steps of Weiszfeld's algorithm; it converges in some tens."""
@@ -118,7 +119,7 @@ class TrimmedMean(Average):
     uses_weights = False
 
     def __init__(self, trim: int = 1):
-        if isinstance(trim, bool) or not isinstance(trim, int) or trim < 1:
+        if not is_whole(trim) or trim < 1:
             raise ValueError(
                 f"TrimmedMean: trim must be a whole number of at least 1, got {trim!r}"
             )
@@ -160,7 +161,7 @@ class Krum(Weighting):
 
     def __init__(self, attackers: int = 1, chosen: int = 1):
         for name, value, least in (("attackers", attackers, 0), ("chosen", chosen, 1)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            if not is_whole(value) or value < least:
                 raise ValueError(
                     f"Krum: {name} must be a whole number of at least {least}, got {value!r}"
                 )
