@@ -26,8 +26,8 @@ class Copies(Guard):
     distance, 1 - cosine, is less than ``nearer`` times the usual distance. This second condition
     protects sites that are alike because all are, such as even shares of one data set. The usual
     distance is the median of all pairs but those of the client that is farthest from the others:
-    so one update of another direction does not end the protection. Updates of one direction, but
-    for rounding, are copies also where most of the pairs are; unless all are.
+    so one update of another direction does not end the protection, and two may. Updates of one
+    direction, but for rounding, are copies also where most of the pairs are; unless all are.
 
     Args:
         cosine: least cosine of copies. In real trainings honest pairs reached 0.74.

@@ -85,7 +85,7 @@ def rules_of(
     weighed = "Each update counts with the same weight"
     if by_images:
         weighed = "An update counts with the weight of the images that the run's settings declare"
-    by_sites = credit_from_sites(records)
+    by_sites = credit_from_sites(records, by_images)
     if by_sites:
         meaning = (
             "How much Dice the global model of a judged round gains by the site's update, on the "
@@ -98,7 +98,7 @@ def rules_of(
                 meaning,
                 _of_credits(by_sites),
                 by_sites,
-                _by_round(run),
+                _by_round(run, by_images),
                 by_images,
             )
         )
@@ -161,11 +161,11 @@ def judged_words(credit: Mapping[str, Any]) -> str:
     return f"{words} ({credit['least']:+.4f} to {credit['most']:+.4f})"
 
 
-def _by_round(run: Run) -> dict[str, tuple[float, float]]:
+def _by_round(run: Run, by_images: bool) -> dict[str, tuple[float, float]]:
     """Site -> the least and the largest of its values in single judged rounds, of two or more."""
     values: dict[str, list[float]] = {}
     for record in run.rounds:
-        for site, credit in credit_from_sites([run.start, record]).items():
+        for site, credit in credit_from_sites([record], by_images).items():
             if credit.value is not None:
                 values.setdefault(site, []).append(credit.value)
     return {site: (min(found), max(found)) for site, found in values.items() if len(found) > 1}

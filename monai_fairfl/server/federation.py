@@ -328,7 +328,9 @@ class Federation:
             refuse_withdrawn(self.run_dir, clients, "further rounds")
         if not ended:
             refuse_fewer_rounds(self.run_dir, self.rounds, rounds_done, planned)
-        check_same(self.run_dir, self.ledger.records[0], opening)
+        # What the version that began the run did not know had its default.
+        begun_with = {**RunSettings(self.rounds).opening(), **self.ledger.records[0]}
+        check_same(self.run_dir, begun_with, opening)
 
         if is_over:
             records_done += 1
@@ -367,9 +369,11 @@ class Federation:
 
         A site that withdrew gets no new reward.
         """
-        withdrawn = withdrawn_sites(self.run_dir)
-        last_round = self.ledger.records[rounds_done]
-        return [client for client in last_round["known_clients"] if client not in withdrawn]
+        # The opening, and the rounds.
+        known: set[str] = set()
+        for record in self.ledger.records[: rounds_done + 1]:
+            known.update(record["clients"])
+        return sorted(known.difference(withdrawn_sites(self.run_dir)))
 
     # ---- a round and the end
 

@@ -94,7 +94,7 @@ class RunSettings(Settings):
     timeout: float | None = setting(None)
     evaluate: Sequence[str] = setting(("global_score",), RECORDED)
     final: Sequence[str] = setting(("score",))
-    score_global: bool = setting(True)
+    score_global: bool = setting(True, RECORDED)
     buffers: str = setting("aggregation", RECORDED, COMPARED)
     keep: int = setting(3)
     seed: int = setting(0, RECORDED, COMPARED)
@@ -128,8 +128,16 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
-        if not isinstance(self.gram, bool):
-            raise ConfigError(f"gram must be True or False, got {self.gram!r}")
+        for name in ("gram", "score_global"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name} must be True or False, got {value!r}")
+        if not self.score_global and self.sites_judge:
+            raise ConfigError(
+                "score_global=False keeps the global model from the sites, and a site that judges "
+                "can compute it from the models that it scores: let the server judge "
+                "(cross_evaluators=['server']), or leave cross_evaluate_every out"
+            )
         if self.timeout is not None and not self.timeout > 0:
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "

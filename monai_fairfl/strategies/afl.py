@@ -70,9 +70,8 @@ class AFL(Strategy):
             weights = {client: float(client == worst) for client in losses}
             return self.finish(local, weights, weights)
 
-        # The present clients' part of the mixture lambda weighs the step. Whoever ever had a share
-        # in lambda keeps it.
-        everybody = sorted({*self.mixture, *self.clients, *losses})
+        # The present clients' part of the mixture lambda weighs the step.
+        everybody = sorted({*self.clients, *losses})
         mixture = renormalised_previous(self.mixture, everybody)
         weights = normalise({client: mixture[client] for client in losses})
         result = self.finish(local, weights, weights)

@@ -159,15 +159,14 @@ class ShapFed(Strategy):
             previous = uniform(local.clients)
 
         # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed.
+        labelled = _labelled(local, len(local.geometry.classes(self.output_layer)))
         smoothed = {}
-        for client, values in self._class_values(local, previous).items():
+        for client, values in self._class_values(local, labelled, previous).items():
             smoothed[client] = self._smoothed(self.classes.get(client), values)
 
         # The values that count: no client gains by reporting that it no longer labels a class.
-        number_of_classes = len(local.geometry.classes(self.output_layer))
-        labelled = _labelled(local, number_of_classes).tolist()
         counted = {}
-        for client, of_client in zip(local.clients, labelled, strict=True):
+        for client, of_client in zip(local.clients, labelled.tolist(), strict=True):
             self._note_no_longer_labelled(client, of_client)
             counted[client] = self._counted(smoothed[client], of_client)
 
@@ -196,10 +195,17 @@ class ShapFed(Strategy):
         self.weight = merge_with_absent(self.weight, weights)
         return result
 
-    def _class_values(self, local: Replies, weights: Mapping[str, float]) -> dict[str, ClassValues]:
-        """The cosine of each client's row with the server's, for each class of the output layer."""
+    def _class_values(
+        self, local: Replies, labelled: np.ndarray, weights: Mapping[str, float]
+    ) -> dict[str, ClassValues]:
+        """The cosine of each client's row with the server's, for each class of the output layer.
+
+        Args:
+            local: the replies.
+            labelled: which client labels which class, shape (N, classes).
+            weights: of the clients in the server's row.
+        """
         grams = local.geometry.classes(self.output_layer)
-        labelled = _labelled(local, len(grams))
         # A class that one client alone labels counts as labelled by nobody: the client would only
         # agree with itself.
         compared = labelled & (labelled.sum(0) > 1)

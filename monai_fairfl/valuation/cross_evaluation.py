@@ -8,7 +8,7 @@ of :mod:`monai_fairfl.server.cross_evaluation`. What a site reports of itself ha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,9 @@ class Comparison:
     loss: float
 
 
-def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]:
+def credit_from_sites(
+    records: Iterable[Mapping[str, Any]], by_images: bool | None = None
+) -> dict[str, Credit]:
     r"""The value of each site's update to the other sites.
 
     The values :math:`\phi` have the least sum of absolute errors over all judges' comparisons,
@@ -89,6 +91,8 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
 
     Args:
         records: of a ledger, with the opening one.
+        by_images: whether updates are valued at their share of the images; ``None``: as
+            :func:`is_valued_by_images` says of these records.
 
     Returns:
         site -> its credit, for every site that trained in a judged round; empty where the sites
@@ -112,7 +116,8 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
     {'A': 0.01, 'B': 0.02, 'C': 0.03, 'D': 0.04, 'E': 0.0}
     """
     records = list(records)
-    declared = _declared_samples(records)
+    if by_images is None:
+        by_images = is_valued_by_images(records)
     comparisons: list[Comparison] = []
     stands_for: dict[str, str] = {}
     trained: set[str] = set()
@@ -122,7 +127,7 @@ def credit_from_sites(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]
         found = record["cross_evaluation"]
         if not found["sites"]:
             continue
-        references = reference_weights(record["samples"], declared)
+        references = reference_weights(record["samples"], by_images)
         of_round = _comparisons_of(record, references)
         comparisons.extend(of_round)
         for name in _judges_of(of_round):
@@ -172,12 +177,12 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
         the server judged none.
     """
     records = list(records)
-    declared = _declared_samples(records)
+    by_images = is_valued_by_images(records)
     values: dict[str, list[float]] = {}
     judged_sites: set[str] = set()
     for record in _judged_rounds(records):
         found = record["cross_evaluation"]
-        references = reference_weights(record["samples"], declared)
+        references = reference_weights(record["samples"], by_images)
         score_of_all = None
         for entry in found["server"]:
             if not entry["without"]:
@@ -217,44 +222,41 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
     return credits
 
 
-def reference_weights(samples: Mapping[str, int], declared: Collection[str]) -> dict[str, float]:
+def reference_weights(samples: Mapping[str, int], by_images: bool) -> dict[str, float]:
     """The weight at which each site's update is valued.
-
-    It is the site's share of the images where the run's settings declare the images of all sites,
-    and the same for all sites elsewhere: a number that sites report of themselves has no part.
 
     Args:
         samples: site -> images that counted in a round.
-        declared: sites whose images the settings declare.
+        by_images: whether it is the site's share of the images, see :func:`is_valued_by_images`;
+            else it is the same for all sites.
 
-    >>> reference_weights({"A": 30, "B": 10}, declared=["A", "B"])
+    >>> reference_weights({"A": 30, "B": 10}, by_images=True)
     {'A': 0.75, 'B': 0.25}
-    >>> reference_weights({"A": 30, "B": 10}, declared=["A"])
+    >>> reference_weights({"A": 30, "B": 10}, by_images=False)
     {'A': 0.5, 'B': 0.5}
     """
-    if all(site in declared for site in samples):
-        return normalise(samples)
-    return uniform(samples)
+    return normalise(samples) if by_images else uniform(samples)
 
 
 def is_valued_by_images(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether the reference weights of all judged rounds are shares of declared images.
+    """Whether updates are valued at their share of the images.
+
+    They are where the run's settings declare the images of all sites of all judged rounds. A number
+    that a site reports of itself has no part; nor has one that a site with the same update reports.
 
     Args:
         records: of a ledger, with the opening one.
     """
-    records = list(records)
-    declared = _declared_samples(records)
-    judged = _judged_rounds(records)
-    return all(site in declared for record in judged for site in record["samples"])
-
-
-def _declared_samples(records: Iterable[Mapping[str, Any]]) -> Collection[str]:
-    """The sites whose images the settings of the run declare."""
+    declared: set[str] = set()
+    sites: set[str] = set()
     for record in records:
         if record["kind"] == "start":
-            return dict(record.get("samples") or {})
-    return ()
+            declared.update(record.get("samples") or ())
+        for judged in _judged_rounds([record]):
+            sites.update(judged["samples"])
+            for of_group in judged["cross_evaluation"]["together"].values():
+                sites.update(of_group)
+    return sites <= declared
 
 
 def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]:

@@ -77,6 +77,29 @@ def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_rec
         assert changed.run(resume=True).finished
 
 
+def test_a_setting_that_the_version_which_began_the_run_did_not_know_had_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = RunSettings.opening
+
+    def opening_before(settings: RunSettings) -> dict[str, Any]:
+        found = known(settings)
+        del found["score_global"]
+        return found
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(RunSettings, "opening", opening_before)
+        federation(tmp_path / "run").run()
+    assert "score_global" not in read_ledger(tmp_path / "run/ledger.jsonl")[0]
+
+    changed = federation(tmp_path / "run", score_global=False)
+    with pytest.raises(
+        FederationError, match="was begun with score_global = True, now it is False"
+    ):
+        changed.run(resume=True)
+    assert federation(tmp_path / "run").run(resume=True).finished
+
+
 def test_what_a_comparison_shares_is_recorded() -> None:
     settings = RunSettings(2)
     assert set(settings.compared()) < set(settings.opening())
@@ -101,6 +124,8 @@ def test_an_unknown_keyword_is_an_error_that_names_the_one_that_was_meant(tmp_pa
         ({"samples": {"A": True}}, "samples of 'A' must be a whole number from 1"),
         ({"samples": {"A": 11}, "most_samples": 10}, "which is 10, got 11"),
         ({"most_samples": 0}, "most_samples must be a whole number of at least 1, got 0"),
+        ({"score_global": "false"}, "score_global must be True or False, got 'false'"),
+        ({"score_global": False, "cross_evaluate_every": 1}, "a site that judges can compute it"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(given: dict[str, Any], says: str) -> None:

@@ -63,6 +63,8 @@ def test_the_share_of_a_client_that_joined_late_and_misses_a_round_stays() -> No
     updates = {client: [0.1] * 4 for client in ("1", "2", "3")}
     losses = {"1": {"global_loss": 1.0}, "2": {"global_loss": 1.0}, "3": {"global_loss": 2.0}}
     play_round(strategy, updates, losses)
+    # A federation knows whoever was asked once.
+    strategy.clients = ["1", "2", "3"]
     joined = dict(strategy.mixture)
     assert joined["3"] == pytest.approx(0.4)
 
@@ -70,3 +72,15 @@ def test_the_share_of_a_client_that_joined_late_and_misses_a_round_stays() -> No
     play_round(strategy, present, losses)
     assert strategy.mixture == pytest.approx(joined)
     assert play_round(strategy, updates, losses).aggregation == pytest.approx(joined)
+
+
+def test_a_client_that_is_no_longer_known_leaves_its_share() -> None:
+    strategy = AFL(step=0.1)
+    strategy.start({"w": vector([0.0] * 4)}, ["1", "2", "3"], SPEC)
+    updates = {client: [0.1] * 4 for client in ("1", "2", "3")}
+    losses = {client: {"global_loss": 1.0} for client in updates}
+    play_round(strategy, updates, losses)
+    # As after a site's withdrawal.
+    strategy.clients = ["1", "2"]
+    play_round(strategy, {client: updates[client] for client in ("1", "2")}, losses)
+    assert strategy.mixture == pytest.approx({"1": 0.5, "2": 0.5})

@@ -162,6 +162,24 @@ def test_images_count_where_the_settings_declare_those_of_all_sites(
     assert is_valued_by_images(records) == (len(declared) == 2)
 
 
+def test_images_count_for_nobody_where_one_site_of_a_group_or_of_a_round_is_not_declared() -> None:
+    scores = [{"without": [], "score": 0.8}, {"without": ["A"], "score": 0.7}]
+    alone = {"sites": {}, "server": scores, "together": {}}
+    group = {**alone, "together": {"A": ["A", "C"]}}
+    weights = {"A": 0.5, "B": 0.5}
+    start = {"kind": "start", "samples": {"A": 300, "B": 30}}
+    declared = record_of({}, cross_evaluation=alone, aggregation=weights, samples=start["samples"])
+    # C sends the update of A, and says that it has a million images.
+    copied = {**declared, "cross_evaluation": group, "samples": {"A": 500_150, "B": 30}}
+    late = {**declared, "samples": {"A": 300, "B": 30, "C": 30}}
+    assert is_valued_by_images([start, declared])
+    assert not is_valued_by_images([start, copied])
+    assert not is_valued_by_images([start, declared, late])
+    values = [0.1 / (0.5 / (1 / 2)), 0.1 / (0.5 / (1 / 3))]
+    found = credit_from_server([start, declared, late])["A"]
+    assert (found.least, found.most) == pytest.approx((values[1], values[0]))
+
+
 @pytest.mark.parametrize(("of_all", "without_a"), [(None, 0.7), (0.8, None)])
 def test_a_score_that_an_earlier_version_recorded_as_no_number_does_not_count(
     of_all: float | None, without_a: float | None
