@@ -46,6 +46,7 @@ STUDIES = (
     "class_values",
     "six_prostate",
     "six_fundus",
+    "real_leave_one_out",
 )
 MEASUREMENTS = ("controls_cgsv",)
 SMALL = "BIDMC"
@@ -131,7 +132,7 @@ def table() -> str:
         [
             "what was each site worth?",
             "[leave-one-out](valuation.md) by retraining",
-            "generated clinics and hospitals, six each",
+            "generated clinics and hospitals, six each; four real hospitals",
             _worth(),
             "[weights and worth](results/fedce.md#table-3)",
         ],
@@ -318,13 +319,19 @@ def _rewards() -> str:
 
 def _worth() -> str:
     shown = []
-    studies = {"six_fundus": "generated clinics", "six_prostate": "generated hospitals"}
+    studies = {
+        "six_fundus": "generated clinics",
+        "six_prostate": "generated hospitals",
+        "real_leave_one_out": "real hospitals",
+    }
     for study, name in studies.items():
         reference = drops(study)
         found = read(study)
         of_study = []
         of_strategies = {"FedCI": "FedCI", "FedCE": "FedCE", "FedAvg": "share of the images"}
         for strategy, label in of_strategies.items():
+            if strategy not in found:
+                continue
             estimated = [shares(result) for result in found[strategy]]
             folds = list(zip(estimated, reference, strict=True))
             pearson = over_folds(folds, partial(agree, "Pearson"))
