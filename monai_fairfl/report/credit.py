@@ -85,7 +85,7 @@ def rules_of(
     weighed = "Each update counts with the same weight"
     if by_images:
         weighed = "An update counts with the weight of the images that the run's settings declare"
-    by_sites = credit_from_sites(records, by_images)
+    by_sites = credit_from_sites(records)
     if by_sites:
         meaning = (
             "How much Dice the global model of a judged round gains by the site's update, on the "

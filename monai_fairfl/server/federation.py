@@ -257,7 +257,7 @@ class Federation:
         if checkpoint is None:
             self._begin(self._start_strategy(clients))
             return 0
-        # As the run was begun, whoever is connected now.
+        # As the run was begun: which sites are connected now does not count.
         opening = self._start_strategy(self.ledger.records[0]["clients"])
         self._take_up(checkpoint, opening, clients)
         return checkpoint.round + 1

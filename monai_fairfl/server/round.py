@@ -255,8 +255,8 @@ class RoundPlayer:
     def _play_once(self, clients: Sequence[str], attempt: Attempt) -> PlayedRound:
         """Play the strategy's round, and let guards and judges take it in."""
         known = self.facts.copy()
-        # Whoever joins is known from here on. The record of the round has these names, and a
-        # resumed run takes them from there.
+        # A client that joins is known from here on. The record of the round has its name, and a
+        # resumed run takes it from there.
         self.strategy.clients = sorted({*self.strategy.clients, *clients})
         result = play_round(self.strategy, clients, partial(self._answer, attempt))
         # Before anything of the round is stored.

@@ -106,7 +106,7 @@ def known_clients(folder: Path) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("connected", [late, away])
 @pytest.mark.parametrize("method", METHODS)
-def test_whoever_is_connected_at_a_restart_the_bits_are_the_same(
+def test_the_bits_are_the_same_with_other_sites_connected_at_a_restart(
     method: str, connected: Callable[[int], Sequence[str]], tmp_path: Path
 ) -> None:
     federation(METHODS[method](), tmp_path / "whole", Connecting(connected)).run()

@@ -63,7 +63,7 @@ def test_the_share_of_a_client_that_joined_late_and_misses_a_round_stays() -> No
     updates = {client: [0.1] * 4 for client in ("1", "2", "3")}
     losses = {"1": {"global_loss": 1.0}, "2": {"global_loss": 1.0}, "3": {"global_loss": 2.0}}
     play_round(strategy, updates, losses)
-    # A federation knows whoever was asked once.
+    # A federation knows every client that it has asked once.
     strategy.clients = ["1", "2", "3"]
     joined = dict(strategy.mixture)
     assert joined["3"] == pytest.approx(0.4)

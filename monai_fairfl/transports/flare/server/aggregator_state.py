@@ -118,7 +118,7 @@ class AggregatorState:
         # A copy: the strategy goes on with its own.
         [before] = copy.deepcopy(self.states)
         self.strategy.load_state_dict(before["state"])
-        # As recorded, whoever is connected now. A file of an earlier version names no clients.
+        # As recorded, and not those that are connected now. An earlier version recorded none.
         self.strategy.clients = before.get("clients", self.strategy.clients)
         states = before["guards"]
         for name, guard in self._named_guards().items():

@@ -429,7 +429,7 @@ def test_a_round_that_a_restarted_server_repeats_counts_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("connected", [CLIENTS[:2], [*CLIENTS, "willow"]])
-def test_whoever_is_connected_when_a_server_is_started_again_the_numbers_are_the_same(
+def test_the_numbers_are_the_same_with_other_sites_connected_when_a_server_starts_again(
     tmp_path: Path, connected: list[str]
 ) -> None:
     """AFL's mixture holds all known clients: willow is none before its first result."""
