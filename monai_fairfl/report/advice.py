@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
-from monai_fairfl.report.contributions import Contribution
+from monai_fairfl.report.contribution import Contribution
 from monai_fairfl.report.first_look import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.scores import CASES_OF

@@ -13,13 +13,9 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.advice import advice_for
-from monai_fairfl.report.contributions import (
-    Contribution,
-    Contributions,
-    contributions_of,
-    contributor_of,
-    earlier_round,
-)
+from monai_fairfl.report.contribution import Contribution, Contributions
+from monai_fairfl.report.contributions import contributions_of, contributor_of
+from monai_fairfl.report.own_contributions import earlier_round
 from monai_fairfl.report.touched import rounds_looked_at, touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 

@@ -26,13 +26,14 @@ from monai_fairfl.report.columns import (
     site_columns,
 )
 from monai_fairfl.report.comparison import difference_words, signed
-from monai_fairfl.report.contributions import WEIGHT_BY, range_words
+from monai_fairfl.report.contribution import range_words
 from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.data_statistics import TITLES, statistics_note, statistics_rows
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words, has_last_mile
+from monai_fairfl.report.own_contributions import WEIGHT_BY
 from monai_fairfl.report.plots import plots
 from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
@@ -128,7 +129,7 @@ def contribution_title(found: Mapping[str, Any]) -> str:
     """How the column of the contributions is called; a weight is not called a contribution.
 
     Args:
-        found: :class:`~monai_fairfl.report.contributions.Contributions`, as ``report.json`` has it.
+        found: :class:`~monai_fairfl.report.contribution.Contributions`, as ``report.json`` has it.
     """
     source = found["source"] or ""
     return source if source.startswith(WEIGHT_BY) else "Contribution"

@@ -13,8 +13,8 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.comparison import MARGIN
-from monai_fairfl.report.contributions import earlier_round, is_weight, values_of_round
 from monai_fairfl.report.last_mile import last_mile_words
+from monai_fairfl.report.own_contributions import earlier_round, is_weight, values_of_round
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import verdict_of
 
