@@ -205,7 +205,7 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
     ...     ledger.append({"kind": "start", "run": "fedce"})
     ...     ledger.append({"kind": "round", "round": 0})
     ...     receipt = Receipt("elm", "fedce", 1, ledger.head, update=None, ended=False)
-    ...     ledger.keep(1)
+    ...     ledger.truncate(1)
     ...     print(check_receipts(folder, [receipt]).problems[0])
     elm's receipt of round 1 does not fit: the ledger had 2 records then, and has 1 now: records ...
     """

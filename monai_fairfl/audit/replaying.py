@@ -36,7 +36,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
-from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
@@ -80,7 +80,7 @@ class Replayed:
     ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
     ...     ledger = Ledger(folder + "/ledger.jsonl")
     ...     record = ledger.records[1]
-    ...     ledger.keep(1)
+    ...     ledger.truncate(1)
     ...     ledger.append({**record, "aggregation": {"elm": 0.9, "oak": 0.1}})  # the chain holds
     ...     found = replay(folder)
     >>> found.differences[0]
@@ -332,7 +332,7 @@ def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundRe
             f"{type(strategy).__name__} cannot play round {recorded.number} as it is recorded: "
             f"{in_words(error)}"
         ) from error
-    return divided(result, parts_of_groups(_shared(recorded.record)))
+    return divided(result, shares_of_groups(_shared(recorded.record)))
 
 
 def _as_recorded(recorded: RecordedRound) -> Answer:
@@ -387,7 +387,7 @@ def _replies(
     if trained and recorded.training is not None and recorded.grams is not None:
         grams = recorded.grams.of(sorted(trained))
     found = RecordedReplies(replies, requests, spec, missing, grams)
-    found.parts = parts_of_groups(_shared(recorded.record))
+    found.member_shares = shares_of_groups(_shared(recorded.record))
     found.shortened = _shortened(recorded.record)
     found.blended = frozenset(recorded.record.get("blended", ()))
     return found

@@ -15,13 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.comparison import (
-    RunFolders,
-    failure_of,
-    log_stop,
-    models_trained_alone,
-    outcomes,
-)
 from monai_fairfl.bundle.dealing import Dealing, worker_pool
 from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
 from monai_fairfl.bundle.initial import initial_model as initial_model
@@ -29,6 +22,13 @@ from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
+from monai_fairfl.bundle.several_runs import (
+    RunFolders,
+    failure_of,
+    log_stop,
+    models_trained_alone,
+    outcomes,
+)
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.bundle.start_checks import check_start

@@ -13,10 +13,10 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.cells import check_plan, trainings_of
-from monai_fairfl.bundle.comparison import failure_of
 from monai_fairfl.bundle.configuration import errors_in_one_line, parsed_value
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.plan import ComparisonPlan
+from monai_fairfl.bundle.several_runs import failure_of
 from monai_fairfl.bundle.trainings import remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison

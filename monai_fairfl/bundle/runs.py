@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.comparison import CONCERNS_ALL, RunFolders, logged_failure
 from monai_fairfl.bundle.dealing import worker_pool
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.several_runs import CONCERNS_ALL, RunFolders, logged_failure
 from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.guards import Guard

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from monai_fairfl.bundle.comparison import CONCERNS_ALL, logged_failure
 from monai_fairfl.bundle.dealing import Dealing
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
 from monai_fairfl.bundle.runs_display import RunsDisplay
+from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool, can_be_sent

@@ -81,13 +81,13 @@ class Scoring:
     """The scoring of one hospital.
 
     Args:
-        lists: its data list, whose test cases are scored.
+        datalist: its data list, whose test cases are scored.
         split: in words which cases these are.
         asked: the model and the hospital's folder.
         record: the same with the state of the files that decide the scores.
     """
 
-    lists: Path
+    datalist: Path
     split: str
     asked: Mapping[str, Any]
     record: Mapping[str, Any]
@@ -171,7 +171,7 @@ class Evaluation:
             # A scoring that was killed goes on with the same question.
             write_atomically(folder / ASKED, json.dumps(scoring.asked, indent=4).encode())
             # The lines of the others have other folders.
-            self._score(site, folder, scoring.lists, output, verbose, shows_line=not line_shown)
+            self._score(site, folder, scoring.datalist, output, verbose, shows_line=not line_shown)
             line_shown = True
             write_atomically(folder / ASKED, json.dumps(scoring.record, indent=4).encode())
 
@@ -191,10 +191,10 @@ class Evaluation:
             model: digest of the model.
         """
         data = self.sites[site]
-        lists, split = self._cases_of(site)
+        datalist, split = self._cases_of(site)
         asked = {"model": model, "data": str(data)}
-        decisive = [*_tested_files(lists, data), *(self.bundle / "configs").glob("*.json")]
-        return Scoring(lists, split, asked, {**asked, "files": state_of_files(decisive)})
+        decisive = [*_tested_files(datalist, data), *(self.bundle / "configs").glob("*.json")]
+        return Scoring(datalist, split, asked, {**asked, "files": state_of_files(decisive)})
 
     def _is_done(self, site: str, scoring: Scoring) -> bool:
         """Whether a hospital has these scores already.
@@ -218,7 +218,7 @@ class Evaluation:
 
         def check(folder: str) -> None:
             site = names[folder]
-            cases = cases_of_list(scorings[site].lists, Path(folder), ("testing",))
+            cases = cases_of_list(scorings[site].datalist, Path(folder), ("testing",))
             training = train_config(self.bundle, {}, self.adopted or TRAIN)
             training.update(settings_of_files(self._own_values(site)))
             check_listed(self.bundle, Path(folder), cases, training)
@@ -232,7 +232,7 @@ class Evaluation:
         self,
         site: str,
         folder: Path,
-        lists: Path,
+        datalist: Path,
         output: TextIO,
         verbose: bool,
         shows_line: bool,
@@ -240,16 +240,16 @@ class Evaluation:
         """Score one hospital, and write its tables."""
         if self.adopted is not None:
             print(f"{site} ...", file=output, flush=True)
-            self._score_as_a_federation(site, folder, lists, self.adopted, verbose)
+            self._score_as_a_federation(site, folder, datalist, self.adopted, verbose)
             return
-        line = self._line_of(site, folder, lists)
+        line = self._line_of(site, folder, datalist)
         if shows_line:
             print(f"\n{line.text}\n", file=output, flush=True)
         print(f"{site} ...", file=output, flush=True)
         line.run(folder / "log.txt", verbose)
 
     def _score_as_a_federation(
-        self, site: str, folder: Path, lists: Path, files: Sequence[str], verbose: bool
+        self, site: str, folder: Path, datalist: Path, files: Sequence[str], verbose: bool
     ) -> None:
         """Score one hospital of an adopted bundle, whose own evaluation has other files and keys.
 
@@ -259,21 +259,21 @@ class Evaluation:
         recipe = recipe_of_training(self.model)
         training = train_config(self.bundle, {}, files)
         values = values_of(recipe, site, training) if recipe else {}
-        for datalist in _lists_with_training(lists):
+        for with_training in _datalists_with_training(datalist):
             with output_into(folder / "log.txt", verbose):
                 scores = scores_at_site(
                     self.model,
                     self.bundle,
                     self.sites[site],
-                    folder / datalist.stem,
-                    datalist_file=datalist,
+                    folder / with_training.stem,
+                    datalist_file=with_training,
                     config=files,
-                    overrides={**values, **values_of_list(datalist, training)},
+                    overrides={**values, **values_of_list(with_training, training)},
                     device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
                 )
             for case, values_of_case in scores.items():
                 # Each list has names of its own: the same one may be of another case.
-                name = f"{datalist.stem}/{case}" if case in cases else case
+                name = f"{with_training.stem}/{case}" if case in cases else case
                 cases[name] = values_of_case
         # The whole Dice is the first column and the last file: a folder that has it is done.
         for name in reversed(list(next(iter(cases.values())))):
@@ -282,16 +282,16 @@ class Evaluation:
             of_monai = WHOLE_DICE if name == "dice" else name
             write_atomically(folder / f"{of_monai}_raw.csv", table.encode())
 
-    def _line_of(self, site: str, folder: Path, lists: Path) -> MonaiLine:
+    def _line_of(self, site: str, folder: Path, datalist: Path) -> MonaiLine:
         """The line that scores one hospital."""
         training = train_config(self.bundle, {}, TRAIN)
         arguments: dict[str, Any] = {
             "bundle_root": str(self.bundle),
             "ckpt_path": str(self.model),
             "dataset_dir": str(self.sites[site]),
-            "datalist_file": str(lists),
+            "datalist_file": str(datalist),
             "output_dir": str(folder),
-            **values_of_list(lists, training),
+            **values_of_list(datalist, training),
             **self._own_values(site),
         }
         if "check_data" in training:
@@ -352,7 +352,7 @@ def _files_of(model: Path, bundle: Path) -> Sequence[str]:
     return training_of(bundle).config or TRAIN
 
 
-def _lists_with_training(file: Path) -> list[Path]:
+def _datalists_with_training(file: Path) -> list[Path]:
     """Data lists that together test the cases of one, each with a training case.
 
     A federation's client builds the training, too, which needs a case, and it scores no case that
@@ -375,10 +375,10 @@ def _lists_with_training(file: Path) -> list[Path]:
     return lists
 
 
-def _tested_files(lists: Path, data: Path) -> list[Path]:
+def _tested_files(datalist: Path, data: Path) -> list[Path]:
     """The images and labels of the test cases of a data list."""
     files = []
-    for case in cases_of_list(lists, data, ("testing",)):
+    for case in cases_of_list(datalist, data, ("testing",)):
         files += [Path(case["image"]), Path(case["label"])]
     return [file for file in files if file.exists()]
 

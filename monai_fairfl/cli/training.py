@@ -82,7 +82,7 @@ def train(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
-    from monai_fairfl.bundle.comparison import RunFolders
+    from monai_fairfl.bundle.several_runs import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
     from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.resolver import strategy_of

@@ -140,8 +140,8 @@ def _names_in(reply: Reply, kind: str) -> list[str]:
 def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances of all channels, each of shape (N, channels), in float64.
 
-    A layer has both at every client that sent it, in one shape; other layers are left out. NaN
-    stands where a client did not send a layer.
+    A layer is in them if all its variances, and its means if anybody sent some, have one shape.
+    NaN stands for what a client did not send: it judges nobody.
     """
     shapes: dict[str, set[tuple[int, ...]]] = {}
     for reply in replies:
@@ -153,7 +153,8 @@ def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
     variances: list[str] = []
     for variance in sorted(name for name in shapes if name.endswith(VARIANCE)):
         mean = variance.removesuffix(VARIANCE) + MEAN
-        if len(shapes[variance]) == 1 and shapes.get(mean, shapes[variance]) == shapes[variance]:
+        means_fit = mean not in shapes or shapes[mean] == shapes[variance]
+        if means_fit and len(shapes[variance]) == 1:
             means.append(mean)
             variances.append(variance)
     channels = [math.prod(next(iter(shapes[name]))) for name in variances]

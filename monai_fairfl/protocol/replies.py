@@ -45,6 +45,8 @@ class Replies(list[Reply]):
         shortened: clients whose updates a guard has multiplied, see :meth:`scaled`.
         blended: clients that count as one with others and hold another model than the mean that
             entered for them, see :meth:`merged`.
+        member_shares: first client of a group that counts as one -> each of its clients -> its
+            share of what the group earns.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -69,15 +71,13 @@ class Replies(list[Reply]):
         gram: bool = True,
         shortened: Iterable[str] = (),
         blended: Iterable[str] = (),
+        member_shares: Mapping[str, Mapping[str, float]] = {},
     ):
         super().__init__()
         self.gram = gram
         self.shortened = frozenset(shortened)
         self.blended = frozenset(blended)
-        self.parts: Mapping[str, Mapping[str, float]] = {}
-        """First client of a group that counts as one -> each of its clients -> its part of what the
-        group earns. The engine sets it on the replies that a strategy receives.
-        """
+        self.member_shares = member_shares
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -197,6 +197,7 @@ class Replies(list[Reply]):
             gram=self.gram,
             shortened=self.shortened,
             blended=self.blended,
+            member_shares=self.member_shares,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:

@@ -7,7 +7,7 @@ The rows are made of the report's numbers, so that they can be made again from `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
@@ -43,16 +43,16 @@ class Hospital:
     """
 
     verdict: str
-    reason: str
-    alone: float | None
-    federation: float | None
-    n: int | None
-    difference: Mapping[str, Any] | None
-    contribution: Contribution | None
-    weight: float | None
-    weight_round: int | None
-    guards: list[str]
-    advice: list[str]
+    reason: str = ""
+    alone: float | None = None
+    federation: float | None = None
+    n: int | None = None
+    difference: Mapping[str, Any] | None = None
+    contribution: Contribution | None = None
+    weight: float | None = None
+    weight_round: int | None = None
+    guards: Sequence[str] = ()
+    advice: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _hospital(
         contribution = _of_another(contributions.strategy, contribution)
     alone = _dice_alone(report, name, site)
     if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, "", alone, None, None, None, contribution, None, None, [], advice)
+        return Hospital(verdict, alone=alone, contribution=contribution, advice=advice)
 
     strategy = report["strategies"][name]
     result = strategy["sites"][site]
@@ -188,9 +188,7 @@ def _hospital(
 def _of_another(strategy: str | None, contribution: Contribution) -> Contribution:
     """A contribution whose words name the strategy that it is of.
 
-    >>> unknown = {"value": None, "share": None, "images": None, "ratio": None, "least": None}
-    >>> about = {"most": None, "range_of": "", "interval": False}
-    >>> _of_another("FedCE", Contribution(**unknown, **about, words="no weight")).words
+    >>> _of_another("FedCE", Contribution.unknown("no weight")).words
     'with FedCE: no weight'
     """
     if not contribution.words:

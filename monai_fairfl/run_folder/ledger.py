@@ -72,7 +72,7 @@ class Ledger:
         self.records.append(json.loads(line))
         self.heads.append(hashlib.sha256(line).hexdigest())
 
-    def keep(self, count: int) -> None:
+    def truncate(self, count: int) -> None:
         """Drop all records but the first ``count``: a run resumes from an earlier checkpoint."""
         lines: list[bytes] = []
         if self.path.exists():

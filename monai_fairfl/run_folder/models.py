@@ -36,7 +36,7 @@ class Models:
     ...     models = Models(Path(folder), ModelSpec(("w",)))
     ...     for number, score in enumerate((0.8, 0.7)):
     ...         measured = {"elm": {"score": score}}
-    ...         models.keep_best(number, {"w": torch.zeros(1)}, measured, "score", ["elm"])
+    ...         models.save_if_best(number, {"w": torch.zeros(1)}, measured, "score", ["elm"])
     >>> models.best
     {'round': 0, 'score': 0.8}
     """
@@ -55,7 +55,7 @@ class Models:
         # Round and mean validation score of the best global model so far.
         self.best: dict[str, float] = {}
 
-    def keep_best(
+    def save_if_best(
         self,
         number: int,
         weights: Weights,

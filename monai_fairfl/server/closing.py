@@ -71,26 +71,26 @@ def closing_scores(replies: Replies, personal: bool, final: Sequence[str]) -> Sc
     for request in replies.requests.values():
         if not request.context.get("closing"):
             sent_global.add(request.client)
+
     for reply in replies:
-        found = scores[reply.client]
-        closing = replies.requests[reply.id].context.get("closing")
-        own = _renamed(reply.measurements, _personal_names(personal, final))
-        measured = reply.measurements
-        if own:
-            # The client sent both: its personal scores, and those of the model that it received,
-            # which is the global one unless it has a reward.
+        of_client = scores[reply.client]
+        if not replies.requests[reply.id].context.get("closing"):
+            of_client["global"] = reply.measurements
+            continue
+        received = _without_candidates(reply.measurements, final)
+        of_personal = _renamed(reply.measurements, _personal_names(personal, final))
+        if of_personal:
+            # What it received is the global model, unless it has a reward.
             if reply.client not in sent_global:
-                found["global"] = _chosen(measured, final)
-            measured = {**own, **_chosen(measured, (IN_VALIDATION, IN_TRAINING))}
+                of_client["global"] = _chosen(received, final)
+            counts = _chosen(received, (IN_VALIDATION, IN_TRAINING))
+            of_client["own"] = {**of_personal, **counts}
+        else:
+            of_client["own"] = received
         for candidate in CANDIDATES:
-            names = _candidate_names(candidate, final)
-            of_candidate = _renamed(reply.measurements, names)
+            of_candidate = _renamed(reply.measurements, _candidate_names(candidate, final))
             if of_candidate:
-                found[candidate] = of_candidate
-            measured = {
-                name: value for name, value in measured.items() if name not in names.values()
-            }
-        found["own" if closing else "global"] = measured
+                of_client[candidate] = of_candidate
     return scores
 
 
@@ -144,14 +144,14 @@ def scores_of_global_model(
 
 
 def _personal_names(personal: bool, final: Sequence[str]) -> dict[str, str]:
-    """Final measurement -> the same of a personal model, where there is one."""
+    """Final measurement -> its name for a personal model, where there is one."""
     if not personal:
         return {}
     return {name: PERSONAL[name] for name in final if name in PERSONAL}
 
 
 def _candidate_names(candidate: str, final: Sequence[str]) -> dict[str, str]:
-    """Final measurement -> the same of a candidate of the last mile; its gain and epochs, too."""
+    """Final measurement -> its name for a candidate of the last mile; its gain and epochs, too."""
     names = score_names(candidate)
     found = {name: names[name] for name in final if name in names}
     found[gain_name(candidate)] = gain_name(candidate)
@@ -161,15 +161,25 @@ def _candidate_names(candidate: str, final: Sequence[str]) -> dict[str, str]:
 
 
 def _renamed(
-    measured: Mapping[str, Measurement], names: Mapping[str, str]
+    measured: Mapping[str, Measurement], sent_names: Mapping[str, str]
 ) -> dict[str, Measurement]:
-    """New name -> the value that was measured under the old one, of those that were measured.
+    """Name -> the value that was sent under another, of those that were sent.
 
     Args:
         measured: of a reply.
-        names: new name -> old name.
+        sent_names: name -> the name under which a client sends it.
     """
-    return {new: measured[old] for new, old in names.items() if old in measured}
+    return {name: measured[sent] for name, sent in sent_names.items() if sent in measured}
+
+
+def _without_candidates(
+    measured: Mapping[str, Measurement], final: Sequence[str]
+) -> dict[str, Measurement]:
+    """What was measured, without the candidates of the last mile."""
+    of_candidates: set[str] = set()
+    for candidate in CANDIDATES:
+        of_candidates.update(_candidate_names(candidate, final).values())
+    return {name: value for name, value in measured.items() if name not in of_candidates}
 
 
 def _chosen(measured: Mapping[str, Measurement], names: Sequence[str]) -> dict[str, Measurement]:

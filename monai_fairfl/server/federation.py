@@ -304,7 +304,7 @@ class Federation:
         self.run_id = secrets.token_hex(8)
         self.observer.run_started()
         self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
-        self.ledger.keep(0)
+        self.ledger.truncate(0)
         self._record(opening)
 
     def _take_up(
@@ -349,7 +349,7 @@ class Federation:
         self.observer.run_started()
         if not is_over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
-        self.ledger.keep(records_done)
+        self.ledger.truncate(records_done)
         self._restore(checkpoint)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -384,7 +384,7 @@ class Federation:
         played = player.play(number, clients, self.ledger.head)
 
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
-        self._keep_best(number, received)
+        self._save_if_best(number, received)
         if self.settings.record_updates:
             # Before the checkpoint, so that a round that is done is a recorded one.
             updates = training_of(played.exchanges)
@@ -410,7 +410,7 @@ class Federation:
         }
         return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
 
-    def _keep_best(self, number: int, received: Mapping[str, Mapping[str, Measurement]]) -> None:
+    def _save_if_best(self, number: int, received: Mapping[str, Mapping[str, Measurement]]) -> None:
         """Store the global model if its score, measured in round ``number``, is the best so far."""
         of_global = {}
         for client, measured in received.items():
@@ -424,7 +424,7 @@ class Federation:
         self, scored: int, of_global: Mapping[str, Mapping[str, Measurement]], name: str
     ) -> None:
         everybody = self.ledger.records[0]["clients"]
-        self.models.keep_best(scored, self.global_models.weights, of_global, name, everybody)
+        self.models.save_if_best(scored, self.global_models.weights, of_global, name, everybody)
 
     def _close(self, player: RoundPlayer) -> None:
         """Measure what every client would use and the global model, and write the models."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.server.sharing import shares_of_groups
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ def guarded(
         passed, verdicts = _judged_alone(trained, guards)
     else:
         passed, verdicts = _judged(trained, guards)
+    passed.member_shares = shares_of_groups(verdicts)
     measured = [reply for reply in replies if reply.update is None]
     if not measured:
         return passed, verdicts

@@ -29,7 +29,7 @@ from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import Verdicts, guarded, only_trained
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.playing import drive, play_round
 from monai_fairfl.utils.random_state import seed_of
@@ -263,14 +263,14 @@ class RoundPlayer:
         self.strategy.state_as_json()
         self._require_finite(attempt, result)
 
-        parts = parts_of_groups(attempt.verdicts)
-        together = {first: sorted(of_group) for first, of_group in parts.items()}
+        shares = shares_of_groups(attempt.verdicts)
+        together = {first: sorted(of_group) for first, of_group in shares.items()}
         evaluation = self._cross_evaluated(attempt, result, together)
         self._let_guards_remember(attempt.exchanges)
         self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
         return PlayedRound(
             clients,
-            divided(result, parts),
+            divided(result, shares),
             attempt.exchanges,
             attempt.verdicts,
             digests=attempt.digests,
@@ -331,7 +331,6 @@ class RoundPlayer:
         # With the verdicts of earlier exchanges: who shares the weight of another client is not
         # asked again, and counts as long as that one answers.
         require_min_clients(replies, self.settings.min_clients, attempt.verdicts)
-        replies.parts = parts_of_groups(verdicts)
         attempt.exchanges.append(replies)
         return replies
 
@@ -451,17 +450,25 @@ def _with_measurements(
             what it trains, for the first exchange in which it does.
         exchanges: the earlier ones of the round.
     """
-    earlier = [request for replies in exchanges for request in replies.requests.values()]
-    have_trained = {request.client for request in earlier if request.task == "train"}
+    is_first_exchange = not exchanges
+    have_trained = set()
+    for replies in exchanges:
+        for earlier in replies.requests.values():
+            if earlier.task == "train":
+                have_trained.add(earlier.client)
+
     asked = []
     for request in requests:
         trains_first = request.task == "train" and request.client not in have_trained
         names = []
         for name in evaluate:
-            of_training = name == "train_loss" or is_of_own_model(name)
-            if trains_first if of_training else not exchanges:
+            needs_training = name == "train_loss" or is_of_own_model(name)
+            is_due = trains_first if needs_training else is_first_exchange
+            if is_due:
                 names.append(name)
-        asked.append(replace(request, measure=tuple(dict.fromkeys((*names, *request.measure)))))
+        # Each name once: a strategy may ask for what the run asks for.
+        names = list(dict.fromkeys([*names, *request.measure]))
+        asked.append(replace(request, measure=tuple(names)))
     return asked
 
 

@@ -14,18 +14,18 @@ from monai_fairfl.protocol.averages import in_each_layer
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.strategies.base import RoundResult
 
-Parts = Mapping[str, Mapping[str, float]]
-"""First client of a group -> each of its clients -> its part of their weight. Parts sum to 1."""
+MemberShares = Mapping[str, Mapping[str, float]]
+"""First client of a group -> each of its clients -> its share of their weight; in sum 1."""
 
 
-def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
+def shares_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> MemberShares:
     """The groups of clients that count as one, from the guards' verdicts.
 
     Args:
         verdicts: client -> verdicts.
 
     >>> copy = Verdict("share", "the same update", group=("A", "B"), factor=0.5)
-    >>> parts_of_groups({"A": [copy], "B": [copy]})
+    >>> shares_of_groups({"A": [copy], "B": [copy]})
     {'A': {'A': 0.5, 'B': 0.5}}
     """
     groups: dict[tuple[str, ...], dict[str, float]] = {}
@@ -33,22 +33,22 @@ def parts_of_groups(verdicts: Mapping[str, Sequence[Verdict]]) -> Parts:
     # the place of a group in the order is the latest that it has at any of its clients.
     places: dict[tuple[str, ...], int] = {}
     for client, of_client in sorted(verdicts.items()):
-        shares = [verdict for verdict in of_client if verdict.action == "share"]
-        for place, verdict in enumerate(shares):
+        sharing = [verdict for verdict in of_client if verdict.action == "share"]
+        for place, verdict in enumerate(sharing):
             groups.setdefault(verdict.group, {})[client] = verdict.factor
             places[verdict.group] = max(places.get(verdict.group, 0), place)
 
-    parts: dict[str, dict[str, float]] = {}
+    shares: dict[str, dict[str, float]] = {}
     for group in sorted(groups, key=lambda group: (places[group], group)):
         joined: dict[str, float] = {}
         for client, factor in groups[group].items():
-            for member, part in parts.pop(client, {client: 1.0}).items():
-                joined[member] = part * factor
-        parts[group[0]] = joined
-    return parts
+            for member, share in shares.pop(client, {client: 1.0}).items():
+                joined[member] = share * factor
+        shares[group[0]] = joined
+    return shares
 
 
-def divided(result: RoundResult, parts: Parts) -> RoundResult:
+def divided(result: RoundResult, shares: MemberShares) -> RoundResult:
     """``result`` with the weight and credit of each group divided among its clients.
 
     A strategy saw the group's first client only. The others get the same reward as it. Where a
@@ -57,30 +57,30 @@ def divided(result: RoundResult, parts: Parts) -> RoundResult:
 
     Args:
         result: of the strategy.
-        parts: of :func:`parts_of_groups`.
+        shares: of :func:`shares_of_groups`.
     """
-    if not parts:
+    if not shares:
         return result
-    aggregation = in_each_layer(result.aggregation, partial(_divided, parts=parts))
+    aggregation = in_each_layer(result.aggregation, partial(_divided, shares=shares))
     rewards = result.rewards
     if rewards is not None:
         rewards = dict(rewards)
-        for first, of_group in parts.items():
+        for first, of_group in shares.items():
             for client in of_group:
                 if first in rewards:
                     rewards[client] = rewards[first]
-    contributions = _divided(result.contributions, parts)
+    contributions = _divided(result.contributions, shares)
     return replace(result, aggregation=aggregation, contributions=contributions, rewards=rewards)
 
 
-def _divided(values: Mapping[str, float | Estimate], parts: Parts) -> dict[str, Any]:
+def _divided(values: Mapping[str, float | Estimate], shares: MemberShares) -> dict[str, Any]:
     """``values`` of clients, with each group's value divided among its clients."""
     found: dict[str, Any] = dict(values)
-    for first, of_group in parts.items():
+    for first, of_group in shares.items():
         if first not in values or any(client in values for client in of_group if client != first):
             continue
-        for client, part in of_group.items():
-            found[client] = _times(values[first], part)
+        for client, share in of_group.items():
+            found[client] = _times(values[first], share)
     return found
 
 

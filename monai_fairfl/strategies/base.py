@@ -362,7 +362,15 @@ class Strategy(ABC):
             recorded.update(quantities)
         if rewards is not None:
             rewards = self._with_absent(rewards)
-        return RoundResult(weights, aggregation, contributions, rewards, notes, recorded, start)
+        return RoundResult(
+            weights,
+            aggregation,
+            contributions,
+            rewards=rewards,
+            notes=notes,
+            details=recorded,
+            start=start,
+        )
 
     def _warn_of_sum(self, aggregation: Aggregation) -> None:
         """Log, once a run, that weights do not sum to one: the average is then no mean."""

@@ -179,8 +179,8 @@ def by_member(local: Replies, values: Mapping[str, float]) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for client, value in values.items():
-        for member, part in local.parts.get(client, {client: 1.0}).items():
-            found[member] = value * part
+        for member, share in local.member_shares.get(client, {client: 1.0}).items():
+            found[member] = value * share
     return found
 
 

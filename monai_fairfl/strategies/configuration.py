@@ -56,20 +56,20 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
     """
     parts = strategy.parts
     try:
-        own = _component(strategy)
+        own = _component_to_json(strategy)
         if parts == Parts():
             return own
         composed: dict[str, Any] = {TARGET: f"{SHIPPED}.compose", "strategy": own}
         if parts.weighting is not None:
-            composed["weighting"] = _component(parts.weighting)
+            composed["weighting"] = _component_to_json(parts.weighting)
         if parts.reward is not None:
-            composed["reward"] = _component(parts.reward)
+            composed["reward"] = _component_to_json(parts.reward)
         if parts.average is not None:
-            composed["average"] = _component(parts.average)
-        composed["training"] = _plain(parts.training)
+            composed["average"] = _component_to_json(parts.average)
+        composed["training"] = _argument_to_json(parts.training)
         for name in LIMITS:
             if getattr(parts, name) is not None:
-                composed[name] = _plain(getattr(parts, name))
+                composed[name] = _argument_to_json(getattr(parts, name))
         return composed
     except _NotPlainError:
         return None
@@ -95,18 +95,18 @@ def strategy_from(configuration: Mapping[str, Any], allow_import: bool = False) 
     monai_fairfl.errors.ConfigError: 'os.getcwd' is not of this package, and a ledger is data: ...
     """
     if configuration.get(TARGET) != f"{SHIPPED}.compose":
-        return _made(configuration, Strategy, allow_import)
-    strategy = _made(configuration["strategy"], Strategy, allow_import)
+        return _component_from_json(configuration, Strategy, allow_import)
+    strategy = _component_from_json(configuration["strategy"], Strategy, allow_import)
     weighting = None
     if "weighting" in configuration:
-        weighting = _made(configuration["weighting"], Weighting, allow_import)
+        weighting = _component_from_json(configuration["weighting"], Weighting, allow_import)
     reward = None
     if "reward" in configuration:
-        reward = _made(configuration["reward"], Reward, allow_import)
+        reward = _component_from_json(configuration["reward"], Reward, allow_import)
     average = None
     if "average" in configuration:
-        average = _made(configuration["average"], Average, allow_import)
-    training = _value(configuration.get("training", {}))
+        average = _component_from_json(configuration["average"], Average, allow_import)
+    training = _argument_from_json(configuration.get("training", {}))
     limits = {name: configuration[name] for name in LIMITS if name in configuration}
     try:
         return compose(strategy, weighting, reward, training, average, **limits)
@@ -114,7 +114,7 @@ def strategy_from(configuration: Mapping[str, Any], allow_import: bool = False) 
         raise ConfigError(f"{SHIPPED}.compose cannot take {limits}: {in_words(error)}") from error
 
 
-def _component(component: object) -> dict[str, Any]:
+def _component_to_json(component: object) -> dict[str, Any]:
     """The class and the arguments of a strategy or one of its parts."""
     kind = type(component)
     found: dict[str, Any] = {TARGET: _path_of(kind)}
@@ -123,7 +123,7 @@ def _component(component: object) -> dict[str, Any]:
             raise _NotPlainError(name)
         if not hasattr(component, name):
             raise _NotPlainError(name)
-        found[name] = _plain(getattr(component, name))
+        found[name] = _argument_to_json(getattr(component, name))
     return found
 
 
@@ -134,31 +134,31 @@ def _path_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _plain(value: object) -> Any:
+def _argument_to_json(value: object) -> Any:
     """An argument as JSON has it."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_argument_to_json(item) for item in value]
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _argument_to_json(item) for key, item in value.items()}
     raise _NotPlainError(repr(value))
 
 
-def _value(plain: Any) -> Any:
-    """The inverse of :func:`_plain`; a tuple stays a list."""
+def _argument_from_json(plain: Any) -> Any:
+    """The inverse of :func:`_argument_to_json`; a tuple stays a list."""
     if isinstance(plain, str) and plain in NOT_FINITE:
         return float(plain)
     if isinstance(plain, list):
-        return [_value(item) for item in plain]
+        return [_argument_from_json(item) for item in plain]
     if isinstance(plain, Mapping):
-        return {key: _value(item) for key, item in plain.items()}
+        return {key: _argument_from_json(item) for key, item in plain.items()}
     return plain
 
 
-def _made(configuration: Mapping[str, Any], base: type, allow_import: bool) -> Any:
+def _component_from_json(configuration: Mapping[str, Any], base: type, allow_import: bool) -> Any:
     """The component of a configuration, which must be a ``base``."""
     path = str(configuration.get(TARGET))
     kind = _class_at(path, allow_import)
@@ -167,7 +167,7 @@ def _made(configuration: Mapping[str, Any], base: type, allow_import: bool) -> A
     arguments = {}
     for name, value in configuration.items():
         if name != TARGET:
-            arguments[name] = _value(value)
+            arguments[name] = _argument_from_json(value)
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:

@@ -116,7 +116,7 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     if isinstance(given, Strategy):
         return given
     if isinstance(given, Mapping):
-        return _configured(given)
+        return _strategy_of(given)
     if not isinstance(given, str):
         raise ConfigError(
             "a strategy is named by a text, such as 'CGSV(gamma=None)', or by a configuration with "
@@ -124,7 +124,7 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
         )
     text = given.strip()
     if text.startswith("{"):
-        return _configured(_mapping(text))
+        return _strategy_of(_mapping(text))
     return _called(text)
 
 
@@ -152,7 +152,7 @@ def strategy_of_words(words: Sequence[str]) -> Strategy:
                 f"{pair!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
             )
         arguments[argument] = _json_or_text(text)
-    return _made(find(name), name, [], arguments)
+    return _checked_call(find(name), name, [], arguments)
 
 
 def _called(text: str, find_kind: Callable[[str], type[Any]] = find) -> Any:
@@ -167,7 +167,7 @@ def _called(text: str, find_kind: Callable[[str], type[Any]] = find) -> Any:
     if name in ("compose", f"{SHIPPED}.compose"):
         kind, value_of = compose, _argument_of_compose
     else:
-        kind, value_of = find_kind(name), _literal
+        kind, value_of = find_kind(name), _literal_argument
     short_name = name.rpartition(".")[2]
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -179,10 +179,10 @@ def _called(text: str, find_kind: Callable[[str], type[Any]] = find) -> Any:
                 raise ConfigError(f"{text!r}: write each argument by its name in place of **")
             named[keyword.arg] = value_of(keyword.value, short_name, f"{keyword.arg}=")
 
-    return _made(kind, text, positional, named)
+    return _checked_call(kind, text, positional, named)
 
 
-def _made(
+def _checked_call(
     kind: Callable[..., Any], text: str, positional: Sequence[Any], named: Mapping[str, Any]
 ) -> Any:
     """A strategy or a part of one, with these arguments.
@@ -235,15 +235,15 @@ def _mapping(text: str) -> Mapping[str, Any]:
     return found
 
 
-def _configured(configuration: Mapping[str, Any]) -> Strategy:
+def _strategy_of(configuration: Mapping[str, Any]) -> Strategy:
     """The strategy of a configuration; its parts are made first."""
-    found = _component(configuration)
+    found = _component_of(configuration)
     if not isinstance(found, Strategy):
         raise ConfigError(f"{configuration[TARGET]!r} makes no strategy but {found!r}: {_EXPECTED}")
     return found
 
 
-def _component(configuration: Mapping[str, Any]) -> Any:
+def _component_of(configuration: Mapping[str, Any]) -> Any:
     """What a configuration describes: a strategy, or a part of one."""
     if TARGET not in configuration:
         hint = _EXPECTED
@@ -254,17 +254,17 @@ def _component(configuration: Mapping[str, Any]) -> Any:
     arguments = {}
     for name, value in configuration.items():
         if name != TARGET:
-            arguments[name] = _built(name, value)
-    make = _target(target)
+            arguments[name] = _argument_of(name, value)
+    make = _class_or_function(target)
     if is_subclass(make, Strategy):
-        return _made(find(str(target)), str(target), [], arguments)
+        return _checked_call(find(str(target)), str(target), [], arguments)
     try:
         return make(**arguments)
     except Exception as error:  # whatever it raises
         raise ConfigError(f"{target} cannot be made with {arguments}: {in_words(error)}") from error
 
 
-def _target(target: object) -> Any:
+def _class_or_function(target: object) -> Any:
     """The class or function that ``_target_`` names; of this package also by its name alone."""
     if isinstance(target, str) and target in strategies.__all__:
         return getattr(strategies, target)
@@ -274,14 +274,14 @@ def _target(target: object) -> Any:
     return load_by_path(target, "strategy")
 
 
-def _built(name: str, value: Any) -> Any:
+def _argument_of(name: str, value: Any) -> Any:
     """An argument of a configuration, with the components in it."""
     if isinstance(value, Mapping) and TARGET in value:
-        return _component(value)
+        return _component_of(value)
     if isinstance(value, Mapping):
-        return {key: _built(name, item) for key, item in value.items()}
+        return {key: _argument_of(name, item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_built(name, item) for item in value]
+        return [_argument_of(name, item) for item in value]
     if isinstance(value, str) and value.startswith(("$", "@", "%")):
         raise ConfigError(
             f"{name}={value!r} is an expression of MONAI, which only python -m monai.bundle run "
@@ -313,7 +313,7 @@ def _name_and_call(text: str) -> tuple[str, ast.Call | None]:
     return name, call
 
 
-def _literal(node: ast.expr, name: str, argument: str) -> Any:
+def _literal_argument(node: ast.expr, name: str, argument: str) -> Any:
     """The plain value of an argument.
 
     Args:
@@ -332,10 +332,10 @@ def _literal(node: ast.expr, name: str, argument: str) -> Any:
 
 
 def _argument_of_compose(node: ast.expr, name: str, argument: str) -> Any:
-    """A strategy, a part of one, or a plain value; the arguments are those of :func:`_literal`."""
+    """A strategy, a part of one, or a plain value; arguments as of :func:`_literal_argument`."""
     if isinstance(node, (ast.Call, ast.Name, ast.Attribute)):
         return _called(ast.unparse(node), _strategy_or_part)
-    return _literal(node, name, argument)
+    return _literal_argument(node, name, argument)
 
 
 def _strategy_or_part(name: str) -> type[Any]:

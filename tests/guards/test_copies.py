@@ -14,7 +14,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.server.exchange import TooFewClients, require_min_clients
 from monai_fairfl.server.guarding import guarded
-from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies import RoundResult
 
 NAMES = "ABCDE"
@@ -74,15 +74,15 @@ def test_three_copies_are_one_group_also_where_two_of_them_meet_through_the_thir
     replies = replies_with(updates)
     merged, verdicts = guarded(replies, [Copies()])
     assert merged.clients == ["A", "B", "C"] and sorted(verdicts) == ["A", "D", "E"]
-    assert parts_of_groups(verdicts) == {"A": dict.fromkeys("ADE", pytest.approx(1 / 3))}
+    assert shares_of_groups(verdicts) == {"A": dict.fromkeys("ADE", pytest.approx(1 / 3))}
 
 
 @pytest.mark.parametrize("samples", [{"A": 1}, {"E": 1}, {"A": 1, "E": 10**30}, {"A": 10**400}])
 def test_a_strange_number_of_images_ends_nothing(samples: dict[str, int]) -> None:
     merged, verdicts = guarded(replies_with(with_a_copy(0.95), samples=samples), [Copies()])
-    parts = parts_of_groups(verdicts)["A"]
+    shares = shares_of_groups(verdicts)["A"]
     assert merged.clients == ["A", "B", "C", "D"]
-    assert sum(parts.values()) == pytest.approx(1) and min(parts.values()) >= 0
+    assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
 
 
 @pytest.mark.parametrize("honest_ones", ["AB", "A", ""])
@@ -136,7 +136,7 @@ def test_the_weight_of_a_group_that_joins_another_is_divided_twice() -> None:
         "C": [share(0.75, "B", "C")],
         "A": [share(0.5, "A", "B")],
     }
-    assert parts_of_groups(verdicts) == {"A": {"A": 0.5, "B": 0.125, "C": 0.375}}
+    assert shares_of_groups(verdicts) == {"A": {"A": 0.5, "B": 0.125, "C": 0.375}}
 
 
 def test_weights_by_layer_estimates_and_rewards_are_divided() -> None:

@@ -86,7 +86,7 @@ def test_a_last_line_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
 
 def test_keep_drops_what_comes_after_a_checkpoint(tmp_path: Path) -> None:
     ledger = write(tmp_path / "l.jsonl")
-    ledger.keep(2)
+    ledger.truncate(2)
     ledger.append({"round": 2, "score": Estimate(0.5, None, 2)})
     write(tmp_path / "other.jsonl")
     assert (tmp_path / "l.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()

@@ -38,7 +38,7 @@ from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.server.sharing import divided, parts_of_groups
+from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
 from monai_fairfl.transports.engines.guarding import config_of_shipped, shipped_guards
 from monai_fairfl.transports.engines.wire import unreadable
@@ -241,7 +241,7 @@ class FairFLAggregator(ModelAggregator):
 
         for guard in self._guards:
             guard.remember(self._with_sent(self._replies))
-        return divided(result, parts_of_groups(self._verdicts))
+        return divided(result, shares_of_groups(self._verdicts))
 
     def _as_difference(self, model: FLModel) -> FLModel:
         """Return a result whose tensors are differences from the sent model."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison: several strategies in one folder, some of which may have run before or fail."""
+"""The runs of several strategies in one folder, some of which may have run before or fail."""
 
 from __future__ import annotations
 
