@@ -26,7 +26,7 @@ from monai_fairfl.data import write_sites
 from monai_fairfl.protocol.averages import sample_shares
 from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.run_folder.recording import recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import recorded_rounds
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.valuation import (

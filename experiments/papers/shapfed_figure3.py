@@ -26,7 +26,7 @@ from scipy.stats import spearmanr
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.run_folder.recording import recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import recorded_rounds
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import CGSV, ShapFed, Strategy
 from monai_fairfl.transports.in_process import InProcess

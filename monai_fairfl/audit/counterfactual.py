@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.audit.recorded import NotInLedgerError, RecordedRequest, RecordedRound
+from monai_fairfl.audit.ledger_rounds import LedgerRequest, LedgerRound, NotInLedgerError
 from monai_fairfl.audit.replaying import Answer, LedgerRun, play
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.protocol.averages import weights_of_model
@@ -158,7 +158,7 @@ def what_if(
 class _Watched:
     """Answers the run's own strategy, and remembers what it asked in each exchange."""
 
-    def __init__(self, recorded: RecordedRound):
+    def __init__(self, recorded: LedgerRound):
         self.recorded = recorded
         self.requests: list[Sequence[Request]] = []
 
@@ -167,7 +167,7 @@ class _Watched:
         """What :func:`play` calls."""
         return self._answer
 
-    def _answer(self, number: int, requests: Sequence[Request]) -> Sequence[RecordedRequest]:
+    def _answer(self, number: int, requests: Sequence[Request]) -> Sequence[LedgerRequest]:
         self.requests.append(requests)
         return self.recorded.exchanges[number]
 
@@ -188,7 +188,7 @@ class _Answers:
         own: Strategy,
         asked: Strategy,
         watched: _Watched,
-        remaining: RecordedRound,
+        remaining: LedgerRound,
         without: str | None,
     ):
         self.own = own
@@ -197,7 +197,7 @@ class _Answers:
         self.remaining = remaining
         self.without = without
 
-    def answer(self, number: int, requests: Sequence[Request]) -> Sequence[RecordedRequest]:
+    def answer(self, number: int, requests: Sequence[Request]) -> Sequence[LedgerRequest]:
         """What the ledger has of the requests of exchange ``number``, in their order."""
         place = self._exchange_of(number, requests)
         entries = self.remaining.exchanges[place]
@@ -283,7 +283,7 @@ def _check_site(run: LedgerRun, site: str) -> None:
         raise ConfigError(f"{site!r} took part in no round{did_you_mean(site, known)}")
 
 
-def _left_out(recorded: RecordedRound, site: str) -> RecordedRound:
+def _left_out(recorded: LedgerRound, site: str) -> LedgerRound:
     """A round without the replies of one site.
 
     Raises:
@@ -299,7 +299,7 @@ def _left_out(recorded: RecordedRound, site: str) -> RecordedRound:
     return recorded.without(site)
 
 
-def _check_count(asked: Strategy, remaining: RecordedRound, name: str) -> None:
+def _check_count(asked: Strategy, remaining: LedgerRound, name: str) -> None:
     if len(remaining.samples) < asked.min_clients:
         raise NotInLedgerError(
             f"{name} needs at least {asked.min_clients} sites, and in round {remaining.number} "

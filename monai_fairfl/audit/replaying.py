@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.audit.recorded import (
+from monai_fairfl.audit.ledger_rounds import (
+    LedgerReplies,
+    LedgerRequest,
+    LedgerRound,
     NoTensors,
     NotInLedgerError,
-    RecordedReplies,
-    RecordedRequest,
-    RecordedRound,
+    ledger_rounds,
     model_without_numbers,
-    recorded_rounds,
 )
 from monai_fairfl.errors import FederationError, in_words
 from monai_fairfl.guards import Verdict
@@ -49,7 +49,7 @@ TOLERANCE = 1e-9
 COMPARED = ("aggregation", "contributions", "details")
 """Entries of a round's record that are computed again."""
 
-Answer = Callable[[int, Sequence[Request]], Sequence[RecordedRequest]]
+Answer = Callable[[int, Sequence[Request]], Sequence[LedgerRequest]]
 """Number of an exchange and its requests -> what the ledger has of each request, in order."""
 
 
@@ -129,7 +129,7 @@ class LedgerRun:
         if not records:
             raise NotInLedgerError(no_record_in(self.run_dir / "ledger.jsonl"))
         self.opening = records[0]
-        self.rounds = recorded_rounds(records)
+        self.rounds = ledger_rounds(records)
         try:
             self.spec = ModelSpec.from_json(self.opening["spec"])
         except (KeyError, TypeError, IndexError) as error:
@@ -294,7 +294,7 @@ class _Comparison:
         return Replayed(rounds, self.numbers, self.largest, self.where, tuple(self.differences))
 
 
-def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundResult:
+def play(strategy: Strategy, recorded: LedgerRound, answer: Answer) -> RoundResult:
     """Play one round of a ledger.
 
     Args:
@@ -335,10 +335,10 @@ def play(strategy: Strategy, recorded: RecordedRound, answer: Answer) -> RoundRe
     return divided(result, shares_of_groups(_shared(recorded.record)))
 
 
-def _as_recorded(recorded: RecordedRound) -> Answer:
+def _as_recorded(recorded: LedgerRound) -> Answer:
     """Answers the run's own strategy: exchange by exchange, request by request."""
 
-    def answer(number: int, requests: Sequence[Request]) -> Sequence[RecordedRequest]:
+    def answer(number: int, requests: Sequence[Request]) -> Sequence[LedgerRequest]:
         if number >= len(recorded.exchanges):
             raise FederationError(
                 f"the method asks {number + 1} times in this round, the ledger has "
@@ -358,10 +358,10 @@ def _as_recorded(recorded: RecordedRound) -> Answer:
 
 def _replies(
     requests: Sequence[Request],
-    entries: Sequence[RecordedRequest],
-    recorded: RecordedRound,
+    entries: Sequence[LedgerRequest],
+    recorded: LedgerRound,
     spec: ModelSpec,
-) -> RecordedReplies:
+) -> LedgerReplies:
     """The replies to the requests of one exchange, as the ledger has them."""
     replies = []
     missing = {}
@@ -386,7 +386,7 @@ def _replies(
     trained = [reply.client for reply in replies if reply.update is not None]
     if trained and recorded.training is not None and recorded.grams is not None:
         grams = recorded.grams.of(sorted(trained))
-    found = RecordedReplies(replies, requests, spec, missing, grams)
+    found = LedgerReplies(replies, requests, spec, missing, grams)
     found.member_shares = shares_of_groups(_shared(recorded.record))
     found.shortened = _shortened(recorded.record)
     found.blended = frozenset(recorded.record.get("blended", ()))

@@ -41,7 +41,7 @@ from monai_fairfl.run_folder.commands import command_without
 from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.ledger import head_of, no_record_in, number_in, read_ledger, runs_in
 from monai_fairfl.run_folder.reading_records import counts_with_others, firsts_of_groups
-from monai_fairfl.run_folder.recording import START, file_of
+from monai_fairfl.run_folder.recorded_updates import START, file_of
 from monai_fairfl.run_folder.resuming import compared, recorded_config
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS, withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST, locked, safe_name, write_atomically

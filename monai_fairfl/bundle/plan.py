@@ -23,7 +23,7 @@ from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import FullRun
-from monai_fairfl.run_folder.recorded_training import config_files
+from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
 from monai_fairfl.strategies.resolver import strategy_of

@@ -23,7 +23,7 @@ from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import config_of
 from monai_fairfl.run_folder.case_digests import files_to_write
 from monai_fairfl.run_folder.commands import command_line, folds_command, short_full_command
-from monai_fairfl.run_folder.recorded_training import config_files
+from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
 
 

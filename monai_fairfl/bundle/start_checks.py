@@ -24,7 +24,7 @@ from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.case_digests import require_same_cases
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.ledger import digest_of
-from monai_fairfl.run_folder.recording import check_recorded
+from monai_fairfl.run_folder.recorded_updates import check_recorded
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.strategies import Strategy

@@ -16,7 +16,7 @@ from monai_fairfl.report.scores import BOUNDARY, TESTED, Scores, empty_labels
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
-from monai_fairfl.run_folder.recorded_training import training_settings
+from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.valuation.free_riders import EVIDENCE
 
 FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}

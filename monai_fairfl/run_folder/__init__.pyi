@@ -7,6 +7,6 @@ from .ledger import Ledger as Ledger
 from .ledger import digest_of as digest_of
 from .ledger import read_ledger as read_ledger
 from .models import Models as Models
-from .recording import record_round as record_round
-from .recording import recorded_rounds as recorded_rounds
+from .recorded_updates import record_round as record_round
+from .recorded_updates import recorded_rounds as recorded_rounds
 from .withdrawn import withdrawn_sites as withdrawn_sites

@@ -18,7 +18,7 @@ from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import FORMAT, count_rounds, read_ledger
-from monai_fairfl.run_folder.recorded_training import training_settings
+from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.utils.plain_values import object_of_json
 
 FOR_TRAIN = "(--out for monai-fairfl train)"

@@ -24,7 +24,7 @@ from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
-from monai_fairfl.run_folder.recording import record_round
+from monai_fairfl.run_folder.recorded_updates import record_round
 from monai_fairfl.run_folder.records import (
     end_record,
     model_round,

@@ -23,7 +23,7 @@ from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
 from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
 from monai_fairfl.games.valuation import Valuation, sum_over_rounds
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.run_folder.recording import RECORD_UPDATES
+from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
 
 if TYPE_CHECKING:

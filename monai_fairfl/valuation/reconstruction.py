@@ -17,7 +17,7 @@ from monai_fairfl.protocol.averages import sample_shares
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.recording import RecordedRound, recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import RecordedRound, recorded_rounds
 from monai_fairfl.strategies.coalitions import model_of_members, only_members
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels

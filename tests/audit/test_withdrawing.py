@@ -34,7 +34,7 @@ from monai_fairfl.report import write_report
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, digest_of, heads_of, read_ledger
-from monai_fairfl.run_folder.recording import recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import recorded_rounds
 from monai_fairfl.strategies import CGSV, FedAvg, Strategy
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.valuation.reconstruction import MultiRound, OneRound

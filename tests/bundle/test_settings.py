@@ -13,7 +13,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.recorded_training import training_settings
+from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.strategies import FedAvg
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"

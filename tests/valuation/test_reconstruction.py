@@ -23,7 +23,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.run_folder.recording import RecordedRound, record_round, recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import RecordedRound, record_round, recorded_rounds
 from monai_fairfl.strategies import FedCE
 from monai_fairfl.valuation import FinishedRun, MaxSamples, Panel, Reconstruction
 from monai_fairfl.valuation.reconstruction import MultiRound, OneRound

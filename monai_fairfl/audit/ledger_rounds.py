@@ -38,12 +38,12 @@ class NotInLedgerError(ConfigError):
     ...     replay(folder)
     Traceback (most recent call last):
     ...
-    monai_fairfl.audit.recorded.NotInLedgerError: the ledger was written by monai_fairfl 0.0.9 ...
+    monai_fairfl.audit.ledger_rounds.NotInLedgerError: the ledger was written by monai_fairfl ...
     """
 
 
 @dataclass(frozen=True)
-class RecordedRequest:
+class LedgerRequest:
     """One request of an exchange.
 
     Args:
@@ -94,7 +94,7 @@ class Grams:
 
 
 @dataclass(frozen=True)
-class RecordedRound:
+class LedgerRound:
     """One round of a ledger.
 
     Args:
@@ -114,14 +114,14 @@ class RecordedRound:
     clients: Sequence[str]
     known_clients: Sequence[str]
     planned: int
-    exchanges: Sequence[Sequence[RecordedRequest]]
+    exchanges: Sequence[Sequence[LedgerRequest]]
     grams: Grams | None
     samples: Mapping[str, int]
     labelled: Mapping[str, Sequence[bool]]
     evaluated: Sequence[str]
     record: Mapping[str, Any]
 
-    def without(self, client: str) -> RecordedRound:
+    def without(self, client: str) -> LedgerRound:
         """This round as if one client had not been asked."""
         exchanges = []
         for requests in self.exchanges:
@@ -157,7 +157,7 @@ class RecordedRound:
         return found[0] if found else None
 
 
-def recorded_rounds(records: Sequence[Mapping[str, Any]]) -> list[RecordedRound]:
+def ledger_rounds(records: Sequence[Mapping[str, Any]]) -> list[LedgerRound]:
     """The rounds of a ledger.
 
     Args:
@@ -192,7 +192,7 @@ NEEDED = ("aggregation", "contributions", "details", "missing", "verdicts", "cas
 """Entries of a round's record that are read later."""
 
 
-def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> RecordedRound:
+def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> LedgerRound:
     for name in NEEDED:
         if not isinstance(record[name], Mapping):
             raise TypeError(f"{name} is no object")
@@ -203,9 +203,9 @@ def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> RecordedRo
             measured = entry["measured"]
             if measured is not None:
                 measured = {name: _measurement(value) for name, value in measured.items()}
-            requests.append(RecordedRequest(entry["client"], entry["task"], measured))
+            requests.append(LedgerRequest(entry["client"], entry["task"], measured))
         exchanges.append(requests)
-    return RecordedRound(
+    return LedgerRound(
         record["round"],
         record["clients"],
         record["known_clients"],
@@ -287,7 +287,7 @@ class _TakenByTheRun(Expected):
         return Checked(dict(reply.measurements))
 
 
-class RecordedReplies(Replies):
+class LedgerReplies(Replies):
     """The replies of one exchange as a strategy saw them, less the tensors.
 
     What a strategy computes of measurements, counts and inner products is the same, to the bit. An
@@ -321,8 +321,8 @@ class RecordedReplies(Replies):
                 "ledger"
             )
         if self._grams.whole is None:
-            return RecordedSums(self._grams, self.spec, self.labelled)
-        return RecordedGeometry(self._grams, self.spec, self.labelled)
+            return LedgerSums(self._grams, self.spec, self.labelled)
+        return LedgerGeometry(self._grams, self.spec, self.labelled)
 
     @cached_property
     def matrix(self) -> UpdateMatrix:
@@ -337,7 +337,7 @@ class RecordedReplies(Replies):
         """What may be passed on, and not looked at."""
         return NoTensors("the models that clients trained")  # type: ignore[return-value]
 
-    def without(self, excluded: Mapping[int, str]) -> RecordedReplies:
+    def without(self, excluded: Mapping[int, str]) -> LedgerReplies:
         """These replies without the excluded ones."""
         missing = dict(self.missing)
         remaining = []
@@ -349,7 +349,7 @@ class RecordedReplies(Replies):
         grams = self._grams
         if grams is not None:
             grams = grams.of([reply.client for reply in remaining])
-        return RecordedReplies(remaining, self.requests.values(), self.spec, missing, grams)
+        return LedgerReplies(remaining, self.requests.values(), self.spec, missing, grams)
 
     def average(
         self,
@@ -372,7 +372,7 @@ class RecordedReplies(Replies):
         return {}
 
 
-class _Recorded(Geometry):
+class _GivenProducts(Geometry):
     """What was recorded of inner products, in place of the updates.
 
     Args:
@@ -408,8 +408,8 @@ class _Recorded(Geometry):
         return self._grams.classes[layer]
 
 
-class RecordedGeometry(_Recorded):
-    """Inner products of all pairs that were recorded; see :class:`_Recorded`."""
+class LedgerGeometry(_GivenProducts):
+    """Inner products of all pairs that were recorded; see :class:`_GivenProducts`."""
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -418,8 +418,8 @@ class RecordedGeometry(_Recorded):
         return self._grams.whole
 
 
-class RecordedSums(_Recorded, SumGeometry):
-    """As :class:`RecordedGeometry` for a run with ``gram=False``, whose ledger has few sums."""
+class LedgerSums(_GivenProducts, SumGeometry):
+    """As :class:`LedgerGeometry` for a run with ``gram=False``, whose ledger has few sums."""
 
     @cached_property
     def gram(self) -> np.ndarray:

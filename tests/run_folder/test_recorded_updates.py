@@ -16,7 +16,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.run_folder.ledger import Ledger, digest_of
-from monai_fairfl.run_folder.recording import check_recorded, record_round, recorded_rounds
+from monai_fairfl.run_folder.recorded_updates import check_recorded, record_round, recorded_rounds
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy
 from monai_fairfl.transports.in_process import InProcess
