@@ -94,12 +94,12 @@ class Dealing:
             yield display
 
     def carry_out(
-        self, works: Sequence[Work], display: RunsDisplay | None
+        self, pieces: Sequence[Work], display: RunsDisplay | None
     ) -> tuple[dict[str, Any], bool]:
         """Do all trainings, in their order as far as several are not done at a time.
 
         Args:
-            works: the trainings. One that a signal stopped returns ``False``, or a history that is
+            pieces: the trainings. One that a signal stopped returns ``False``, or a history that is
                 not finished.
             display: of all; ``None``: each shows itself.
 
@@ -121,8 +121,8 @@ class Dealing:
             elif is_finished(result):
                 display.run_ended(title)
 
-        nobody_stopped = carry_out(
-            works,
+        stopped = carry_out(
+            pieces,
             pool=self.pool,
             most=self.most,
             together=self.together,
@@ -130,7 +130,7 @@ class Dealing:
             rounds_done=None if display is None else display.round_done,
             ended=ended,
         )
-        return found, not nobody_stopped
+        return found, stopped
 
 
 def is_finished(result: Any) -> bool:

@@ -393,11 +393,11 @@ class BundleFederation:
             start.write()
         with dealing.display(titles, self.rounds) as display:
             for strategies in self._in_turn():
-                works = []
+                pieces = []
                 for strategy in strategies:
                     run = partial(self.runs.run_strategy, strategy, start.write)
-                    works.append(Work(strategy.name, run))
-                results, stopped = dealing.carry_out(works, display)
+                    pieces.append(Work(strategy.name, run))
+                results, stopped = dealing.carry_out(pieces, display)
                 found.update(results)
                 if stopped:
                     break

@@ -41,14 +41,13 @@ OF_THE_COMPARISON = {
 
 
 DECIDE_NOTHING = frozenset(
-    [
-        *("bundle_root", "sites_root", "run_dir", "imports", "initialize", "run", "check"),
-        *("jobs", "device", "devices", "resume", "report", "share_cases", "keep", "full_run"),
-        "case_seconds",
-        # The plan records these by themselves.
-        *("strategy", "strategies", "seed", "seeds", "folds"),
-        *("rounds", "local_epochs", "overrides"),
-    ]
+    # Where things lie, and what is called.
+    {"bundle_root", "sites_root", "run_dir", "imports", "initialize", "run", "check"}
+    # How the machine is used, and what is written.
+    | {"jobs", "device", "devices", "resume", "report", "share_cases", "keep", "full_run"}
+    | {"case_seconds"}
+    # The plan records these by themselves.
+    | {"strategy", "strategies", "seed", "seeds", "folds", "rounds", "local_epochs", "overrides"}
 )
 """Keys of a configuration that a comparison may go on with whatever they are."""
 

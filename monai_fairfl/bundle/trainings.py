@@ -137,12 +137,12 @@ def _carry_out(todo: Sequence[Training], dealing: Dealing, display: RunsDisplay)
     found: dict[str, bool | Failed] = {}
     stopped = False
     for waits in (False, True):
-        works = []
+        pieces = []
         for training in todo:
             if training.waits == waits:
-                works.append(Work(training.title, partial(_attempt, training.title, training.run)))
-        if works and not stopped:
-            results, stopped = dealing.carry_out(works, display)
+                pieces.append(Work(training.title, partial(_attempt, training.title, training.run)))
+        if pieces and not stopped:
+            results, stopped = dealing.carry_out(pieces, display)
             found.update(results)
 
     failed = {}

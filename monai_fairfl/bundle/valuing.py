@@ -104,18 +104,18 @@ class RunsValuer:
         if self.dealing.at_a_time(len(coalitions)) == 1:
             return
         training = _coalition_training(self.runs, self.finished, self.dealing.pool)
-        works = []
+        pieces = []
         for coalition, folder in coalitions.items():
             if training.needs_training(coalition, strategy):
                 given = (self.runs, self.finished, coalition, strategy, folder)
-                works.append(Work(folder.name, partial(train_coalition, *given)))
-        if len(works) < 2:
+                pieces.append(Work(folder.name, partial(train_coalition, *given)))
+        if len(pieces) < 2:
             return
         # Once, here: several processes would write it at a time.
         self.write_start()
-        titles = [work.title for work in works]
+        titles = [work.title for work in pieces]
         with self.dealing.display(titles, self.runs.settings.rounds) as display:
-            found, stopped = self.dealing.carry_out(works, display)
+            found, stopped = self.dealing.carry_out(pieces, display)
         if stopped:
             raise FederationError("stopped; the same command with --resume True goes on")
         for title, result in found.items():

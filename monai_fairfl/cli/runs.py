@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about finished runs and the strategies: ``report`` and ``strategies``.
+"""Commands about finished runs, strategies and guards: ``report``, ``strategies``, ``guards``.
 
 Of each command the arguments come first, then the function that it calls.
 """

@@ -139,9 +139,10 @@ class Checkpoints:
 
     def _prune(self) -> None:
         folders = self.newest_first()
-        oldest = _number(folders[: self.keep][-1])
+        kept = folders[: self.keep]
+        oldest_kept = _number(kept[-1])
         for folder in (*folders, *self.damaged()):
-            if _number(folder) < oldest:
+            if _number(folder) < oldest_kept:
                 shutil.rmtree(folder)
 
     def newest_first(self) -> list[Path]:

@@ -113,7 +113,7 @@ class Inbox:
     >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
     >>> inbox = Inbox(asked, ModelSpec(()), {})
     >>> inbox.arrived(Reply("A", None, 0, {"score": 0.8}, id=0))
-    >>> replies = inbox.replies()
+    >>> replies = inbox.close()
     >>> replies.clients, replies.missing
     (['A'], {'B': 'timeout'})
     """
@@ -234,7 +234,7 @@ class Inbox:
             return replace(reply, update=self._matrix.adopt(row, reply.update))
         return replace(reply, update=self._matrix.put(row, reply.update))
 
-    def replies(self) -> Replies:
+    def close(self) -> Replies:
         """Close the exchange, and return what has arrived.
 
         What comes later is ignored, since the matrix then belongs to the next exchange.

@@ -73,7 +73,7 @@ class Facts:
 
     def learn(self, client: str, name: str, value: Measurement) -> None:
         """Remember the counts behind a measurement that was taken earlier, where none is known."""
-        self._measurement(client, name, value, {})
+        self._fixed_measurement(client, name, value, {})
 
     def fix(self, replies: Replies) -> dict[str, str]:
         """Put the known numbers in the place of those that differ, and remember new ones.
@@ -101,30 +101,30 @@ class Facts:
             for field, fact in COUNTS.items():
                 reported = getattr(reply, field)
                 if reported:
-                    counts[field] = self._number(reply.client, fact, reported, changes)
+                    counts[field] = self._counted(reply.client, fact, reported, changes)
         measurements = {}
         for name, value in reply.measurements.items():
-            measurements[name] = self._measurement(reply.client, name, value, changes)
+            measurements[name] = self._fixed_measurement(reply.client, name, value, changes)
         return replace(reply, measurements=measurements, **counts)  # type: ignore[arg-type]
 
-    def _measurement(
+    def _fixed_measurement(
         self, client: str, name: str, value: Measurement, changes: dict[str, str]
     ) -> Measurement:
         if not isinstance(value, Mapping):
-            return self._estimate(client, f"n of {name}", value, changes)
+            return self._fixed_estimate(client, f"n of {name}", value, changes)
         parts: dict[str, float | Estimate] = {}
         for part, number in value.items():
-            parts[part] = self._estimate(client, f"n of {name}: {part}", number, changes)
+            parts[part] = self._fixed_estimate(client, f"n of {name}: {part}", number, changes)
         return parts
 
-    def _estimate(
+    def _fixed_estimate(
         self, client: str, fact: str, value: float | Estimate, changes: dict[str, str]
     ) -> float | Estimate:
         if not isinstance(value, Estimate):
             return value
-        return replace(value, n=self._number(client, fact, value.n, changes))
+        return replace(value, n=self._counted(client, fact, value.n, changes))
 
-    def _number(self, client: str, fact: str, reported: int, changes: dict[str, str]) -> int:
+    def _counted(self, client: str, fact: str, reported: int, changes: dict[str, str]) -> int:
         """The number that counts, which is the reported one where none is known."""
         known = self.known.setdefault(client, {}).setdefault(fact, reported)
         if known == reported:

@@ -132,6 +132,14 @@ class Federation:
     {'A': 0.5, 'B': 0.5}
     """
 
+    # Set when a run begins or is taken up:
+    ledger: Ledger
+    global_models: GlobalModels
+    models: Models
+    schedule: Schedule
+    run_id: str
+    """Tells this run from another one of the same settings; empty for runs of earlier versions."""
+
     def __init__(
         self,
         strategy: Strategy,
@@ -255,15 +263,15 @@ class Federation:
             check_format(self.run_dir, self.ledger.records[0])
 
         if checkpoint is None:
-            self._begin(self._start_strategy(clients))
+            self._begin(self._start(clients))
             return 0
         # As the run was begun: which sites are connected now does not count.
-        opening = self._start_strategy(self.ledger.records[0]["clients"])
+        opening = self._start(self.ledger.records[0]["clients"])
         self._take_up(checkpoint, opening, clients)
         return checkpoint.round + 1
 
-    def _start_strategy(self, clients: Sequence[str]) -> dict[str, Any]:
-        """Build the initial model and start the strategy with it.
+    def _start(self, clients: Sequence[str]) -> dict[str, Any]:
+        """Start strategy and guards with the initial model.
 
         Args:
             clients: of the run's beginning.
@@ -271,23 +279,13 @@ class Federation:
         Returns:
             The opening record.
         """
-        with own_random_state(self.settings.seed):
-            weights, spec = self.initial()
-        if self.settings.local_norm:
-            spec = spec.with_local_norms()
-        # Tensors that are not sent: they stay each client's own.
-        withheld = {*spec.local}
-        if self.settings.buffers == "local":
-            withheld.update(spec.buffers)
+        weights, spec = self._initial_model()
         self.strategy.buffers = self.settings.buffers
         self.strategy.rounds_planned = self.rounds
         self.strategy.start(weights, clients, spec)
         self._use(GlobalModels(weights))
         self._load_guards(self._guards_at_start)
-        recipe = self.recipe
-        if recipe is not None:
-            recipe = recipe.trained(strategy=self.strategy.name, seed=self.settings.seed)
-        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
+        self.models = self._model_files(spec)
         return opening_record(
             self.run_dir.name,
             self.strategy,
@@ -297,6 +295,24 @@ class Federation:
             weights,
             self.settings.opening(),
         )
+
+    def _initial_model(self) -> tuple[Weights, ModelSpec]:
+        """The first global model, and what each of its tensors is."""
+        with own_random_state(self.settings.seed):
+            weights, spec = self.initial()
+        if self.settings.local_norm:
+            spec = spec.with_local_norms()
+        return weights, spec
+
+    def _model_files(self, spec: ModelSpec) -> Models:
+        """The files of the run's models, which lack the tensors that stay each client's own."""
+        withheld = {*spec.local}
+        if self.settings.buffers == "local":
+            withheld.update(spec.buffers)
+        recipe = self.recipe
+        if recipe is not None:
+            recipe = recipe.trained(strategy=self.strategy.name, seed=self.settings.seed)
+        return Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
 
     def _begin(self, opening: Mapping[str, Any]) -> None:
         """Begin a run in an empty folder."""

@@ -356,7 +356,7 @@ class RoundPlayer:
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
         if is_first:
             self._storage = inbox.storage
-        arrived = inbox.replies()
+        arrived = inbox.close()
         self._log_dropped(arrived)
         attempt.digests.update(stated_digests(arrived))
         for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):

@@ -188,7 +188,7 @@ class Panel:
             self._next_id += 1
         inbox = Inbox(requests, ModelSpec(()), {}, expected=self.expected)
         self.transport.exchange(requests, inbox.arrived, self.timeout)
-        replies = inbox.replies()
+        replies = inbox.close()
         for client, note in self.facts.fix(replies).items():
             logger.warning("client %s: %s", client, note)
         measured = {}

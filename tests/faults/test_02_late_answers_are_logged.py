@@ -43,7 +43,7 @@ def test_an_answer_to_a_closed_exchange_is_ignored_and_logged(
 ) -> None:
     request = Request("B", "train", {"w": vector([0.0])}, id=1, run="run", round=3)
     inbox = Inbox([request], SPEC, request.weights)
-    assert inbox.replies().missing == {"B": "timeout"}
+    assert inbox.close().missing == {"B": "timeout"}
     inbox.arrived(Reply("B", {"w": vector([1.0])}, 10, id=1, run="run", round=3))
     assert "client B: its answer to request 1 of round 3 is ignored: it came after" in caplog.text
-    assert not inbox.replies()
+    assert not inbox.close()

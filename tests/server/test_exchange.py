@@ -48,7 +48,7 @@ def test_guards_check_those_who_trained_beside_those_who_measured(bad: float) ->
         ("A", 0, update(1.0, 0.0)),
     ):
         inbox.arrived(Reply(client, sent, 1, id=id))
-    replies, verdicts = guarded(inbox.replies(), DEFAULT)
+    replies, verdicts = guarded(inbox.close(), DEFAULT)
     assert list(verdicts) == ["B"] and replies.missing["B"].startswith("quarantined")
     assert [(reply.client, reply.id) for reply in replies] == [("A", 0), ("A", 1), ("C", 3)]
     assert replies[1].measurements == {"score": 0.5}
@@ -60,7 +60,7 @@ def test_who_was_to_measure_and_sends_an_update_is_refused_with_the_reason() -> 
     inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: reasons.append(reason))
     inbox.arrived(Reply("A", update(1.0, 0.0), 0, {"score": 0.5}, id=1))
     inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2))
-    replies, verdicts = guarded(inbox.replies(), DEFAULT)
+    replies, verdicts = guarded(inbox.close(), DEFAULT)
     assert reasons == ["refused: measured, and sent an update that was not asked for", None]
     assert [reply.id for reply in replies] == [2] and not verdicts
 
@@ -71,7 +71,7 @@ def test_a_refused_answer_is_the_first_one_and_counts(error: str | None) -> None
     inbox = Inbox(mixed(), SPEC, MODEL, lambda client, reason: reasons.append(reason))
     inbox.arrived(Reply("B", {"v": torch.zeros(2)}, 1, id=2))
     inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2, error=error))
-    replies = inbox.replies()
+    replies = inbox.close()
     assert len(reasons) == 1 and str(reasons[0]).startswith("refused: update has other tensors")
     assert not replies and replies.missing["B"] == reasons[0]
 
@@ -84,7 +84,7 @@ def test_a_late_answer_to_another_rounds_request_does_not_stand_in_for_the_first
         inbox.arrived(Reply("B", update(9.0, 9.0), 1, id=2, run="run", round=0, error=error))
         inbox.arrived(Reply("B", update(1.0, 0.0), 1, id=2, run="run", round=1))
         inbox.arrived(Reply("B", update(9.0, 9.0), 1, id=2, run="run", round=0, error=error))
-        [reply] = inbox.replies()
+        [reply] = inbox.close()
         assert reply.update is not None and reply.update["w"].tolist() == [1.0, 0.0]
 
 
@@ -93,7 +93,7 @@ def test_measurements_that_are_not_finite_are_dropped_on_arrival_and_stay_on_rec
     inbox.arrived(Reply("A", None, 0, {"score": float("nan"), "global_loss": 0.5}, id=1))
     inbox.arrived(Reply("A", update(1.0, 0.0), 1, {"global_loss": float("inf")}, id=0))
     inbox.arrived(Reply("B", update(float("nan"), 0.0), 1, {"global_loss": 0.25}, id=2))
-    arrived = inbox.replies()
+    arrived = inbox.close()
     assert [reply.measurements for reply in arrived] == [
         {},
         {"global_loss": 0.5},
@@ -111,7 +111,7 @@ def test_an_update_is_copied_unless_the_transport_gives_it() -> None:
         inbox = Inbox(mixed(), SPEC, MODEL, adopts=adopts)
         sent = update(1.0, 2.0)
         inbox.arrived(Reply("A", sent, 1, id=0))
-        [reply] = inbox.replies()
+        [reply] = inbox.close()
         assert reply.update is not None
         assert (reply.update["w"].data_ptr() == sent["w"].data_ptr()) is adopts
 
@@ -127,7 +127,7 @@ def test_a_buffer_is_copied_unless_the_transport_gives_it() -> None:
         for id, value in enumerate((1.0, 3.0)):
             array.fill_(value)
             inbox.arrived(Reply("AB"[id], update(0.0, 0.0), 1, buffers={"mean": array}, id=id))
-        assert inbox.replies().average()["mean"].tolist() == expected
+        assert inbox.close().average()["mean"].tolist() == expected
 
 
 def zeros() -> tuple[dict[str, torch.Tensor], ModelSpec]:

@@ -87,14 +87,14 @@ def can_be_sent(do: Callable[..., Any]) -> bool:
         return False
 
 
-def shares(works: int, processes: int, most: int) -> list[int]:
+def shares(pieces: int, processes: int, most: int) -> list[int]:
     """How many processes each of some equal pieces of work gets, in their order.
 
     All get one, as long as there are enough pieces for every process. The last ones, for which that
     does not hold, get more.
 
     Args:
-        works: number of pieces.
+        pieces: number of pieces.
         processes: of the pool, from 1.
         most: processes that a piece can use.
 
@@ -105,8 +105,8 @@ def shares(works: int, processes: int, most: int) -> list[int]:
     >>> shares(1, processes=16, most=4)
     [4]
     """
-    last = works % processes
-    dealt = [1] * (works - last)
+    last = pieces % processes
+    dealt = [1] * (pieces - last)
     if last == 0:
         return dealt
     each, more = divmod(processes, last)
@@ -120,7 +120,7 @@ def shares(works: int, processes: int, most: int) -> list[int]:
 
 
 def carry_out(
-    works: Sequence[Work],
+    pieces: Sequence[Work],
     pool: WorkerPool | None = None,
     most: int = 1,
     together: bool = True,
@@ -136,7 +136,7 @@ def carry_out(
     present pieces end after their rounds, and begin no other.
 
     Args:
-        works: the pieces.
+        pieces: of work.
         pool: of the processes; ``None``: one piece after the other, here.
         most: processes that a piece can use, such as one for each of its clients.
         together: whether several pieces may be done at a time; all must then be sendable, see
@@ -148,21 +148,21 @@ def carry_out(
             :class:`Failed` where its processes ended.
 
     Returns:
-        Whether nobody asked to stop.
+        Whether a signal asked to stop.
 
     Raises:
         Exception: what a piece of work raised; the others end at once.
 
-    >>> works = [Work(name, lambda turn: turn.jobs) for name in ("FedAvg", "FedCE")]
-    >>> carry_out(works, ended=lambda title, result: print(title, result))
+    >>> pieces = [Work(name, lambda turn: turn.jobs) for name in ("FedAvg", "FedCE")]
+    >>> carry_out(pieces, ended=lambda title, result: print(title, result))
     FedAvg 1
     FedCE 1
-    True
+    False
     """
-    dealer = _Dealer(works, pool, most, together, device_of, rounds_done, ended)
+    dealer = _Dealer(pieces, pool, most, together, device_of, rounds_done, ended)
     with stopping_on_signals(dealer.stop):
         dealer.run()
-    return not dealer.stopped
+    return dealer.stopped
 
 
 @dataclass
@@ -191,7 +191,7 @@ class _Dealer:
 
     def __init__(
         self,
-        works: Sequence[Work],
+        pieces: Sequence[Work],
         pool: WorkerPool | None,
         most: int,
         together: bool,
@@ -202,10 +202,10 @@ class _Dealer:
         self.stopped = False
         self._pool = pool
         self._processes = 1 if pool is None else len(pool)
-        dealt = [self._processes] * len(works)
-        if together and len(works) > 1:
-            dealt = shares(len(works), self._processes, most)
-        self._waiting = deque(zip(works, dealt))
+        dealt = [self._processes] * len(pieces)
+        if together and len(pieces) > 1:
+            dealt = shares(len(pieces), self._processes, most)
+        self._waiting = deque(zip(pieces, dealt))
         self._free = list(range(self._processes))
         # The process in which a piece runs -> that piece.
         self._running: dict[int, _Running] = {}

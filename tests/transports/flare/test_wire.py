@@ -173,7 +173,7 @@ def test_a_long_text_is_cut_before_it_reaches_the_ledger() -> None:
     for model in (reply_model(reply(error=million)), reply_model(reply(run=million))):
         inbox = Inbox([request()], SPEC, SENT)
         inbox.arrived(reply_of(model, request()))
-        assert len(inbox.replies().missing["elm"]) < 1200
+        assert len(inbox.close().missing["elm"]) < 1200
 
 
 @pytest.mark.parametrize("value", [b"encrypted", object()], ids=["bytes", "object"])
@@ -220,4 +220,4 @@ def test_a_site_that_could_not_read_its_request_is_heard_all_the_same() -> None:
     for answer in (reply_model(Reply("elm", None, 0, error="unknown context key")), unread):
         inbox.arrived(reply_of(answer, request()))
 
-    assert inbox.replies().missing == {"elm": "error: unknown context key"}
+    assert inbox.close().missing == {"elm": "error: unknown context key"}

@@ -318,7 +318,7 @@ class FairFLAggregator(ModelAggregator):
         for request in stamped:
             inbox.arrived(self._reply_to(request))
 
-        arrived = inbox.replies()
+        arrived = inbox.close()
         for client, dropped in dropped_of([arrived]).items():
             logger.warning("client %s: measurements are left out: %s", client, dropped)
         self._notes = self._facts.fix(arrived)

@@ -132,7 +132,7 @@ def test_who_is_late_is_late_at_a_deadline_between_two_seconds_too(
     inbox = Inbox(requests, SPEC, {"w": vector(START)})
     begun = time.monotonic()
     job[0].exchange(requests, inbox.arrived, timeout)
-    assert inbox.replies().missing == {"A": "timeout"} and time.monotonic() - begun >= timeout
+    assert inbox.close().missing == {"A": "timeout"} and time.monotonic() - begun >= timeout
 
 
 class Worse(LeastSquares):
