@@ -59,7 +59,8 @@ class Jobs:
                 torch.device(device)
             except (RuntimeError, TypeError) as error:
                 raise ConfigError(
-                    f"devices: {device!r} is none, such as 'cpu' or 'cuda:0' are"
+                    f"devices: {device!r} is not a device: write 'cpu', 'cuda:0' or another that "
+                    "torch knows"
                 ) from error
 
     def workers(self, most: int, threads: int) -> int:

@@ -89,9 +89,8 @@ def add_commands(add: Add) -> None:
     )
     command.add_argument(
         "--device",
-        default="cpu",
         metavar="DEVICE",
-        help="device to train on, such as cuda:0 (default: cpu)",
+        help="device to train on, such as cuda:0 (default: a GPU if there is one)",
     )
     command.add_argument(
         "--out",
@@ -128,9 +127,10 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.data.datalist_file import cases_of_list
     from monai_fairfl.data.layouts import name_of_site
     from monai_fairfl.errors import ConfigError
-    from monai_fairfl.utils.devices import require_device
+    from monai_fairfl.utils.devices import best_device, require_device
 
-    require_device(args.device)
+    device = args.device or best_device()
+    require_device(device)
     model = model_file(args.model)
     hospital = Path(args.folder).absolute()
     name = name_of_site(hospital)
@@ -166,7 +166,7 @@ def adapt(args: argparse.Namespace) -> Answer:
             epochs=args.epochs,
             rate=args.rate,
             seed=args.seed,
-            device=args.device,
+            device=device,
             config=args.config,
             overrides=None if of_run is None else of_run.settings(),
         )

@@ -14,8 +14,6 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, TextIO
 
-import torch
-
 from monai_fairfl.bundle.adaptation import (
     check_listed,
     files_of,
@@ -47,7 +45,7 @@ from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.protocol.values import to_json
-from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
@@ -269,7 +267,7 @@ class Evaluation:
                     datalist_file=with_training,
                     config=files,
                     overrides={**values, **values_of_list(with_training, training)},
-                    device=self.device or ("cuda:0" if torch.cuda.is_available() else "cpu"),
+                    device=self.device or best_device(),
                 )
             for case, values_of_case in scores.items():
                 # Each list has names of its own: the same one may be of another case.

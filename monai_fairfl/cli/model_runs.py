@@ -100,15 +100,15 @@ def _why_no_model(path: Path) -> str:
 
 
 def _last_round(run: Path) -> str:
-    """How far a run came that has not ended, such as ``"after round 1 of 12"``."""
+    """How far a run came that has not ended, such as ``"with 1 of 12 rounds done"``."""
     records = read_ledger(run / "ledger.jsonl")
     done = count_rounds(records)
     if done == 0:
         return "before its first round was done"
     planned = Schedule.read(run).planned
     if not planned or planned[-1] is None:
-        return f"after round {done}"
-    return f"after round {done} of {planned[-1]}"
+        return f"with {count_words(done, 'round')} done"
+    return f"with {done} of {planned[-1]} rounds done"
 
 
 def _why_no_model_of_comparison(path: Path) -> str:

@@ -32,6 +32,7 @@ from monai_fairfl.run_folder.commands import recorded_as
 from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.terminal import data_notes_to, was_shown
+from monai_fairfl.utils.words import count_words
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ def require_end(run_dir: Path) -> None:
     for run in find_runs([run_dir]):
         if not ended(run):
             done = len(Schedule.read(run).seconds)
-            unfinished.append(f"{run.name} stopped after round {done}")
+            unfinished.append(f"{run.name} stopped with {count_words(done, 'round')} done")
     if unfinished:
         raise FederationError(f"{'; '.join(unfinished)}. The same command goes on")
 

@@ -22,12 +22,14 @@ def require_device(name: str) -> None:
     >>> require_device("cuda:99")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: device cuda:99: this machine has ...
+    monai_fairfl.errors.ConfigError: device cuda:99: PyTorch finds no ...
     """
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device {name!r} is none, such as 'cpu' or 'cuda:0' are") from error
+        raise ConfigError(
+            f"{name!r} is not a device: write 'cpu', 'cuda:0' or another that torch knows"
+        ) from error
     if device.type == "cuda":
         _require_cuda(device)
         return
@@ -40,11 +42,19 @@ def require_device(name: str) -> None:
         ) from error
 
 
+def best_device() -> str:
+    """A GPU where torch finds one, else the CPU."""
+    return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
 def _require_cuda(device: torch.device) -> None:
     # Counting starts nothing on a GPU, so a worker process can still be forked.
     count = torch.cuda.device_count()
     if count == 0:
-        raise ConfigError(f"device {device}: this machine has no CUDA device; leave device out")
+        raise ConfigError(
+            f"device {device}: PyTorch finds no CUDA device here. Leave the device out, or install "
+            "a CUDA build of PyTorch"
+        )
     if (device.index or 0) >= count:
         raise ConfigError(
             f"device {device}: this machine has {count} CUDA device(s), the last is "

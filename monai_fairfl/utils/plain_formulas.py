@@ -92,7 +92,7 @@ def plain_formula(latex: str) -> str:
     while text != previous:
         previous = text
         text = re.sub(r"([_^])\{([^{}]*)\}", _script, text)
-        text = re.sub(r"frac\{([^{}]*)\}\{([^{}]*)\}", _fraction, text)
+        text = re.sub(r"frac\{([^{}]*)\}\s*\{([^{}]*)\}", _fraction, text)
         text = re.sub(r"√\{([^{}]*)\}", r"√(\1)", text)
     text = text.replace("{", "").replace("}", "").replace("⦃", "{").replace("⦄", "}")
     return re.sub(r" *\n *", " ", text).rstrip()

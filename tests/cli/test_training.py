@@ -436,5 +436,5 @@ def test_a_training_that_a_signal_stopped_is_not_shown_as_one_that_is_done(
     ledger = tmp_path / "run" / "ledger.jsonl"
     # Without its last record, as a signal leaves it.
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.raises(FederationError, match="run stopped after round 2. The same command"):
+    with pytest.raises(FederationError, match="run stopped with 2 rounds done. The same command"):
         require_end(tmp_path / "run")

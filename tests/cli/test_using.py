@@ -190,13 +190,15 @@ def test_a_run_that_stopped_has_no_model_yet(
     run = begun_run(tmp_path / "runs" / "FedAvg", 0)
     out = str(tmp_path / "out")
     error = run_json(capsys, "infer", str(run), str(scans), "--out", out, code=2)["error"]
-    assert error.startswith(f"{run} is a run that stopped after round 1 of 12, or still trains")
+    assert error.startswith(
+        f"{run} is a run that stopped with 1 of 12 rounds done, or still trains"
+    )
     assert "give the same command again to finish it" in error
     # So it is of a comparison whose run has not ended.
-    with pytest.raises(ConfigError, match=f"^{run} is a run that stopped after round 1 of 12"):
+    with pytest.raises(ConfigError, match=f"^{run} is a run that stopped with 1 of 12 rounds done"):
         model_file(str(run.parent))
     (run / "schedule.json").unlink()
-    with pytest.raises(ConfigError, match="stopped after round 1, or still trains"):
+    with pytest.raises(ConfigError, match="stopped with 1 round done, or still trains"):
         model_file(str(run))
     first = begun_run(tmp_path / "first")
     with pytest.raises(ConfigError, match="stopped before its first round was done"):

@@ -108,7 +108,8 @@ def test_a_site_without_gpu_refuses_one_before_it_reads_an_image(own: bool, tmp_
         job["device"] = "cuda:0"
     error = str(ask(Site("elm", tmp_path, job)).error)
     assert error == (
-        "ConfigError: site elm: device cuda:0: this machine has no CUDA device; leave device out. "
+        "ConfigError: site elm: device cuda:0: PyTorch finds no CUDA device here. Leave "
+        "the device out, or install a CUDA build of PyTorch. "
         f"It is set in {tmp_path / SITE_FILE}, or by the job"
     )
 
