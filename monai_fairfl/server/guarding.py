@@ -59,24 +59,87 @@ def only_trained(replies: Replies) -> Replies:
 def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
     """Let every guard judge ``replies``, all of which carry an update.
 
-    Each guard sees the replies as the previous guards let them pass.
+    Each guard sees the replies as the previous guards let them pass. Where one would quarantine a
+    group that counts as one, each member is judged by its own update. The guilty ones go, and
+    everything is judged again without them: a client must not fall with another one that resembles
+    it.
+    """
+    guilty: dict[str, list[Verdict]] = {}
+    while True:
+        passed, verdicts, found = _judged_once(replies, guards)
+        if not found:
+            break
+        for id, verdict in found.items():
+            [client] = [reply.client for reply in replies if reply.id == id]
+            guilty[client] = [verdict]
+        replies = _passed(replies, found)
+    all_verdicts = {**guilty, **verdicts}
+    for client, of_client in all_verdicts.items():
+        for verdict in of_client:
+            logger.warning(
+                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
+            )
+    return passed, all_verdicts
+
+
+def _judged_once(
+    replies: Replies, guards: Sequence[Guard]
+) -> tuple[Replies, dict[str, list[Verdict]], dict[int, Verdict]]:
+    """As :func:`_judged`, up to the first group that a guard would quarantine.
+
+    Returns:
+        The replies that passed; client -> verdicts; and id of a reply -> verdict, of the members of
+        such a group that are guilty by themselves. Where there are any, the others do not count.
     """
     verdicts: dict[str, list[Verdict]] = {}
+    # First client of a group -> the group, and the replies as they were before it was merged.
+    groups: dict[str, tuple[tuple[str, ...], Replies]] = {}
     for guard in guards:
         if not replies:
             break
         clients = {reply.id: reply.client for reply in replies}
-        found: dict[int, Verdict] = {}
-        for id, verdict in guard.check(replies).items():
-            found[id] = replace(verdict, guard=type(guard).__name__)
+        found = _verdicts_of(guard, replies)
         for id, verdict in found.items():
-            client = clients[id]
-            logger.warning(
-                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
-            )
-            verdicts.setdefault(client, []).append(verdict)
+            if verdict.action == "quarantine" and clients[id] in groups:
+                guilty = _guilty_members(guard, *groups[clients[id]])
+                if guilty:
+                    return replies, verdicts, guilty
+        for id, verdict in found.items():
+            verdicts.setdefault(clients[id], []).append(verdict)
+            if verdict.action == "share":
+                groups[verdict.group[0]] = (verdict.group, replies)
         replies = _passed(replies, found)
-    return replies, verdicts
+    return replies, verdicts, {}
+
+
+def _verdicts_of(guard: Guard, replies: Replies) -> dict[int, Verdict]:
+    """Id of a reply -> the guard's verdict, with its name."""
+    found = {}
+    for id, verdict in guard.check(replies).items():
+        found[id] = replace(verdict, guard=type(guard).__name__)
+    return found
+
+
+def _guilty_members(guard: Guard, group: Sequence[str], before: Replies) -> dict[int, Verdict]:
+    """Id of a reply -> verdict, of the members whose own update the guard would quarantine.
+
+    Args:
+        guard: that would quarantine the group.
+        group: the clients that count as one.
+        before: the replies before they did.
+    """
+    guilty = {}
+    for reply in before:
+        if reply.client not in group:
+            continue
+        others = {}
+        for other in before:
+            if other.client in group and other is not reply:
+                others[other.id] = "another member of the group is judged"
+        verdict = _verdicts_of(guard, before.without(others)).get(reply.id)
+        if verdict is not None and verdict.action == "quarantine":
+            guilty[reply.id] = verdict
+    return guilty
 
 
 def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
