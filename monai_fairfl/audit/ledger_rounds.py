@@ -20,7 +20,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.protocol.values import Estimate, Measurement, Weights, is_plain_estimate
 
 FIRST_FORMAT = 3
 """The first format of ledgers that holds what a replay needs."""
@@ -246,7 +246,7 @@ def _measurement(plain: Any) -> Measurement:
     if not isinstance(plain, Mapping):
         number: float = plain
         return number
-    if set(plain) == {"value", "stderr", "n"}:
+    if is_plain_estimate(plain):
         return Estimate(plain["value"], plain["stderr"], plain["n"])
     return {name: _measurement(value) for name, value in plain.items()}  # type: ignore[misc]
 
@@ -282,7 +282,7 @@ class _TakenByTheRun(Expected):
     It dropped by ranges and settings of which the ledger has a part only.
     """
 
-    def checked(self, reply: Reply, request: Request | None) -> Checked:
+    def checked(self, reply: Reply, request: Request | None, most_parts: int = 0) -> Checked:
         """All measurements of ``reply``."""
         return Checked(dict(reply.measurements))
 

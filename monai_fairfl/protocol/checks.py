@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.protocol.texts import printable
 from monai_fairfl.protocol.values import Weights
 
 LEAST_COUNTS = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
@@ -44,7 +45,11 @@ def refusal(
     'answers request 2 of run  round -1, asked was request 3 of run  round -1'
     """
     reason = _refusal(request, reply, spec, most_samples)
-    if reason is not None and len(reason) > MOST_TEXT:
+    if reason is None:
+        return None
+    # It may quote what the client sent.
+    reason = printable(reason)
+    if len(reason) > MOST_TEXT:
         return reason[:MOST_TEXT] + "..."
     return reason
 

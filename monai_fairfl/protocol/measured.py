@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.texts import printable
 from monai_fairfl.protocol.values import (
     IN_TRAINING,
     IN_VALIDATION,
@@ -33,6 +34,9 @@ MOST_NAME = 128
 
 MOST_VALUES = 10_000
 """Numbers in one reply. A network of a thousand layers sends a thousand similarities."""
+
+LEAST_PARTS = 100
+"""Classes or layers that a measurement of any model may have."""
 
 MOST_CASES = 1_000_000
 """Observations behind one estimate: cases of a site, or batches of an epoch."""
@@ -147,18 +151,24 @@ class Expected:
     ranges: Mapping[str, Range] = field(default_factory=lambda: RANGES)
     unasked: bool = False
 
-    def checked(self, reply: Reply, request: Request | None) -> Checked:
+    def checked(
+        self, reply: Reply, request: Request | None, most_parts: int = LEAST_PARTS
+    ) -> Checked:
         """The measurements of ``reply`` that can be used, and what is wrong with the others.
 
         Args:
             reply: of a client.
             request: that it answers; ``None``: unknown, then every name counts as asked for.
+            most_parts: classes or layers that one measurement may have. The record of a round holds
+                each of them.
         """
         found = Checked()
         values = 0
         for name, sent in reply.measurements.items():
             value = plain_numbers(sent)
             problem = self._problem_of_name(name, request)
+            if problem is None and _size(value) > most_parts:
+                problem = f"it has more than {most_parts} values"
             if problem is None and _size(value) + values > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"
             if problem is None and not is_finite(value):
@@ -175,8 +185,8 @@ class Expected:
         return found
 
     def _problem_of_name(self, name: object, request: Request | None) -> str | None:
-        if not isinstance(name, str) or len(name) > MOST_NAME:
-            return f"its name is no text of at most {MOST_NAME} characters"
+        if not _is_name(name):
+            return f"its name is no text of at most {MOST_NAME} printable characters"
         if request is None or self.unasked or name in SENT_UNASKED or name in request.measure:
             return None
         return "the request did not ask for it"
@@ -192,8 +202,8 @@ class Expected:
         if not isinstance(value, Mapping):
             return _problem_of_number(allowed, value)
         for part, number in value.items():
-            if not isinstance(part, str) or len(part) > MOST_NAME:
-                return f"a name in it is no text of at most {MOST_NAME} characters"
+            if not _is_name(part):
+                return f"a name in it is no text of at most {MOST_NAME} printable characters"
             problem = _problem_of_number(allowed, number)
             if problem is not None:
                 return f"{part!r} is {problem}"
@@ -273,7 +283,12 @@ def _size(value: object) -> int:
     return len(value) if isinstance(value, Mapping) else 1
 
 
+def _is_name(name: object) -> bool:
+    """Whether logs, records and pages can have this name."""
+    return isinstance(name, str) and len(name) <= MOST_NAME and name.isprintable()
+
+
 def _shortened(name: object) -> str:
     """A name as a record shows it."""
-    text = name if isinstance(name, str) else type(name).__name__
+    text = printable(name) if isinstance(name, str) else type(name).__name__
     return text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."

@@ -14,13 +14,20 @@ import torch
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.averaging import Averaging, averaged_buffers, reduced_buffers
 from monai_fairfl.protocol.geometry import Geometry, SumGeometry
-from monai_fairfl.protocol.measured import Expected
+from monai_fairfl.protocol.measured import LEAST_PARTS, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Weights
 
 EXPECTED = Expected()
+
+
+def _most_parts(spec: ModelSpec, request: Request | None) -> int:
+    """How many classes or layers of the model a measurement may have."""
+    classes = 0 if request is None else spec.classes(request.weights)
+    # Each layer has a parameter or more; one value more is the mean.
+    return max(LEAST_PARTS, len(spec.parameters) + classes + 1)
 
 
 class Replies(list[Reply]):
@@ -83,7 +90,8 @@ class Replies(list[Reply]):
         self.not_finite = dict(not_finite or {})
         self.dropped = dict(dropped or {})
         for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
-            found = expected.checked(reply, self.requests.get(reply.id))
+            request = self.requests.get(reply.id)
+            found = expected.checked(reply, request, _most_parts(spec, request))
             if found.not_finite:
                 self.not_finite[reply.id] = found.not_finite
             if found.dropped:

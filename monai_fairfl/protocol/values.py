@@ -144,6 +144,20 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def is_plain_estimate(plain: object) -> bool:
+    """Whether a value of a record is what :func:`to_json` makes of an :class:`Estimate`.
+
+    A site's classes and layers may be called ``"value"`` or ``"stderr"``, too: then there is also a
+    ``"mean"``.
+
+    >>> is_plain_estimate({"value": 0.5, "stderr": None, "n": 2})
+    True
+    >>> is_plain_estimate({"mean": 0.5, "value": 0.4, "stderr": 0.6})
+    False
+    """
+    return isinstance(plain, Mapping) and set(plain) == {"value", "stderr", "n"}
+
+
 IN_VALIDATION = "test_cases_in_validation"
 """Sent in place of a test score: how many of the client's test cases are validation cases, too."""
 

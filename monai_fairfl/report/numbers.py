@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from monai_fairfl.protocol.values import is_plain_estimate
+
 MEAN = "mean"
 """The name under which the one number of a measurement stands beside its classes or layers."""
 
@@ -51,8 +53,8 @@ def numbers_by_class(data: Any) -> dict[str, Number]:
     """
     if not isinstance(data, Mapping):
         return {MEAN: Number(float(data))}
-    if "value" in data and "stderr" in data:
-        return {MEAN: Number(float(data["value"]), data["stderr"], data.get("n"))}
+    if is_plain_estimate(data):
+        return {MEAN: Number(float(data["value"]), data["stderr"], data["n"])}
 
     numbers = {name: Number.read(item) for name, item in data.items() if item is not None}
     if numbers and MEAN not in numbers:

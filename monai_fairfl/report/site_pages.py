@@ -45,7 +45,7 @@ def write_site_pages(report: Mapping[str, Any], folder: Path, withdrawn: set[str
     written = set()
     for site, name in names.items():
         if site not in withdrawn:
-            write_atomically(pages / name, render_site(report, site).encode())
+            write_atomically(pages / name, render_site(report, site).encode(errors="replace"))
             written.add(name)
     for file in pages.glob("*.html"):
         if file.name not in written:

@@ -101,10 +101,10 @@ def write_report(
         files["cases.csv"] = cases
     files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
     for name, text in files.items():
-        write_atomically(folder / name, text.encode())
+        write_atomically(folder / name, text.encode(errors="replace"))
 
     # The pages go last: the numbers are written where jinja2 is missing.
-    write_atomically(folder / "report.html", render(report).encode())
+    write_atomically(folder / "report.html", render(report).encode(errors="replace"))
     write_site_pages(report, folder, withdrawn)
     return report
 

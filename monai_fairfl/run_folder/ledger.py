@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.values import Weights, to_json
+from monai_fairfl.protocol.values import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensor_file import memory_of
 
@@ -230,8 +230,10 @@ def number_in(value: Any) -> float | None:
     >>> number_in({"layer": 0.5}) is None
     True
     """
+    if is_plain_estimate(value):
+        return number_in(value["value"])
     if isinstance(value, Mapping):
-        return number_in(value.get("value", value.get("mean")))
+        return number_in(value.get("mean"))
     return float(value) if isinstance(value, (int, float)) else None
 
 

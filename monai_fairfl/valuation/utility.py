@@ -16,7 +16,14 @@ from monai_fairfl.games.game import Coalition
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights, to_json, value_of
+from monai_fairfl.protocol.values import (
+    Estimate,
+    Measurement,
+    Weights,
+    is_plain_estimate,
+    to_json,
+    value_of,
+)
 from monai_fairfl.server.exchange import Inbox, Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.utils.files import write_atomically
@@ -298,6 +305,6 @@ def _from_json(value: Any) -> Any:
     """The inverse of :func:`to_json`."""
     if not isinstance(value, Mapping):
         return value
-    if "stderr" in value:
+    if is_plain_estimate(value):
         return Estimate(**value)
     return {name: _from_json(item) for name, item in value.items()}

@@ -7,8 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from monai_fairfl.protocol.measured import (
+    LEAST_PARTS,
     MOST_CASES,
     MOST_LISTED,
     MOST_NAME,
@@ -18,10 +20,12 @@ from monai_fairfl.protocol.measured import (
     Expected,
     Range,
 )
-from monai_fairfl.protocol.messages import Measure, Reply
+from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate, to_json
+from monai_fairfl.report.numbers import Number, numbers_by_class
+from monai_fairfl.run_folder.ledger import number_in
 
 
 def checked(
@@ -75,15 +79,55 @@ def test_names_are_texts_of_bounded_length() -> None:
     for name in (longest + "x", 7):
         assert "its name is no text" in "".join(checked({name: 0.5}, (name,)).dropped.values())
     in_it = checked({"cka": {"mean": 0.5, longest + "x": 0.5}})
-    assert in_it.dropped["cka"] == f"a name in it is no text of at most {MOST_NAME} characters"
+    assert in_it.dropped["cka"] == (
+        f"a name in it is no text of at most {MOST_NAME} printable characters"
+    )
 
 
 def test_a_reply_holds_a_bounded_number_of_values() -> None:
     full = {"mean": 0.5, **{str(number): 0.5 for number in range(MOST_VALUES - 1)}}
-    assert checked({"cka": full}).usable
-    found = checked({"cka": full, "score": 0.5})
+    request = Request("A", "measure", {}, ("cka", "score"))
+    reply = Reply("A", None, 0, {"cka": full, "score": 0.5})
+    found = Expected().checked(reply, request, most_parts=MOST_VALUES)
     assert list(found.usable) == ["cka"]
     assert found.dropped == {"score": f"the reply has more than {MOST_VALUES} values"}
+
+
+def test_a_measurement_has_no_more_parts_than_the_model_has_layers_and_classes() -> None:
+    def dropped(parts: int, parameters: int, classes: int) -> dict[str, str]:
+        names = tuple(f"layer{number}.weight" for number in range(parameters))
+        spec = ModelSpec(names, output=("layer0", 0))
+        request = Request("A", "measure", {names[0]: torch.zeros(classes, 1)}, ("cka",))
+        sent = {"mean": 0.5, **{str(number): 0.5 for number in range(parts - 1)}}
+        replies = Replies([Reply("A", None, 0, {"cka": sent})], [request], spec)
+        return dict(replies.dropped.get(-1, {}))
+
+    assert not dropped(LEAST_PARTS, 1, 2)
+    assert dropped(LEAST_PARTS + 1, 1, 2) == {"cka": f"it has more than {LEAST_PARTS} values"}
+    assert not dropped(321, 200, 120)
+    assert dropped(322, 200, 120) == {"cka": "it has more than 321 values"}
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31m", "\ud800"])
+def test_a_name_that_cannot_be_printed_is_dropped(name: str) -> None:
+    assert not checked({name: 0.5}, (name,)).usable
+    found = checked({"cka": {"mean": 0.5, name: 0.5}})
+    assert "printable" in found.dropped["cka"]
+    # What is recorded in its place can be written everywhere.
+    assert all(key.isprintable() for key in checked({name: 0.5}, (name,)).dropped)
+
+
+@pytest.mark.parametrize("names", [("value",), ("stderr", "n"), ("value", "stderr", "n")])
+def test_a_class_may_have_the_name_of_an_estimates_field(names: tuple[str, ...]) -> None:
+    sent = {"mean": Estimate(1.0, 0.1, 5), **dict.fromkeys(names, 0.44)}
+    plain = to_json(checked({"score": sent}).usable["score"])
+    assert number_in(plain) == 1.0
+    assert numbers_by_class(plain)["mean"] == Number(1.0, 0.1, 5)
+    assert {name: number.value for name, number in numbers_by_class(plain).items()} == {
+        "mean": 1.0,
+        **dict.fromkeys(names, 0.44),
+    }
+    assert number_in(to_json(Estimate(0.3, None, 5))) == 0.3
 
 
 def test_a_record_lists_a_bounded_number_of_dropped_measurements() -> None:
