@@ -44,6 +44,32 @@ def others_of(row: int, count: int) -> np.ndarray:
     return np.delete(np.arange(count), row)
 
 
+def medians_of_others(values: np.ndarray) -> np.ndarray:
+    """For each of two values or more, the median of all others.
+
+    >>> medians_of_others(np.array([1.0, 9.0, 2.0, 4.0])).tolist()
+    [4.0, 2.0, 4.0, 2.0]
+    """
+    order = np.argsort(values, kind="stable")
+    in_order = values[order]
+    ranks = np.empty(len(values), int)
+    ranks[order] = np.arange(len(values))
+    # The two middle places among the others, which are one where their number is odd. From its own
+    # rank on, a value's others are one place later.
+    lower = (len(values) - 2) // 2
+    upper = (len(values) - 1) // 2
+    return (in_order[lower + (ranks <= lower)] + in_order[upper + (ranks <= upper)]) / 2
+
+
+def layer_sizes(replies: Replies) -> dict[str, int]:
+    """Layer -> number of its parameters."""
+    sizes: dict[str, int] = {}
+    for name, columns in replies.matrix.columns.items():
+        layer = replies.spec.layers.get(name, name)
+        sizes[layer] = sizes.get(layer, 0) + columns.stop - columns.start
+    return sizes
+
+
 def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """The entries of a symmetric matrix for all pairs of different ``rows``, each once.
 

@@ -10,9 +10,12 @@ import numpy as np
 
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
-from monai_fairfl.guards.directions import others_of
+from monai_fairfl.guards.directions import layer_sizes, medians_of_others
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
+
+MOST_EMPTY = 0.5
+"""Share of the parameters that others train in which an update may be empty."""
 
 
 class Empty(Guard):
@@ -22,12 +25,15 @@ class Empty(Guard):
     right angle to all others. Where everybody sends next to nothing, such as at the end of a
     learning-rate schedule, nobody stands out and all updates pass.
 
+    An update is empty, too, if it is so short in the layers that have most of the parameters which
+    the others train: numbers in the output layer alone have a usual length.
+
     Beside a single other client a short update may be the honest one of the two, so that only one
     without any length is empty.
 
     Args:
-        share: of the median length of the others, below which an update is empty. In real
-            trainings the shortest honest update had a fifth of that length.
+        share: of the median length of the others, below which an update is empty, or a layer of it.
+            In real trainings the shortest honest update had a fifth of that length.
 
     Raises:
         ConfigError: a threshold is not a number in its range.
@@ -47,21 +53,49 @@ class Empty(Guard):
         self.share = share
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if len(replies) < 2:
+            return {}
         norms = replies.geometry.norms
+        medians = medians_of_others(norms)
+        is_empty = norms < self._least(medians)
+        empty_shares = self._empty_shares(replies)
         verdicts: dict[int, Verdict] = {}
         for row, reply in enumerate(replies):
-            others = norms[others_of(row, len(norms))]
-            if not others.size:
-                continue
-            median = float(np.median(others))
-            allowed = self.share * median
-            if others.size < LEAST_OTHERS:
-                allowed = min(allowed, ZERO_NORM)
-            if norms[row] < allowed:
+            if is_empty[row]:
                 reason = (
                     f"its update has length {norms[row]:.4g}, the median of the others is "
-                    f"{median:.4g}: it adds nothing"
+                    f"{medians[row]:.4g}: it adds nothing"
                 )
-                evidence = {"length": float(norms[row]), "median_of_others": median}
+                evidence = {"length": float(norms[row]), "median_of_others": float(medians[row])}
+                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+            elif empty_shares[row] > MOST_EMPTY:
+                reason = (
+                    f"its update adds nothing in the layers that have {empty_shares[row]:.0%} of "
+                    "the parameters which the others train"
+                )
+                evidence = {"empty_share": float(empty_shares[row])}
                 verdicts[reply.id] = Verdict("quarantine", reason, evidence)
         return verdicts
+
+    def _least(self, medians: np.ndarray) -> np.ndarray:
+        """The lengths below which updates, or a layer of them, are empty.
+
+        Args:
+            medians: of the others of each.
+        """
+        least = self.share * medians
+        if len(medians) - 1 < LEAST_OTHERS:
+            return np.minimum(least, ZERO_NORM)
+        return least
+
+    def _empty_shares(self, replies: Replies) -> np.ndarray:
+        """For each update, the share of the others' parameters that lie in its empty layers."""
+        trained_by_others = np.zeros(len(replies))
+        empty = np.zeros(len(replies))
+        sizes = layer_sizes(replies)
+        for layer, norms in replies.geometry.norms_of_layers.items():
+            medians = medians_of_others(norms)
+            others_train = medians > ZERO_NORM
+            trained_by_others += sizes[layer] * others_train
+            empty += sizes[layer] * (others_train & (norms < self._least(medians)))
+        return empty / np.maximum(trained_by_others, 1.0)

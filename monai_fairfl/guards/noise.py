@@ -14,6 +14,7 @@ from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
     cosines,
     is_judged,
+    layer_sizes,
     others_of,
     pairs_among,
 )
@@ -88,14 +89,10 @@ def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
         The mean over layers of parameters times squared cosine, and the number of parameters in the
         layers that both trained; each of shape (N, N).
     """
-    sizes: dict[str, int] = {}
-    for name, columns in replies.matrix.columns.items():
-        layer = replies.spec.layers.get(name, name)
-        sizes[layer] = sizes.get(layer, 0) + columns.stop - columns.start
-
     # All layers together, shape (layers, N, N).
     layers = replies.geometry.layers
     grams = np.stack(list(layers.values()))
+    sizes = layer_sizes(replies)
     parameters = np.array([sizes[layer] for layer in layers], float)[:, None, None]
     total = (parameters * cosines(grams) ** 2).sum(axis=0)
 

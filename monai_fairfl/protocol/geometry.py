@@ -113,6 +113,11 @@ class Geometry:
         """Length of each update; shape (N,)."""
         return np.sqrt(self.squared_norms)
 
+    @property
+    def norms_of_layers(self) -> dict[str, np.ndarray]:
+        """Layer -> length of each update in this layer; shape (N,)."""
+        return {layer: np.sqrt(np.diag(gram)) for layer, gram in self.layers.items()}
+
     def cosines_with_sum(
         self, factors: Sequence[float] | np.ndarray, without_own: bool = False
     ) -> np.ndarray:
@@ -250,7 +255,20 @@ class SumGeometry(Geometry):
     @cached_property
     def squared_norms(self) -> np.ndarray:
         """Squared length of each update; shape (N,)."""
-        return self.matrix.squared_norms()
+        return np.sum(list(self._squared_norms_of_layers.values()), axis=0)
+
+    @property
+    def norms_of_layers(self) -> dict[str, np.ndarray]:
+        """Layer -> length of each update in this layer; shape (N,)."""
+        return {layer: np.sqrt(squared) for layer, squared in self._squared_norms_of_layers.items()}
+
+    @cached_property
+    def _squared_norms_of_layers(self) -> dict[str, np.ndarray]:
+        squared: dict[str, np.ndarray] = {}
+        for name in self.matrix.columns:
+            layer = self.spec.layers.get(name, name)
+            squared[layer] = squared.get(layer, 0.0) + self.matrix.squared_norms(name)
+        return squared
 
     def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
         r"""The inner product of each update with a weighted sum of all; shape (N,).

@@ -169,16 +169,15 @@ class UpdateMatrix:
         buffer = torch.empty(self._length_of_buffer(size), dtype=self.dtype)
         return self._gathered(name, slice(0, size), buffer)
 
-    def squared_norms(self) -> np.ndarray:
-        """Squared length of each row, summed in float64; shape (N,)."""
+    def squared_norms(self, name: str) -> np.ndarray:
+        """Squared length of one parameter in each row, summed in float64; shape (N,)."""
         total = torch.zeros(len(self), dtype=torch.float64)
-        for name in self.columns:
-            for _, block in self.blocks(name, self._columns_at_once(BLOCK)):
-                squares = block.square().sum(dim=1).double()
-                # Float32 may overflow; values that are not finite themselves stay so in float64.
-                if not torch.isfinite(squares).all():
-                    squares = block.double().square().sum(dim=1)
-                total += squares
+        for _, block in self.blocks(name, self._columns_at_once(BLOCK)):
+            squares = block.square().sum(dim=1).double()
+            # Float32 may overflow; values that are not finite themselves stay so in float64.
+            if not torch.isfinite(squares).all():
+                squares = block.double().square().sum(dim=1)
+            total += squares
         return total.numpy()
 
     def products_with_sum(self, factors: np.ndarray) -> np.ndarray:

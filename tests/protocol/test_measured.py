@@ -100,7 +100,7 @@ def test_a_measurement_has_no_more_parts_than_the_model_has_layers_and_classes()
         request = Request("A", "measure", {names[0]: torch.zeros(classes, 1)}, ("cka",))
         sent = {"mean": 0.5, **{str(number): 0.5 for number in range(parts - 1)}}
         replies = Replies([Reply("A", None, 0, {"cka": sent})], [request], spec)
-        return dict(replies.dropped.get(-1, {}))
+        return dict(replies.dropped.get(request.id, {}))
 
     assert not dropped(LEAST_PARTS, 1, 2)
     assert dropped(LEAST_PARTS + 1, 1, 2) == {"cka": f"it has more than {LEAST_PARTS} values"}
