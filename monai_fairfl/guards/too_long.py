@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,13 +24,17 @@ class TooLong(Guard):
     with :math:`m_i` the median length of the others. Of two middle lengths it is the larger one:
     beside two others, one very short update would have the longer one cut.
 
+    The same holds for the output layer by itself, whatever the length of the whole update: it
+    decides the logits, and ShapFed's class values. The whole update is then multiplied by the
+    factor that its output layer needs.
+
     A multiplied update has that multiple of its client's share in the step, whatever weight the
     client has. It is cut to the median and not to t times the median, which would leave it t
     shares.
 
     Args:
         times: t. In real trainings honest updates were at most 3.8 times as long as the median of
-            the others.
+            the others, and honest output layers at most 2.3 times.
 
     Raises:
         ConfigError: a threshold is not a number in its range.
@@ -49,7 +54,29 @@ class TooLong(Guard):
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        norms = replies.geometry.norms
+        verdicts = self._too_long(replies, replies.geometry.norms, "its update")
+        # The output layers as they are after the cuts.
+        factors = np.ones(len(replies))
+        for row, reply in enumerate(replies):
+            if reply.id in verdicts:
+                factors[row] = verdicts[reply.id].factor
+        output = factors * _output_norms(replies)
+        for id, verdict in self._too_long(
+            replies, output, "its update of the output layer"
+        ).items():
+            if id in verdicts:
+                verdict = replace(verdict, factor=verdict.factor * verdicts[id].factor)
+            verdicts[id] = verdict
+        return verdicts
+
+    def _too_long(self, replies: Replies, norms: np.ndarray, what: str) -> dict[int, Verdict]:
+        """Verdicts on some lengths.
+
+        Args:
+            replies: of the exchange.
+            norms: of the updates, or of a layer of them.
+            what: has these lengths, for the reason.
+        """
         verdicts: dict[int, Verdict] = {}
         for row, reply in enumerate(replies):
             others = norms[others_of(row, len(norms))]
@@ -58,10 +85,19 @@ class TooLong(Guard):
             median = float(np.quantile(others, 0.5, method="higher"))
             if norms[row] > self.times * median > 0:
                 reason = (
-                    f"its update has length {norms[row]:.4g}, the median of the others is "
+                    f"{what} has length {norms[row]:.4g}, the median of the others is "
                     f"{median:.4g} (allowed: {self.times:g} times that): it is cut to the median"
                 )
                 evidence = {"length": float(norms[row]), "median_of_others": median}
                 factor = median / float(norms[row])
                 verdicts[reply.id] = Verdict("clip", reason, evidence, factor=factor)
         return verdicts
+
+
+def _output_norms(replies: Replies) -> np.ndarray:
+    """The length of each update in the output layer; zeros where nobody sends one."""
+    output = replies.spec.output
+    nothing = np.zeros(len(replies))
+    if output is None:
+        return nothing
+    return replies.geometry.norms_of_layers.get(output[0], nothing)

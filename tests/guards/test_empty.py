@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
-from helpers.updates import clients_judged, honest, replies_with
+from helpers.updates import (
+    clients_judged,
+    honest,
+    random_updates,
+    replies_in_layers,
+    replies_with,
+)
 
-from monai_fairfl import ModelSpec, Replies, Reply, Request
+from monai_fairfl import Replies
 from monai_fairfl.guards import Empty
 from monai_fairfl.guards.directions import medians_of_others
 
@@ -49,24 +54,6 @@ def test_of_two_clients_only_one_without_any_length_is_empty() -> None:
     assert clients_judged(Empty().check(nothing), nothing) == ["A"]
 
 
-def in_layers(**updates: np.ndarray) -> Replies:
-    """Replies of clients whose body has 2,000 parameters, and whose head has 40."""
-    parameters = {"body.weight": torch.zeros(2000), "head.weight": torch.zeros(40)}
-    spec = ModelSpec(tuple(parameters), layers={name: name.split(".")[0] for name in parameters})
-    requests = [Request(client, "train", parameters, id=id) for id, client in enumerate(updates)]
-    replies = []
-    for request in requests:
-        body, head = torch.from_numpy(updates[request.client]).float().split([2000, 40])
-        update = {"body.weight": body, "head.weight": head}
-        replies.append(Reply(request.client, update, 10, id=request.id))
-    return Replies(replies, requests, spec)
-
-
-def random_updates(clients: str, seed: int = 0) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(seed)
-    return {client: generator.normal(size=2040) for client in clients}
-
-
 @pytest.mark.parametrize("rest", [0.0, 0.9e-3])
 @pytest.mark.parametrize("clients", ["ABC", "ABCDE"])
 def test_numbers_in_the_output_layer_alone_are_empty_whatever_their_length(
@@ -76,7 +63,7 @@ def test_numbers_in_the_output_layer_alone_are_empty_whatever_their_length(
     updates["B"][:2000] *= rest
     updates["B"][2000:] *= 10
     assert np.linalg.norm(updates["B"]) > 1
-    [verdict] = Empty().check(in_layers(**updates)).values()
+    [verdict] = Empty().check(replies_in_layers(updates)).values()
     assert verdict.action == "quarantine" and "98% of the parameters" in verdict.reason
     assert verdict.evidence["empty_share"] == pytest.approx(2000 / 2040)
 
@@ -84,7 +71,7 @@ def test_numbers_in_the_output_layer_alone_are_empty_whatever_their_length(
 def test_a_small_layer_that_a_client_does_not_train_is_no_reason() -> None:
     updates = random_updates("ABCD")
     updates["B"][2000:] = 0
-    assert Empty().check(in_layers(**updates)) == {}
+    assert Empty().check(replies_in_layers(updates)) == {}
 
 
 def test_layers_that_nobody_else_trains_do_not_count() -> None:
@@ -93,18 +80,18 @@ def test_layers_that_nobody_else_trains_do_not_count() -> None:
         updates[client][:2000] = 0
     # D trains the body alone: it lacks all that the others train.
     updates["D"][2000:] = 0
-    found = in_layers(**updates)
+    found = replies_in_layers(updates)
     assert clients_judged(Empty().check(found), found) == ["D"]
     updates["D"][2000:] = 1
-    assert Empty().check(in_layers(**updates)) == {}
+    assert Empty().check(replies_in_layers(updates)) == {}
 
 
 def test_beside_one_other_client_a_short_body_may_be_honest() -> None:
     updates = random_updates("AB")
     updates["B"][:2000] *= 1e-5
-    assert Empty().check(in_layers(**updates)) == {}
+    assert Empty().check(replies_in_layers(updates)) == {}
     updates["B"][:2000] = 0
-    found = in_layers(**updates)
+    found = replies_in_layers(updates)
     assert clients_judged(Empty().check(found), found) == ["B"]
 
 
@@ -119,7 +106,7 @@ def test_the_medians_of_the_others_are_those_of_numpy(count: int) -> None:
 def test_without_inner_products_of_pairs_the_verdicts_are_the_same(clients: str) -> None:
     updates = random_updates(clients)
     updates["B"][:2000] = 0
-    with_pairs = in_layers(**updates)
+    with_pairs = replies_in_layers(updates)
     without = Replies(with_pairs, with_pairs.requests.values(), with_pairs.spec, gram=False)
     verdicts = Empty().check(without)
     assert list(verdicts) == list(Empty().check(with_pairs)) == [1]

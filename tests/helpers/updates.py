@@ -114,3 +114,27 @@ def replies_with(
 def clients_judged(verdicts: Mapping[int, object], replies: Replies) -> list[str]:
     """The clients of the verdicts."""
     return [reply.client for reply in replies if reply.id in verdicts]
+
+
+BODY = 2000
+"""Parameters of the body of :func:`replies_in_layers`; its head has two classes of 20."""
+
+
+def random_updates(clients: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """Client -> random numbers for :func:`replies_in_layers`."""
+    generator = np.random.default_rng(seed)
+    return {client: generator.normal(size=BODY + 40) for client in clients}
+
+
+def replies_in_layers(updates: Mapping[str, np.ndarray]) -> Replies:
+    """Replies of a model with a large body and a small output layer, each client's one vector."""
+    model = {"body.weight": torch.zeros(BODY), "head.weight": torch.zeros(2, 20)}
+    layers = {name: name.split(".")[0] for name in model}
+    spec = ModelSpec(tuple(model), layers=layers, output=("head", 0))
+    requests = [Request(client, "train", model, id=id) for id, client in enumerate(updates)]
+    replies = []
+    for request in requests:
+        body, head = torch.from_numpy(updates[request.client]).float().split([BODY, 40])
+        update = {"body.weight": body, "head.weight": head.view(2, 20)}
+        replies.append(Reply(request.client, update, 10, id=request.id))
+    return Replies(replies, requests, spec)
