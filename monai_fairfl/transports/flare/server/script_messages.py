@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.measured import RANGES, UNDECLARED
+from monai_fairfl.protocol.measured import RANGES, UNDECLARED, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Measurement, Weights
@@ -33,10 +34,14 @@ logger = logging.getLogger(__name__)
 SCRIPT_RANGES = {
     # A script's key metric has the unit that the script gives it, and the sign of its mode.
     "global_score": [UNDECLARED.least, UNDECLARED.most],
-    # The number that a script sends is checked on arrival. This one is what leads to it.
-    "leave_one_out_error": [UNDECLARED.least, UNDECLARED.most],
 }
 """Measurement -> least and largest value, where these differ from those of the package's sites."""
+
+SENT_OTHERWISE = {
+    "global_score": "the metric that key_metric names",
+    "leave_one_out_error": f"meta[{FedCEConstants.MINUS_MODEL_SCORE!r}]",
+}
+"""Measurement -> how a script sends it. Among its ``metrics``, this name does not count."""
 
 
 def settings_for_scripts(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ class ScriptMessages:
         """Return a script's reply to ``request``; one that cannot be read has an error."""
         own = (model.meta or {}).get(wire.META)
         if isinstance(own, Mapping) and "measurements" in own:
-            return wire.reply_of(model, request)
+            return _without_impossible_score(wire.reply_of(model, request), request)
         try:
             measurements = measurements_of(
                 model, request.client, self.strategy, self.key_metric, self.sign
@@ -148,9 +153,8 @@ def measurements_of(
 ) -> dict[str, float]:
     """Return what a script measured, without numbers that are not finite, or impossible.
 
-    Its ``metrics`` keep their names. The key metric is also ``global_score``, and
-    ``fedce_minus_val`` is ``leave_one_out_error``: NVFlare's scripts send the mean of their errors
-    so far, and the strategy knows which error of this round leads to it.
+    Its ``metrics`` keep their names, except for those in :data:`SENT_OTHERWISE`. The key metric is
+    also ``global_score``, and ``fedce_minus_val`` is ``leave_one_out_error``.
 
     Args:
         model: the script's answer.
@@ -159,26 +163,84 @@ def measurements_of(
         key_metric: the entry of ``metrics`` that scores the received model.
         sign: -1 where a low key metric is good.
     """
-    numbers = {str(name): _number(value) for name, value in (model.metrics or {}).items()}
-    if key_metric in numbers:
-        numbers["global_score"] = sign * numbers[key_metric]
+    metrics = {str(name): _number(value) for name, value in (model.metrics or {}).items()}
+    numbers = {}
+    for name, number in metrics.items():
+        if name not in SENT_OTHERWISE:
+            numbers[name] = number
+        elif name != key_metric:
+            logger.warning(
+                "client %s: metrics[%r] does not count: its script must send this number as %s",
+                client,
+                name,
+                SENT_OTHERWISE[name],
+            )
+    if key_metric in metrics:
+        numbers["global_score"] = sign * metrics[key_metric]
+
     mean_error = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
     if mean_error is not None:
-        mean = float(mean_error)
-        allowed = RANGES["leave_one_out_error"]
-        if allowed.holds(mean):
-            numbers["leave_one_out_error"] = strategy.value_from_mean(
-                client, "leave_one_out_error", mean
-            )
-        else:
-            logger.warning(
-                "client %s: %s is %g, outside of %s, and does not count",
-                client,
-                FedCEConstants.MINUS_MODEL_SCORE,
-                mean,
-                allowed,
-            )
+        error = _error_of_round(float(mean_error), client, strategy)
+        if error is not None:
+            numbers["leave_one_out_error"] = error
     return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def _error_of_round(mean: float, client: str, strategy: Strategy) -> float | None:
+    """Return the error of this round, which leads to the ``mean`` that a script sent.
+
+    NVFlare's scripts send the mean of their errors so far. The strategy knows which error of this
+    round leads to it. That error may be impossible, also if the mean is possible: the script was
+    started again, an earlier reply was lost, a guard acted, or the script lies. The nearest
+    possible error then counts. The means of script and server come together in later rounds, which
+    they would not if the number were refused.
+
+    Returns:
+        ``None`` where the mean itself is impossible.
+    """
+    name = "leave_one_out_error"
+    allowed = RANGES[name]
+    if not allowed.holds(mean):
+        logger.warning(
+            "client %s: %s is %g, outside of %s, and does not count",
+            client,
+            FedCEConstants.MINUS_MODEL_SCORE,
+            mean,
+            allowed,
+        )
+        return None
+
+    error = strategy.value_from_mean(client, name, mean)
+    nearest = min(max(error, allowed.least), allowed.most)
+    if not allowed.holds(error):
+        logger.warning(
+            "client %s: %s is %g, which needs an error of %g in this round; %g counts. The script "
+            "must send the mean of its errors in all rounds of the run",
+            client,
+            FedCEConstants.MINUS_MODEL_SCORE,
+            mean,
+            error,
+            nearest,
+        )
+    return nearest
+
+
+def _without_impossible_score(reply: Reply, request: Request) -> Reply:
+    """Return the reply of a client of this package without a score that is no Dice.
+
+    The wide range of ``global_score`` is for scripts, which choose the unit of their key metric.
+    """
+    usable = Expected(unasked=True).checked(reply, request).usable
+    if "global_score" not in reply.measurements or "global_score" in usable:
+        return reply
+    logger.warning(
+        "client %s: global_score does not count: a client of monai_fairfl must send one of %s",
+        request.client,
+        RANGES["global_score"],
+    )
+    measurements = dict(reply.measurements)
+    del measurements["global_score"]
+    return replace(reply, measurements=measurements)
 
 
 def _changes(

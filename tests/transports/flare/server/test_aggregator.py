@@ -78,12 +78,10 @@ def results(number: int, seed: int = 0, clients: list[str] = CLIENTS) -> list[FL
         for name, shape in SHAPES.items():
             values = own.normal(size=shape) + draw.normal(size=shape)
             params[name] = torch.tensor(values, dtype=torch.float32)
-        # NVFlare's scripts begin with 1.
-        score = float(draw.uniform(0.2, 0.9)) if number else 1.0
         meta = {
             "client_name": client,
             "NUM_STEPS_CURRENT_ROUND": 3 + 4 * i,
-            "fedce_minus_val": score,
+            "fedce_minus_val": mean_error(number, 100 * seed + i),
         }
         metrics = {
             "accuracy": float(draw.uniform()),
@@ -94,6 +92,13 @@ def results(number: int, seed: int = 0, clients: list[str] = CLIENTS) -> list[FL
             FLModel(ParamsType.DIFF, params, metrics=metrics, current_round=number, meta=meta)
         )
     return models
+
+
+def mean_error(number: int, seed: int) -> float:
+    """The mean of a client's errors up to round ``number``; NVFlare's scripts begin with 1."""
+    later_errors = np.random.default_rng(50_000 + seed).uniform(0.2, 0.9, size=10)
+    errors = [1.0, *later_errors[:number]]
+    return float(np.mean(errors))
 
 
 def one_round(aggregator: Any, models: list[FLModel]) -> FLModel:
@@ -346,6 +351,22 @@ def test_a_measurement_that_no_script_sends_is_named() -> None:
             one_round(aggregator, results(number))
     with pytest.raises(FederationError, match="CFFL needs 'local_score'"):
         one_round(FairFLAggregator(CFFL()), results(0))
+
+
+@pytest.mark.parametrize("variant", ["paper", "revised"])
+def test_an_error_among_the_metrics_does_not_count(variant: str) -> None:
+    """FedCE's error has a way of its own, on which it is checked."""
+    weights = []
+    for claim in (None, 0.9, 9e5):
+        aggregator = FairFLAggregator(FedCE("sum", variant=variant))
+        for number in range(2):
+            models = results(number)
+            models[0].meta["fedce_minus_val"] = None
+            if claim is not None:
+                models[0].metrics["leave_one_out_error"] = claim
+            found = one_round(aggregator, models)
+        weights.append(found.meta["fedce_coef"])
+    assert weights[0] == weights[1] == weights[2]
 
 
 def test_fairfed_scores_by_the_key_metric() -> None:

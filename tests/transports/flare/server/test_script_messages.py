@@ -8,6 +8,7 @@ NVFlare's own run of them is the oracle.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ pytest.importorskip(
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 
+from monai_fairfl.transports.flare import wire  # noqa: E402
 from monai_fairfl.transports.flare.job.user_model import initial_of  # noqa: E402
 from monai_fairfl.transports.flare.server.script_messages import (  # noqa: E402
     ScriptMessages,
+    reply_from,
     settings_for_scripts,
 )
 from monai_fairfl.transports.flare.wire import META, reply_model  # noqa: E402
@@ -157,6 +160,53 @@ def test_an_error_outside_of_zero_to_one_does_not_count(
     assert f"client elm: fedce_minus_val is {error:g}, outside of 0 to 1" in caplog.text
 
 
+@pytest.mark.parametrize("variant", ["paper", "revised"])
+@pytest.mark.parametrize("way", ["metrics", "meta of the package"])
+def test_an_impossible_error_does_not_count_in_whatever_way_it_comes(
+    way: str, variant: str, tmp_path: Path
+) -> None:
+    """Without the error, elm has the mean of the others; 9e5 gave it nearly all of the weight."""
+
+    def weights_where_elm_claims(claim: float | None) -> Mapping[str, float]:
+        sites = {name: Site(name) for name in CLIENTS}
+        strategy = FedCE("sum", variant=variant)
+
+        def answer(model: FLModel, name: str) -> FLModel:
+            result = sites[name].answer(model)
+            if name != "elm":
+                return result
+            del result.meta["fedce_minus_val"]
+            if claim is None:
+                return result
+            if way == "metrics":
+                result.metrics["leave_one_out_error"] = claim
+                return result
+            request = wire.request_of(model, name)
+            scripted = reply_from(result, request, strategy.spec, {})
+            return reply_model(replace(scripted, measurements={"leave_one_out_error": claim}))
+
+        run = federation(tmp_path / str(claim), answer, strategy, rounds=2)
+        found: Mapping[str, float] = run.run().rounds[-1]["aggregation"]
+        return found
+
+    assert weights_where_elm_claims(9e5) == pytest.approx(weights_where_elm_claims(None))
+
+
+def test_names_of_the_package_count_only_in_the_way_that_the_page_names(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    strategy, weights = started()
+    metrics = {"leave_one_out_error": 0.5, "global_score": 9e5, "accuracy": 0.7, "loss": 0.1}
+    model = FLModel(ParamsType.DIFF, dict(weights), metrics=metrics, meta={})
+    measured = ScriptMessages(strategy).reply_of(model, asked(weights)).measurements
+    assert measured == {"accuracy": 0.7, "loss": 0.1, "global_score": 0.7}
+    assert "client elm: metrics['leave_one_out_error'] does not count" in caplog.text
+    assert "must send this number as meta['fedce_minus_val']" in caplog.text
+
+    by_that_name = ScriptMessages(strategy, "global_score", "min").reply_of(model, asked(weights))
+    assert by_that_name.measurements == {"accuracy": 0.7, "loss": 0.1, "global_score": -9e5}
+
+
 def leave_one_out_error(
     strategy: Strategy, weights: Mapping[str, torch.Tensor], mean: float
 ) -> float:
@@ -168,16 +218,45 @@ def leave_one_out_error(
 
 @pytest.mark.parametrize("variant", ["revised", "released"])
 def test_fedce_arrives_at_the_very_mean_that_a_script_sends(variant: str) -> None:
-    """Whatever a script sends counts as NVFlare counts it: as it is, not averaged once more."""
+    """A script's mean counts as NVFlare counts it: as it is, not averaged once more."""
     strategy, weights = started(FedCE("sum", variant=variant))
     sums = {"rounds": 1, "cos": 0.1, "dice": 0.0}
     strategy.history = {"elm": sums}
-    for mean in (0.9, 0.2, 0.35):
+    errors = [1.0]
+    for error_of_round in (0.9, 0.0, 1.0, 0.35):
+        errors.append(error_of_round)
+        mean = sum(errors) / len(errors)
         error = leave_one_out_error(strategy, weights, mean)
+        assert error == pytest.approx(error_of_round, abs=1e-9) and 0 <= error <= 1
         # As a round of the strategy adds it.
         sums["rounds"] += 1
         sums["dice"] += 1 - error
         assert 1 - sums["dice"] / sums["rounds"] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("mean", "nearest"), [(1.0, 1.0), (0.0, 0.0)])
+def test_no_mean_leads_to_an_impossible_error_of_a_round(
+    mean: float, nearest: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After ten rounds of 0.4, a mean of 1 would need an error of 7, and a mean of 0 one of -4."""
+    strategy, weights = started(FedCE("sum", variant="revised"))
+    strategy.history = {"elm": {"rounds": 10, "cos": 1.0, "dice": 6.0}}
+    assert leave_one_out_error(strategy, weights, mean) == nearest
+    needed = 11 * mean - 4
+    assert f"fedce_minus_val is {mean:g}, which needs an error of {needed:g}" in caplog.text
+    assert "client elm" in caplog.text and "must send the mean of its errors" in caplog.text
+
+
+def test_the_means_of_script_and_server_come_together_after_the_script_was_started_again() -> None:
+    strategy, weights = started(FedCE("sum", variant="revised"))
+    sums = {"rounds": 10, "cos": 1.0, "dice": 6.0}
+    strategy.history = {"elm": sums}
+    for rounds in range(1, 10):
+        # The script has forgotten ten rounds: it begins with 1 again, and every error is 0.4.
+        mean = (1.0 + 0.4 * (rounds - 1)) / rounds
+        sums["dice"] += 1 - leave_one_out_error(strategy, weights, mean)
+        sums["rounds"] += 1
+    assert 1 - sums["dice"] / sums["rounds"] == pytest.approx(mean)
 
 
 def test_the_papers_fedce_takes_the_number_itself() -> None:
@@ -235,6 +314,25 @@ def test_a_reply_of_this_package_is_understood_and_an_echo_of_the_request_is_not
         ParamsType.DIFF, dict(weights), meta=dict(scripts.request_model(request, 5).meta)
     )
     assert META in echo.meta and scripts.reply_of(echo, request).error is None
+
+
+@pytest.mark.parametrize("others", [{}, {f"metric {number}": 1e9 for number in range(30)}])
+def test_the_score_of_a_client_of_this_package_is_a_dice_also_among_scripts(
+    others: dict[str, float], caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy, weights = started()
+    scripts, request = ScriptMessages(strategy), asked(weights)
+    update = {name: torch.zeros_like(weights[name]) for name in strategy.spec.parameters}
+
+    def measured(score: float) -> Mapping[str, Any]:
+        sent = {**others, "global_score": score}
+        own = Reply("elm", update, 12, sent, {}, id=3, run="run", round=1)
+        return scripts.reply_of(reply_model(own), request).measurements
+
+    assert measured(0.8) == {**others, "global_score": 0.8}
+    assert "does not count" not in caplog.text
+    assert measured(9e5) == others
+    assert "client elm: global_score does not count" in caplog.text
 
 
 class InProcessScripts:
