@@ -32,8 +32,8 @@ REPLY_FIELDS = (
 MOST_CLASSES = 100_000
 """Classes of an output layer."""
 
-UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""Exceptions that reading somebody else's message raises."""
+UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RuntimeError)
+"""Exceptions that reading somebody else's message raises. PyTorch's own are a ``RuntimeError``."""
 
 
 # --- requests
@@ -105,7 +105,10 @@ def reply_from(
     _require_format(plain, "this site")
 
     fields = {name: plain[name] for name in REPLY_FIELDS}
+    # The server looks the request up by these three.
+    fields["id"] = _whole_number(plain["id"], "id")
     fields["run"] = _text(plain["run"], "run")
+    fields["round"] = _whole_number(plain["round"], "round")
     _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
     fields["digest"] = _text(plain["digest"], "digest")
@@ -205,4 +208,11 @@ def _text(value: Any, what: str) -> str:
     """Return a text that came; the check of a reply shortens what it quotes of it."""
     if not isinstance(value, str):
         raise TypeError(f"{what} is a {type(value).__name__}, not a text")
+    return value
+
+
+def _whole_number(value: Any, what: str) -> int:
+    """Return a whole number that came. A truth value is none."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} is a {type(value).__name__}, not a whole number")
     return value

@@ -143,7 +143,7 @@ def _tensors(record: Any) -> dict[str, torch.Tensor]:
 
     Raises:
         TypeError: when the record holds something else than these tensors.
-        ValueError: when a tensor's bytes are damaged.
+        ValueError: when a tensor's bytes are damaged, or its shape is impossible.
     """
     if not isinstance(record, ArrayRecord):
         raise TypeError(f"tensors are a {type(record).__name__}, not an ArrayRecord")
@@ -153,6 +153,6 @@ def _tensors(record: Any) -> dict[str, torch.Tensor]:
             raise TypeError(f"{name!r} is written as {array.stype!r}, not as {STYPE!r}")
         try:
             tensors[name] = load(array.data)[TENSOR]
-        except (SafetensorError, KeyError) as error:
+        except (SafetensorError, KeyError, RuntimeError) as error:
             raise ValueError(f"{name!r} is no tensor ({error})") from error
     return tensors

@@ -131,6 +131,10 @@ def nested(depth: int) -> dict[str, Any]:
         ("measurements", [0.5], "a list, not a mapping"),
         ("labelled", [True] * 100_001, "labelled has 100001 entries"),
         ("run", {"a": "mapping"}, "run is a dict, not a text"),
+        ("id", [0], "id is a list, not a whole number"),
+        ("id", 3.0, "id is a float, not a whole number"),
+        ("round", {"a": 1}, "round is a dict, not a whole number"),
+        ("round", True, "round is a bool, not a whole number"),
     ],
 )
 def test_a_reply_that_is_too_large_or_too_deep_is_an_error_of_its_client_alone(

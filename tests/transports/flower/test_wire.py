@@ -6,6 +6,7 @@ an error of its sender alone.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_the_server_goes_by_whom_it_asked_and_not_by_what_an_answer_says() -> No
     assert reply_of(reply_content(Reply("mallory", None, 1)), REQUEST).client == "elm"
 
 
+def bytes_of_shape(*shape: int) -> bytes:
+    """A safetensors file of one tensor without numbers, whatever its shape."""
+    header = json.dumps({"tensor": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}})
+    return len(header).to_bytes(8, "little") + header.encode()
+
+
+ENDLESS = Array("float32", (0,), "safetensors", bytes_of_shape(0, 2**62, 4))
+"""A tensor whose strides no machine can count."""
+
+
 def broken(**records: Any) -> RecordDict:
     content = reply_content(reply())
     for name, record in records.items():
@@ -136,8 +147,9 @@ def broken(**records: Any) -> RecordDict:
             broken(update=ArrayRecord({"w": Array("float32", (2,), "safetensors", b"x" * 99)})),
             "'w' is no tensor",
         ),
+        (broken(update=ArrayRecord({"w": ENDLESS})), "'w' is no tensor"),
     ],
-    ids=["nothing", "list", "bomb", "half", "no text", "no arrays", "numpy", "damaged"],
+    ids=["nothing", "list", "bomb", "half", "no text", "no arrays", "numpy", "damaged", "endless"],
 )
 def test_an_answer_that_cannot_be_read_is_an_error_of_its_client(
     content: RecordDict, says: str

@@ -12,6 +12,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flower.server.names import Names
 from monai_fairfl.transports.flower.wire import reply_of, request_content
 
@@ -102,7 +103,7 @@ class FlowerTransport:
         while sent and time.monotonic() < end:
             for answer in self.grid.pull_messages(list(sent)):
                 request = sent.pop(answer.metadata.reply_to_message_id)
-                arrived(_reply(answer, request))
+                _read(answer, request, arrived)
             time.sleep(self.interval)
 
     def close(self) -> None:
@@ -114,6 +115,18 @@ class FlowerTransport:
         message = Message(content, node, TYPES[request.task], ttl=timeout or NO_LIMIT)
         numbers = [number for number in self.grid.push_messages([message]) if number]
         return numbers[0] if numbers else None
+
+
+def _read(answer: Message, request: Request, arrived: Callable[[Reply], None]) -> None:
+    """Hand over what came of ``request``.
+
+    An answer that cannot be read, or taken in, is an error of its client. It must not end the run
+    of the others.
+    """
+    try:
+        arrived(_reply(answer, request))
+    except Exception as error:
+        arrived(unreadable(request, error))
 
 
 def _reply(answer: Message, request: Request) -> Reply:

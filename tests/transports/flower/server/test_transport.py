@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -13,15 +14,22 @@ import pytest
 pytest.importorskip("flwr")
 
 import torch  # noqa: E402
-from flwr.app import Error, Message  # noqa: E402
+from flwr.app import ConfigRecord, Error, Message  # noqa: E402
 from helpers.flower_grid import Answer, Nodes  # noqa: E402
 
 from monai_fairfl.protocol.messages import Reply, Request  # noqa: E402
+from monai_fairfl.protocol.model_spec import ModelSpec  # noqa: E402
+from monai_fairfl.server.exchange import Inbox  # noqa: E402
 from monai_fairfl.transports.flower.server.transport import (  # noqa: E402
     NOT_CONNECTED,
     FlowerTransport,
 )
-from monai_fairfl.transports.flower.wire import reply_content, request_of  # noqa: E402
+from monai_fairfl.transports.flower.wire import (  # noqa: E402
+    PLAIN,
+    TEXT,
+    reply_content,
+    request_of,
+)
 
 pytestmark = pytest.mark.flower
 
@@ -53,6 +61,19 @@ def failing(message: Message) -> Message:
     return Message(Error(8, "the ClientApp crashed"), reply_to=message)
 
 
+def crafted(site: str, field: str, value: Any) -> Answer:
+    """A node whose answer is honest but for one plain value."""
+
+    def answer(message: Message) -> Message:
+        reply = honest(site)(message)
+        plain = json.loads(str(reply.content[PLAIN][TEXT]))
+        plain[field] = value
+        reply.content[PLAIN] = ConfigRecord({TEXT: json.dumps(plain)})
+        return reply
+
+    return answer
+
+
 def requests(*sites: str) -> list[Request]:
     found = []
     for number, site in enumerate(sites):
@@ -82,6 +103,41 @@ def test_each_site_receives_its_own_request_and_a_lost_one_is_an_error() -> None
     assert found["alder"].update["w"].tolist() == [2.0]
     assert found["cedar"].error == "Flower reports: the ClientApp crashed"
     assert found["elm"].error == NOT_CONNECTED
+
+
+def test_one_crafted_answer_is_an_error_of_its_site_and_the_others_count() -> None:
+    """The server looks a request up by the id that came: a list cannot be looked up."""
+    nodes = Nodes()
+    names = {"alder": nodes.connect(crafted("alder", "id", [0]))}
+    names["birch"] = nodes.connect(honest("birch"))
+    transport = FlowerTransport(nodes.grid, Known(names), 4)
+    asked = requests("alder", "birch")
+    inbox = Inbox(asked, ModelSpec(("w",)), asked[0].weights)
+    with nodes.answering():
+        transport.exchange(asked, inbox.arrived)
+    replies = inbox.close()
+
+    assert replies.clients == ["birch"]
+    assert (
+        "cannot be read (TypeError: id is a list, not a whole number)" in replies.missing["alder"]
+    )
+
+
+def test_an_answer_that_cannot_be_taken_in_is_an_error_of_its_site() -> None:
+    nodes = Nodes()
+    names = {"alder": nodes.connect(honest("alder")), "birch": nodes.connect(honest("birch"))}
+    transport = FlowerTransport(nodes.grid, Known(names), 4)
+    taken: dict[str, Reply] = {}
+
+    def take_in(reply: Reply) -> None:
+        if reply.client == "alder" and reply.error is None:
+            raise RuntimeError("no type for this tensor")
+        taken[reply.client] = reply
+
+    with nodes.answering():
+        transport.exchange(requests("alder", "birch"), take_in)
+    assert "cannot be read (RuntimeError: no type for this tensor)" in str(taken["alder"].error)
+    assert taken["birch"].error is None
 
 
 def test_who_does_not_answer_in_time_is_left_out_and_its_answer_never_looked_at() -> None:
