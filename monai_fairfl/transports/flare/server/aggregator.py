@@ -16,10 +16,7 @@ import torch
 from nvflare.apis.fl_context import FLContext
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
-from nvflare.app_common.aggregators.weighted_aggregation_helper import (
-    WeightedAggregationHelper,
-    filter_aggregatable_metrics,
-)
+from nvflare.app_common.aggregators.weighted_aggregation_helper import WeightedAggregationHelper
 from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.app_event_type import AppEventType
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
@@ -56,8 +53,11 @@ logger = logging.getLogger(__name__)
 
 BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of each tensor of a result, sorted by name."""
+COMPUTED_IN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Floating-point types in which PyTorch computes; it only stores the others."""
+
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]
+"""Name -> shape and type of each tensor of a result."""
 
 
 class FairFLAggregator(ModelAggregator):
@@ -190,7 +190,8 @@ class FairFLAggregator(ModelAggregator):
             )
         try:
             self._results[client] = self._as_difference(model)
-        except (FederationError, TypeError) as error:
+        except Exception as error:
+            # Whatever reading one client's result raises is an error of this client.
             self._refused[client] = str(error)
             raise FederationError(f"client {client}: {error}") from error
 
@@ -274,8 +275,7 @@ class FairFLAggregator(ModelAggregator):
 
     def _start_strategy(self) -> None:
         """Start the strategy on a model of zeros, with the tensors that most clients sent."""
-        example = self._most_common_tensors()
-        self._origin = {name: torch.zeros_like(example[name]) for name in sorted(example)}
+        self._origin = self._zeros()
         trainable = self._trainable_names()
         buffers = tuple(name for name in self._origin if name not in trainable)
         layers = {name: name.rpartition(".")[0] for name in self._origin}
@@ -286,14 +286,27 @@ class FairFLAggregator(ModelAggregator):
         self._state.resume(self._round_number())
         self._facts = Facts(records=self._state.rounds)
 
-    def _most_common_tensors(self) -> Arriving:
-        """Return the tensors of the first client, by name, whose names and shapes most sent."""
-        shapes = {client: _shapes(self._results[client]) for client in sorted(self._results)}
-        [(common, _)] = Counter(shapes.values()).most_common(1)
-        for client, own_shapes in shapes.items():
-            if own_shapes == common:
-                return Arriving(self._results[client].params)
-        raise AssertionError("the most common shapes are those of some client")
+    def _zeros(self) -> dict[str, torch.Tensor]:
+        """Return zeros with the names, shapes and types of the model, sorted by name.
+
+        No single client decides them, as the model has them for the whole job. The check of replies
+        then refuses results with other names, shapes or kinds of numbers. Another floating-point
+        type is converted, as everywhere.
+        """
+        layouts = [_layout(self._results[client].params) for client in sorted(self._results)]
+        # Empty where the sent model is not known here.
+        sent = _layout(self._sent or {})
+        agreeing = _agreeing(layouts, sent)
+        zeros = {}
+        for name in sorted(agreeing[0]):
+            shape, _ = agreeing[0][name]
+            dtype = _common_type([layout[name][1] for layout in agreeing])
+            if name in sent:
+                sent_shape, sent_dtype = sent[name]
+                if sent_shape == shape and _kind(sent_dtype) == _kind(dtype):
+                    dtype = sent_dtype
+            zeros[name] = torch.zeros(shape, dtype=dtype)
+        return zeros
 
     def _trainable_names(self) -> list[str]:
         floating = [name for name, tensor in self._origin.items() if tensor.is_floating_point()]
@@ -316,7 +329,7 @@ class FairFLAggregator(ModelAggregator):
         spec = self.strategy.spec
         inbox = Inbox(stamped, spec, self._origin, _log_refusal, expected=self._expected)
         for request in stamped:
-            inbox.arrived(self._reply_to(request))
+            self._take_in(request, inbox)
 
         arrived = inbox.close()
         for client, dropped in dropped_of([arrived]).items():
@@ -377,38 +390,43 @@ class FairFLAggregator(ModelAggregator):
             absolute.append(replace(reply, buffers=buffers))
         return _same_exchange(replies, absolute, requests)
 
-    def _reply_to(self, request: Request) -> Reply:
-        """Return one result as a reply; one that cannot be read has an error."""
+    def _take_in(self, request: Request, inbox: Inbox) -> None:
+        """Hand one result to the inbox; one that cannot be read is an error of its client."""
         model = self._results[request.client]
         try:
             measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
-            return reply_from(model, request, self.strategy.spec, measurements)
-        except (TypeError, ValueError, OverflowError) as error:
-            return unreadable(request, error)
+            inbox.arrived(reply_from(model, request, self.strategy.spec, measurements))
+        except Exception as error:
+            inbox.arrived(unreadable(request, error))
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Return arrays where the clients sent arrays, else tensors."""
-        if not _has_arrays(self._results[self._replies.clients[0]]):
+        """Return arrays where most clients sent arrays, else tensors."""
+        with_arrays = sum(_has_arrays(self._results[client]) for client in self._replies.clients)
+        if 2 * with_arrays <= len(self._replies):
             return dict(weights)
         return {name: tensor.numpy() for name, tensor in weights.items()}
 
     def _mean_metrics(self, aggregation: Aggregation) -> dict[str, Any] | None:
         """Return the clients' metrics, averaged with the weights of the round.
 
-        Weights by layer average no metrics: then each client counts the same. ``None`` when a
-        client has no metrics.
+        Only numbers that passed the check of measurements count. Weights by layer average no
+        metrics: then each client counts the same. ``None`` when a client has no metrics.
         """
         weights: Mapping[str, Any] = aggregation
         if not all(isinstance(weight, (int, float)) for weight in aggregation.values()):
             weights = uniform(self._replies.clients)
         helper = WeightedAggregationHelper()
-        for client in self._replies.clients:
-            metrics = self._results[client].metrics
+        for reply in self._replies:
+            metrics = self._results[reply.client].metrics
             if metrics is None:
                 return None
+            checked = {}
+            for name in map(str, metrics):
+                if name in reply.measurements:
+                    checked[name] = reply.measurements[name]
             # NVFlare divides by the sum of the weights, which must not be 0.
-            weight = max(weights[client], 1e-12)
-            helper.add(filter_aggregatable_metrics(metrics), weight, client, self._round_number())
+            weight = max(weights[reply.client], 1e-12)
+            helper.add(checked, weight, reply.client, self._round_number())
         return helper.get_result() or None
 
     def _weights_for_clients(self) -> dict[str, Any]:
@@ -431,12 +449,20 @@ class FairFLAggregator(ModelAggregator):
         return sorted(names)
 
     def _round_number(self) -> int | None:
-        """Return the round, as NVFlare counts; ``None`` where no result has it."""
+        """Return the round, as NVFlare counts; ``None`` where nothing tells it.
+
+        NVFlare's FedAvg tells the aggregator. Elsewhere it is the number that most results have,
+        and the lowest of equally common ones.
+        """
+        if self.fl_ctx is not None:
+            number: int | None = self.fl_ctx.get_prop(AppConstants.CURRENT_ROUND)
+            if number is not None:
+                return number
+        counted: Counter[int] = Counter()
         for model in self._results.values():
             if model.current_round is not None:
-                number: int = model.current_round
-                return number
-        return None
+                counted[model.current_round] += 1
+        return min(counted, key=lambda number: (-counted[number], number), default=None)
 
     def _fail(self, reasons: Mapping[str, str]) -> NoReturn:
         raise FederationError(
@@ -476,9 +502,67 @@ def _is_statistic(name: str) -> bool:
     return name.rpartition(".")[2] in BATCH_NORM_STATISTICS
 
 
-def _shapes(model: FLModel) -> Shapes:
-    arrived = Arriving(model.params)
-    return tuple((name, tuple(arrived[name].shape)) for name in sorted(arrived))
+def _layout(params: Mapping[str, Any]) -> Layout:
+    """Shape and type of each tensor of a model, one of which is read at a time."""
+    arrived = Arriving(params)
+    layout = {}
+    for name in arrived:
+        tensor = arrived[name]
+        layout[name] = (tuple(tensor.shape), tensor.dtype)
+    return layout
+
+
+def _agreeing(layouts: Sequence[Layout], sent: Layout) -> list[Layout]:
+    """Return the layouts of most clients, which agree in names, shapes and kinds of numbers.
+
+    Where as many clients sent one model as another, the one that differs less from the sent model
+    counts; then the one with fewer tensors that are no floating-point numbers, which cannot be
+    trained; then the first one.
+
+    Args:
+        layouts: of the clients' results, in the order of their names.
+        sent: of the model that was sent; empty where it is not known.
+    """
+    groups: dict[frozenset[tuple[str, tuple[int, ...], str]], list[Layout]] = {}
+    for layout in layouts:
+        groups.setdefault(_without_types(layout), []).append(layout)
+    of_sent = _without_types(sent)
+
+    ranks = {}
+    for tensors, group in groups.items():
+        differences = len(tensors ^ of_sent) if sent else 0
+        not_floating = sum(kind != "floating-point" for _, _, kind in tensors)
+        ranks[tensors] = (len(group), -differences, -not_floating)
+    return groups[max(ranks, key=ranks.__getitem__)]
+
+
+def _without_types(layout: Layout) -> frozenset[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and kind of numbers of each tensor: single and half precision are alike."""
+    return frozenset((name, shape, _kind(dtype)) for name, (shape, dtype) in layout.items())
+
+
+def _kind(dtype: torch.dtype) -> str:
+    """The kind of numbers that a type holds.
+
+    >>> _kind(torch.float16), _kind(torch.int64), _kind(torch.complex64)
+    ('floating-point', 'whole', 'complex')
+    """
+    if dtype.is_floating_point:
+        return "floating-point"
+    return "complex" if dtype.is_complex else "whole"
+
+
+def _common_type(dtypes: Sequence[torch.dtype]) -> torch.dtype:
+    """The most common type of one kind; of equally common ones, that of the most bytes.
+
+    >>> _common_type([torch.float16, torch.float32]), _common_type([torch.float8_e5m2])
+    (torch.float32, torch.float32)
+    """
+    counted = Counter(dtypes)
+    common = max(counted, key=lambda dtype: (counted[dtype], dtype.itemsize))
+    if common.is_floating_point and common not in COMPUTED_IN:
+        return torch.float32
+    return common
 
 
 def _log_refusal(client: str, reason: str | None) -> None:

@@ -47,6 +47,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E4
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (  # noqa: E402
     WeightedAggregationHelper,
 )
+from nvflare.app_common.app_constant import AppConstants  # noqa: E402
 from nvflare.app_common.app_event_type import AppEventType  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
@@ -113,7 +114,9 @@ def job_of(folder: Path, clients: list[str] = CLIENTS) -> Any:
     workspace = SimpleNamespace(get_run_dir=lambda job: str(folder / job))
     names = [SimpleNamespace(name=client) for client in clients]
     engine = SimpleNamespace(get_workspace=lambda: workspace, get_clients=lambda: names)
-    return SimpleNamespace(get_engine=lambda: engine, get_job_id=lambda: "job")
+    return SimpleNamespace(
+        get_engine=lambda: engine, get_job_id=lambda: "job", get_prop=lambda name: None
+    )
 
 
 def equal(first: FLModel, second: FLModel) -> bool:
@@ -196,11 +199,7 @@ def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
         model.params_type = ParamsType.FULL
         model.params = {name: sent[name] + change for name, change in model.params.items()}
     aggregator = FairFLAggregator(FedCE("sum", variant="revised"))
-    aggregator.reset_stats()
-    task = FLModelUtils.to_shareable(FLModel(ParamsType.FULL, sent, current_round=0))
-    aggregator.handle_event(
-        AppEventType.BEFORE_TRAIN_TASK, SimpleNamespace(get_prop=lambda name: task)
-    )
+    knows_sent(aggregator, sent, 0)
     for model in whole:
         aggregator.accept_model(model)
     found = aggregator.aggregate_model()
@@ -208,6 +207,132 @@ def test_whole_parameters_are_compared_with_the_model_that_was_sent() -> None:
     assert found.params_type == ParamsType.DIFF
     for name in SHAPES:
         np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-6)
+
+
+def in_type(model: FLModel, dtype: torch.dtype) -> FLModel:
+    """A result whose parameters have another type, and no others do."""
+    for name in TRAINABLE:
+        model.params[name] = model.params[name].to(dtype)
+    return model
+
+
+def knows_sent(aggregator: FairFLAggregator, sent: dict[str, torch.Tensor], number: int) -> None:
+    """Begin a round, and show the aggregator the model that is sent, as NVFlare's FedAvg does."""
+    aggregator.reset_stats()
+    task = FLModelUtils.to_shareable(FLModel(ParamsType.FULL, sent, current_round=number))
+    aggregator.handle_event(
+        AppEventType.BEFORE_TRAIN_TASK, SimpleNamespace(get_prop=lambda name: task)
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float16, torch.bfloat16, torch.float8_e5m2, torch.float8_e4m3fn, torch.float64],
+    ids=str,
+)
+def test_one_clients_precision_does_not_become_that_of_the_job(dtype: torch.dtype) -> None:
+    """The first by name: its own update is rounded, and nothing else is."""
+    aggregator = FairFLAggregator(FedAvg())
+    first, *others = results(0)
+    found = [one_round(aggregator, [in_type(first, dtype), *others])]
+    found.append(one_round(aggregator, results(1)))
+    assert all(value.dtype == torch.float32 for value in found[0].params.values())
+    honest = FairFLAggregator(FedAvg())
+    one_round(honest, results(0))
+    assert equal(found[1], one_round(honest, results(1)))
+
+
+@pytest.mark.parametrize("clients", [CLIENTS, CLIENTS[:2]], ids=len)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.complex64], ids=str)
+def test_one_client_that_sends_no_floating_point_numbers_is_refused_by_name(
+    dtype: torch.dtype, clients: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    first, *others = results(0, clients=clients)
+    aggregator = FairFLAggregator(FedAvg())
+    found = one_round(aggregator, [in_type(first, dtype), *others])
+    assert equal(found, one_round(FairFLAggregator(FedAvg()), others))
+    assert f"client elm: its result is left out: refused: update 'conv.bias' has type {dtype}" in (
+        caplog.text
+    )
+
+
+def test_the_types_are_those_of_the_sent_model_where_it_is_known() -> None:
+    sent = {name: torch.ones(shape, dtype=torch.float64) for name, shape in SHAPES.items()}
+    aggregator = FairFLAggregator(FedAvg())
+    knows_sent(aggregator, sent, 0)
+    for model in results(0):
+        aggregator.accept_model(model)
+    found = aggregator.aggregate_model()
+    assert {value.dtype for value in found.params.values()} == {torch.float64}
+
+
+def test_of_two_clients_that_disagree_the_one_that_fits_the_sent_model_counts() -> None:
+    sent = {name: torch.full(shape, 8.0) for name, shape in SHAPES.items()}
+    aggregator = FairFLAggregator(FedAvg())
+    knows_sent(aggregator, sent, 0)
+    first, second = results(0)[:2]
+    first.params["more"] = torch.ones(1)
+    for model in (first, second):
+        aggregator.accept_model(model)
+    assert aggregator.aggregate_model().params.keys() == SHAPES.keys()
+
+
+def test_arrays_come_back_where_most_clients_sent_arrays() -> None:
+    models = results(0)
+    models[0].params = {name: tensor.numpy() for name, tensor in models[0].params.items()}
+    found = one_round(FairFLAggregator(FedAvg()), models).params
+    assert all(isinstance(value, torch.Tensor) for value in found.values())
+
+
+def test_a_result_that_cannot_be_computed_with_is_refused_when_it_comes() -> None:
+    """PyTorch raises a RuntimeError for a difference of such types."""
+    sent = {name: torch.full(shape, 8.0) for name, shape in SHAPES.items()}
+    aggregator = FairFLAggregator(FedAvg())
+    knows_sent(aggregator, sent, 0)
+    first, *others = results(0)
+    first = in_type(first, torch.float8_e5m2)
+    first.params_type = ParamsType.FULL
+    with pytest.raises(FederationError, match="client elm: Promotion for Float8"):
+        aggregator.accept_model(first)
+    for model in others:
+        aggregator.accept_model(model)
+    assert aggregator.aggregate_model().meta["nr_aggregated"] == 2
+
+
+def test_the_round_is_that_of_most_results_where_the_engine_does_not_tell_it() -> None:
+    """One client's number must not be recorded: a server that is started again goes by it."""
+    aggregator = FairFLAggregator(FedAvg())
+    for number in range(2):
+        models = results(number)
+        models[0].current_round = 99
+        assert one_round(aggregator, models).current_round == number
+
+
+def test_the_round_is_the_engines_whatever_the_clients_send(tmp_path: Path) -> None:
+    aggregator = FairFLAggregator(FedAvg())
+    aggregator.fl_ctx = job_of(tmp_path)
+    rounds = {}
+    aggregator.fl_ctx.get_prop = rounds.get
+    for number in range(2):
+        rounds[AppConstants.CURRENT_ROUND] = number
+        models = results(number)
+        for model in models:
+            model.current_round = 99
+        one_round(aggregator, models)
+    assert [record["round"] for record in rounds_in(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize("claim", [float("nan"), float("inf"), 1e30, -1e30])
+def test_a_metric_that_is_not_finite_or_impossible_enters_no_mean(claim: float) -> None:
+    models = results(0)
+    models[0].metrics["accuracy"] = claim
+    models[0].metrics["global_loss"] = 0.5
+    found = one_round(FairFLAggregator(FedAvg()), models).metrics
+    steps = [model.meta["NUM_STEPS_CURRENT_ROUND"] for model in models]
+    others = [model.metrics["accuracy"] for model in models[1:]]
+    losses = [model.metrics["global_loss"] for model in models]
+    assert found["accuracy"] == pytest.approx(np.average(others, weights=steps[1:]))
+    assert found["global_loss"] == pytest.approx(np.average(losses, weights=steps))
 
 
 def test_whole_parameters_without_the_sent_model_are_refused_with_the_fix() -> None:

@@ -36,7 +36,9 @@ def job_of(folder: Path) -> Any:
     workspace = SimpleNamespace(get_run_dir=lambda job: str(folder / job))
     names = [SimpleNamespace(name=client) for client in NAMES]
     engine = SimpleNamespace(get_workspace=lambda: workspace, get_clients=lambda: names)
-    return SimpleNamespace(get_engine=lambda: engine, get_job_id=lambda: "job")
+    return SimpleNamespace(
+        get_engine=lambda: engine, get_job_id=lambda: "job", get_prop=lambda name: None
+    )
 
 
 def aggregator_in(folder: Path, **arguments: Any) -> FairFLAggregator:
