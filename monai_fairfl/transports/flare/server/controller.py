@@ -68,8 +68,9 @@ class FairFLController(ModelController):
         federation: further arguments of :class:`~monai_fairfl.server.federation.Federation`, plain
             values.
         stop_cond: the clients' mean of a measurement that ends the run early, such as
-            ``"global_score >= 0.8"``.
-        patience: rounds without a better mean after which it ends, too.
+            ``"global_score >= 0.8"``; their median of a script's metric, unless ``federation`` has
+            its range, such as ``{"ranges": {"dice": [0, 1]}}``.
+        patience: rounds without a better mean or median after which it ends, too.
         best_model_filename: of the best global model among the results, ``best.pt`` by default.
         enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
         memory_gc_rounds: free memory after every so many rounds, as NVFlare's FedAvg does; 0: leave

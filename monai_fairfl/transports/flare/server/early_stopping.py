@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean, median
 from typing import Any
 
 from nvflare.app_common.utils.math_utils import parse_compare_criteria
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.measured import RANGES, UNDECLARED
 from monai_fairfl.transports.flare.server.curves import numbers_of
 
 
@@ -18,9 +20,13 @@ class EarlyStop:
 
     Rounds that a site missed do not count: a mean over the others is one over other patients.
 
+    For a measurement without a known range, such as a script's metric, the median over sites counts
+    in place of the mean: one site could end the run of all by a huge number. The median of two
+    sites is their mean. Where a range is known, the server has dropped numbers outside of it.
+
     Args:
         condition: such as ``"global_score >= 0.8"``; ``None``: never.
-        patience: rounds without a better mean; ``None``: as many as there are.
+        patience: rounds without a better mean or median; ``None``: as many as there are.
         conclude: ends the run; the controller sets it once the run exists.
 
     Raises:
@@ -50,11 +56,12 @@ class EarlyStop:
         self.best = -float("inf")
         self.rounds_since_best = 0
         self.expected_sites: Sequence[str] = ()
+        self.has_known_range = self.name in RANGES
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Look at one record of the ledger, and end the run where it is time."""
-        if record["kind"] == "start" and not record["clients_per_round"]:
-            self.expected_sites = record["clients"]
+        if record["kind"] == "start":
+            self._run_started(record)
         if record["kind"] != "round" or self.meets is None:
             return
         numbers = numbers_of(record["measurements"], self.name)
@@ -62,16 +69,29 @@ class EarlyStop:
         if not numbers or not expected <= numbers.keys():
             return
 
-        mean = sum(numbers.values()) / len(numbers)
-        if self.sign * mean > self.best:
-            self.best = self.sign * mean
+        middle = self._middle(list(numbers.values()))
+        if self.sign * middle > self.best:
+            self.best = self.sign * middle
             self.rounds_since_best = 0
         else:
             self.rounds_since_best += 1
 
         out_of_patience = self.patience is not None and self.rounds_since_best >= self.patience
-        if self.meets(mean, self.target) or out_of_patience:
+        if self.meets(middle, self.target) or out_of_patience:
             self.conclude()
+
+    def _run_started(self, record: Mapping[str, Any]) -> None:
+        """Remember the sites of a run, and whether it gives the measurement a range."""
+        if not record["clients_per_round"]:
+            self.expected_sites = record["clients"]
+        given = record.get("ranges", {}).get(self.name)
+        if given is not None:
+            # The range of a key metric, in whatever unit, is as wide as that of an unknown name.
+            self.has_known_range = list(given) != [UNDECLARED.least, UNDECLARED.most]
+
+    def _middle(self, numbers: Sequence[float]) -> float:
+        """Return the mean of the sites' numbers, or their median where no range limits them."""
+        return mean(numbers) if self.has_known_range else median(numbers)
 
 
 def parse_condition(

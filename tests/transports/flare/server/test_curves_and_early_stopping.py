@@ -14,6 +14,9 @@ pytest.importorskip("nvflare")
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.transports.flare.server.curves import curve_points  # noqa: E402
 from monai_fairfl.transports.flare.server.early_stopping import EarlyStop  # noqa: E402
+from monai_fairfl.transports.flare.server.script_messages import (  # noqa: E402
+    settings_for_scripts,
+)
 
 pytestmark = pytest.mark.nvflare
 
@@ -80,6 +83,63 @@ def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
     assert not ended
     stop.observe(record(4, elm=0.85, oak=0.8))
     assert ended
+
+
+HONEST = {"elm": 0.4, "oak": 0.5, "yew": 0.3}
+
+
+@pytest.mark.parametrize("huge", [0.81, 1.0, 1e5, 1e6])
+@pytest.mark.parametrize("name", ["dice", "global_score"])
+def test_one_site_does_not_end_the_run_of_scripts(name: str, huge: float) -> None:
+    """The scripts' metrics have no range: their median counts, also for the key metric."""
+    ended: list[int] = []
+    stop = EarlyStop(f"{name} >= 0.8", None, lambda: ended.append(1))
+    stop.observe(opening(**settings_for_scripts({})["ranges"]))
+    stop.observe(named(name, record(0, **HONEST, ash=huge)))
+    assert not ended
+    stop.observe(named(name, record(1, elm=0.8, oak=0.8, yew=0.9, ash=0.1)))
+    assert ended
+
+
+def test_the_median_of_two_sites_is_their_mean() -> None:
+    ended: list[int] = []
+    stop = EarlyStop("dice >= 0.8", None, lambda: ended.append(1))
+    stop.observe(named("dice", record(0, elm=0.9, oak=0.6)))
+    assert not ended
+    stop.observe(named("dice", record(0, elm=0.9, oak=0.7)))
+    assert ended
+
+
+@pytest.mark.parametrize(
+    ("name", "ranges"),
+    [
+        ("global_score", {}),
+        ("dice", {"dice": [0, 1]}),
+        ("global_score", {"global_score": [0, 1]}),
+    ],
+)
+def test_where_a_range_is_known_the_mean_over_sites_counts(
+    name: str, ranges: dict[str, list[float]]
+) -> None:
+    ended: list[int] = []
+    stop = EarlyStop(f"{name} >= 0.5", None, lambda: ended.append(1))
+    stop.observe(opening(**ranges))
+    # The median is 0.45.
+    stop.observe(named(name, record(0, elm=0.4, oak=0.5, yew=0.4, ash=0.7)))
+    assert ended
+
+
+def opening(**ranges: list[float]) -> dict[str, Any]:
+    """A run's first record in the ledger."""
+    sites = [*HONEST, "ash"]
+    return {"kind": "start", "clients": sites, "clients_per_round": None, "ranges": ranges}
+
+
+def named(name: str, of_round: dict[str, Any]) -> dict[str, Any]:
+    """A round's record whose scores have another name."""
+    scores = of_round["measurements"]
+    measured = {site: {name: values["global_score"]} for site, values in scores.items()}
+    return {**of_round, "measurements": measured}
 
 
 @pytest.mark.parametrize(
