@@ -197,6 +197,8 @@ def _check_measurements(found: Any) -> None:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or len(name) > MOST_NAME:
         raise ValueError(f"a measurement's name is no text of at most {MOST_NAME} characters")
+    if name != _text(name, "a measurement's name"):
+        raise ValueError(f"a measurement's name holds half of a character: {name!a}")
 
 
 def _check_size(what: str, value: Any, most: int) -> None:
@@ -205,10 +207,13 @@ def _check_size(what: str, value: Any, most: int) -> None:
 
 
 def _text(value: Any, what: str) -> str:
-    """Return a text that came; the check of a reply shortens what it quotes of it."""
+    """Return a text that came; the check of a reply shortens what it quotes of it.
+
+    JSON can hold half of a character, which no file in UTF-8 can: the report could not be written.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{what} is a {type(value).__name__}, not a text")
-    return value
+    return value.encode("utf-8", "replace").decode("utf-8")
 
 
 def _whole_number(value: Any, what: str) -> int:

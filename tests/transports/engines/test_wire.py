@@ -112,6 +112,12 @@ def test_a_site_that_cannot_read_the_request_says_so_whatever_its_version() -> N
     assert reply_from(plain, None, None, REQUEST).error == "install one version"
 
 
+def test_half_of_a_character_in_an_error_does_not_keep_the_report_from_being_written() -> None:
+    plain = {**as_json(plain_reply(REPLY)), "error": "no \ud800 cases"}
+    error = reply_from(plain, None, None, REQUEST).error
+    assert error == "no ? cases" and error.encode("utf-8")
+
+
 def nested(depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {"mean": 0.5}
     for _ in range(depth):
@@ -131,6 +137,8 @@ def nested(depth: int) -> dict[str, Any]:
         ("measurements", [0.5], "a list, not a mapping"),
         ("labelled", [True] * 100_001, "labelled has 100001 entries"),
         ("run", {"a": "mapping"}, "run is a dict, not a text"),
+        ("measurements", {"\ud800": 0.5}, "name holds half of a character: '\\ud800'"),
+        ("measurements", {"score": {"\ud800": 0.5}}, "name holds half of a character"),
         ("id", [0], "id is a list, not a whole number"),
         ("id", 3.0, "id is a float, not a whole number"),
         ("round", {"a": 1}, "round is a dict, not a whole number"),
