@@ -77,13 +77,17 @@ def add_commands(add: Add) -> None:
         "doctor\n"
         "doctor hospitals        # and the data of your sites\n"
         "doctor hospitals/alder  # and the data of one hospital\n"
-        "doctor kit              # and local/fairfl.json of a hospital's startup kit",
+        "doctor kit              # and local/fairfl.json of a hospital's startup kit\n"
+        "doctor /data/site       # and local/fairfl.json of a hospital's folder for Flower",
     )
     command.add_argument(
         "folder",
         metavar="DATA",
         nargs="?",
-        help="one folder per hospital, one hospital's own folder, or its startup kit",
+        help=(
+            "one folder per hospital, one hospital's own folder, its startup kit, or its folder "
+            "for Flower"
+        ),
     )
 
 
@@ -96,8 +100,7 @@ def doctor(args: argparse.Namespace) -> Answer:
     findings = [*environment(), *extras(), *machine(Path.cwd())]
     if args.folder:
         folder = Path(args.folder).absolute()
-        is_kit = (folder / "startup").is_dir() and (folder / "local").is_dir()
-        findings += [kit(folder)] if is_kit else data(folder)
+        findings += [own_settings(folder)] if _has_own_settings(folder) else data(folder)
     wrong = [finding for finding in findings if finding.status == WRONG]
     lines = [finding.line for finding in findings]
     lines.append(f"{len(wrong)} of {len(findings)} checks found something wrong.")
@@ -239,17 +242,30 @@ def _gpu() -> Finding:
     return Finding("GPU", OK, "; ".join(names))
 
 
-# --- kit and data
+# --- a hospital's own settings, and data
 
 
-def kit(root: Path) -> Finding:
-    """A hospital's startup kit: its own settings, read as a job's site reads them."""
+def _has_own_settings(folder: Path) -> bool:
+    """Whether a folder is a startup kit, or a site's folder for Flower with its settings."""
+    from monai_fairfl.transports.engines.site_settings import SITE_FILE
+
+    return _is_kit(folder) or (folder / SITE_FILE).is_file()
+
+
+def _is_kit(folder: Path) -> bool:
+    """Whether a folder is a startup kit of NVIDIA FLARE."""
+    return (folder / "startup").is_dir() and (folder / "local").is_dir()
+
+
+def own_settings(root: Path) -> Finding:
+    """The settings in a startup kit, or in a folder for Flower, read as a job's site reads them."""
     from monai_fairfl.errors import FairFLError
     from monai_fairfl.transports.engines.site import Site
     from monai_fairfl.transports.engines.site_settings import SITE_FILE
 
-    what = f"kit {root.name}"
-    if not (root / "startup" / "fed_client.json").exists():
+    is_kit = _is_kit(root)
+    what = f"kit {root.name}" if is_kit else f"site {root.name}"
+    if is_kit and not (root / "startup" / "fed_client.json").exists():
         fix = "give a hospital's kit, or a folder of data"
         return Finding(what, WRONG, "no kit of a hospital: no startup/fed_client.json", fix)
     try:

@@ -135,10 +135,10 @@ def test_the_settings_of_a_hospitals_kit_are_read_as_its_site_reads_them(
     for folder in ("startup", "local"):
         (kit / folder).mkdir(parents=True)
     (kit / "local" / "fairfl.json").write_text(content.replace("IMAGES", str(tmp_path)))
-    assert "no startup/fed_client.json" in doctoring.kit(kit).found
+    assert "no startup/fed_client.json" in doctoring.own_settings(kit).found
 
     (kit / "startup" / "fed_client.json").write_text("{}")
-    finding = doctoring.kit(kit)
+    finding = doctoring.own_settings(kit)
     assert finding.what == "kit alder" and says in finding.found
     assert finding.status == (doctoring.OK if is_right else doctoring.WRONG)
 
@@ -150,3 +150,19 @@ def test_a_kit_is_not_taken_for_data(tmp_path: Path, capsys: pytest.CaptureFixtu
     found = run_json(capsys, "doctor", tmp_path / "alder", code=2)
     assert found["checks"][-1]["what"] == "kit alder"
     assert "where are its images" in found["checks"][-1]["found"]
+
+
+def test_a_site_of_flower_has_the_same_settings_without_a_kit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site" / "local").mkdir(parents=True)
+    settings = tmp_path / "site" / "local" / "fairfl.json"
+    settings.write_text(f'{{"dataset_dir": "{tmp_path}"}}')
+    found = run_json(capsys, "doctor", tmp_path / "site")["checks"][-1]
+    assert (found["what"], found["status"]) == ("site site", "ok")
+    assert found["found"] == f"local/fairfl.json can be read; images in {tmp_path}"
+
+    settings.write_text('{"dataset_dir": "/nosuch"}')
+    found = run_json(capsys, "doctor", tmp_path / "site", code=2)["checks"][-1]
+    assert found["found"] == "the images /nosuch do not exist"
+    assert found["fix"] == f"mend dataset_dir in {settings}"

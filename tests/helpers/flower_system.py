@@ -90,7 +90,6 @@ class FlowerSystem:
         """A text of the page with this system's names for the page's."""
         names = {
             "/data/fl/certificates": self.certificates,
-            "certificates/": f"{self.certificates}/",
             "/data/fl": self.server,
             "fl.example.org:9443": self.address,
             "9443": self.port,

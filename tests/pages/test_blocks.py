@@ -429,11 +429,19 @@ def for_production(place: Path) -> None:
     shutil.copytree(place / "runs" / "fedce", place / "results/JOB_ID/workspace/fairfl")
 
 
+def for_flower_production(place: Path) -> None:
+    """A site's folder with the site's settings."""
+    (place / "site" / "local").mkdir(parents=True)
+    own = {"dataset_dir": str(place / "DATA" / "alder")}
+    (place / "site" / "local" / "fairfl.json").write_text(json.dumps(own))
+
+
 PREPARED: dict[str, Callable[[Path], None]] = {
     "CONTRIBUTING.md": for_contributing,
     "docs/cross_evaluation.md": for_cross_evaluation,
     "docs/data.md": for_data,
     "docs/flare_production.md": for_production,
+    "docs/flower_production.md": for_flower_production,
     "docs/methods/composition.md": for_composition,
     "docs/report.md": for_report,
     "docs/settings.md": for_settings,
@@ -443,12 +451,16 @@ PREPARED: dict[str, Callable[[Path], None]] = {
 """Page -> what its commands need besides :func:`place`."""
 
 
+HERE = {"prostate": "DATA/alder", "lists": "lists", "fl": "fl", "site": "site"}
+"""Folder in /data of a page -> the folder of the test."""
+
+
 def with_names(block: Block, place: Path) -> Block:
     """The block with names of this place for names of a reader's files."""
     site = sorted(folder.name for folder in (place / "DATA").iterdir() if folder.is_dir())[0]
     text = block.text.replace("DATA/SITE", f"DATA/{site}")
     text = text.replace("/srv/fl/alder", str(place / "kit"))
-    for name, here in (("prostate", "DATA/alder"), ("lists", "lists"), ("fl", "fl")):
+    for name, here in HERE.items():
         text = re.sub(rf"(?<![\w.])/data/{name}\b", str(place / here), text)
     return block._replace(text=text)
 

@@ -46,7 +46,8 @@ def run_here(words: list[str], folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.long
 def test_the_simulation_page_is_enough(tmp_path: Path) -> None:
-    install, data, simulate = recorded(BLOCKS["bash"], tmp_path)
+    first, install, data, simulate = recorded(BLOCKS["bash"], tmp_path)
+    assert first == ["pip", "install", "torch"]
     assert install[:3] == ["pip", "install", ".[flower,report]"]
     run_here(["-m", "monai_fairfl", *data[1:]], tmp_path)
     shown = run_here(["-m", "monai_fairfl", *simulate[1:], "--num-rounds", "1"], tmp_path)
