@@ -227,6 +227,8 @@ def _refuse_trainings_of_comparisons(root: Path, site: str) -> None:
 
 
 def _all_runs(root: Path) -> list[Path]:
+    if not root.exists():
+        raise ConfigError(f"{root} does not exist: give the folder of a run")
     runs = runs_in(root)
     if not runs:
         raise ConfigError(f"{root} holds no run: neither it nor a folder in it has a ledger.jsonl")

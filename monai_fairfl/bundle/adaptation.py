@@ -163,7 +163,10 @@ def adapt_model(
     finally:
         client.finalize()
     if gain_name(ADAPTED) not in found:
-        raise ConfigError(f"{root} has no evaluator that could judge the adapted model")
+        raise ConfigError(
+            f"{root} has no evaluator that could judge the adapted model: add validate#evaluator "
+            "to train.json"
+        )
 
     gain = cast(Estimate, found[gain_name(ADAPTED)])
     length = int(cast(float, found[ADAPTED_EPOCHS]))

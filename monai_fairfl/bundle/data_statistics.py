@@ -312,7 +312,10 @@ def _each_once(listed: Sequence[Case], bundle_root: Path) -> list[dict[str, Any]
             )
         cases.setdefault(str(case["image"]), dict(case))
     if not cases:
-        raise DataError("there are no cases")
+        raise DataError(
+            f"{bundle_root} lists no case of this site; monai-fairfl datalist DATA --check shows "
+            "what was found"
+        )
     return list(cases.values())
 
 

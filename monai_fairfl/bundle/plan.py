@@ -167,7 +167,9 @@ class ComparisonPlan:
                 f"{self.folds!r}"
             )
         if len(self.names()) < 2:
-            raise ConfigError("a comparison needs two strategies or more")
+            raise ConfigError(
+                "a comparison needs two strategies or more: name another one with --strategies"
+            )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"give each seed once, at least one; got {list(self.seeds)}")
         if self.folds is not None and self.folds < 2:

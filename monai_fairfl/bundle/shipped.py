@@ -32,11 +32,14 @@ def find_bundle(name: str) -> Path:
     >>> find_bundle("prostat")
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: no bundle 'prostat' is shipped; there is ...
+    monai_fairfl.errors.ConfigError: no shipped bundle has the name 'prostat': the ...
     """
     names = bundle_names()
     if name not in names:
-        raise ConfigError(f"no bundle {name!r} is shipped; there is {', '.join(names)}")
+        raise ConfigError(
+            f"no shipped bundle has the name {name!r}: the shipped bundles are "
+            f"{' and '.join(names)}"
+        )
     return _home() / name
 
 

@@ -364,7 +364,10 @@ def _datalists_with_training(file: Path) -> list[Path]:
         return [file]
     first, *others = parts["testing"]
     if not others:
-        raise DataError(f"{file}: a hospital is scored on two cases or more, and this has one")
+        raise DataError(
+            f"{file}: a hospital is scored on two cases or more, and this has one: add a labelled "
+            "case"
+        )
     lists = []
     for number, (idle, tested) in enumerate([(first, others), (others[0], [first])]):
         content = {"training": [idle], "validation": [], "testing": tested}

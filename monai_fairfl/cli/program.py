@@ -63,7 +63,8 @@ strategies over seeds and folds, for a paper:
 
 With --json a command prints one JSON object and nothing else; if it fails, {"error": "..."}. Exit
 code 2: the command failed, an argument is wrong (then the message is plain text), or a check
-(datalist --check, flare-policy --check, verify) found a problem.
+(doctor, datalist --check, flare-policy --check, verify) found a problem. Exit code 3: infer could
+not segment some of the images, or lacks an output of some.
 """
 
 MODULES = (

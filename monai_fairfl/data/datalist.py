@@ -185,7 +185,10 @@ def _new_split(
 ) -> dict[str, list[CaseFiles]]:
     """Split the cases of a site, or complete the split that came with them."""
     if found.parts is None:
-        return split_cases(found.cases, **{**arguments, "patients": found.patients})
+        try:
+            return split_cases(found.cases, **{**arguments, "patients": found.patients})
+        except DataError as error:
+            raise DataError(f"{dataset_dir}: {error}") from error
     folds = arguments["folds"]
     if folds is not None:
         raise DataError(

@@ -105,9 +105,9 @@ def read_datalist(
         record = split_record(arguments, stored_record.get("kept")) if stored_record else {}
     if stored_record and stored_record != record:
         raise DataError(
-            f"{file} was made with {stored_record}, not with {record}. Give its arguments, to"
-            " evaluate a model above all. For a new training with another split choose another"
-            " file, or delete it."
+            f"{file} was made with {stored_record}, not with {record}. To evaluate a model,"
+            " give the arguments that made the file. For a new training with another split, name"
+            " another file, or delete this one."
         )
     require_single(parts, str(file))
     _require_files(file, parts)

@@ -111,7 +111,7 @@ def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> 
         described[site.name] = entry
     if differences:
         raise DataError(
-            f"{path} was written with another {', '.join(differences)}. Delete {path.parent} or"
-            " choose another root."
+            f"{path} was written with another {', '.join(differences)}. Delete {path.parent},"
+            " or name another folder with --out."
         )
     return {**settings, "sites": described}

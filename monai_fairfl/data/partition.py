@@ -181,8 +181,8 @@ def partition(
     _check_names(clients)
     if len(cases) < len(clients):
         raise DataError(
-            f"{len(cases)} case(s) for {len(clients)} clients: each needs one. Pool more, or fewer"
-            " clients."
+            f"{len(cases)} case(s) for {len(clients)} clients: each needs one. Pool more"
+            " cases, or name fewer clients."
         )
     pool = sorted_by_image(cases)
     rng = np.random.default_rng(seed)

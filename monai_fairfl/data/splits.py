@@ -12,6 +12,7 @@ import numpy as np
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_named, sorted_by_image
 from monai_fairfl.errors import DataError, DataWarning
+from monai_fairfl.utils.words import count_words
 
 
 def split_cases(
@@ -54,8 +55,8 @@ def split_cases(
     """
     groups = _by_patient(cases, patients or {})
     n = len(groups)
+    unit = "patient" if patients else "case"
     if n < 3:
-        unit = "patient" if patients else "case"
         raise DataError(
             f"{n} {unit}(s) cannot be split into training, validation and testing. Add cases; 3 is"
             " the least."
@@ -64,6 +65,7 @@ def split_cases(
     if folds is None:
         training, validating, testing = _by_fractions(groups, fractions)
     else:
+        _check_folds(folds, fold, validation, count_words(n, unit), n)
         training, validating, testing = _by_fold(groups, folds, fold, validation, seed)
     return {
         "training": _cases_of(training),
@@ -89,16 +91,35 @@ def _by_fractions(
     return groups[:num_training], groups[num_training:first_testing], groups[first_testing:]
 
 
+def _check_folds(folds: int, fold: int, validation: float, counted: str, most: int) -> None:
+    """Refuse a number that makes no cross-validation, and name the numbers that do.
+
+    Args:
+        folds: as of :func:`split_cases`; so are the next two.
+        fold: which one is tested.
+        validation: share of the others.
+        counted: what is split, such as ``"5 cases"``.
+        most: the largest number of folds.
+    """
+    if not 2 <= folds <= most:
+        raise DataError(
+            f"there cannot be {count_words(folds, 'fold')} of {counted}: give 2 to {most} folds"
+        )
+    if not 0 <= fold < folds:
+        raise DataError(
+            f"fold {fold} does not exist: with {folds} folds, give a number from 0 to {folds - 1}"
+        )
+    if not 0 < validation < 1:
+        raise DataError(
+            f"validation={validation} is no share: give a number between 0 and 1, such as 0.2"
+        )
+
+
 def _by_fold(
     groups: list[list[CaseFiles]], folds: int, fold: int, validation: float, seed: int
 ) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]], list[list[CaseFiles]]]:
     """Training, validation and testing groups of one fold of a cross-validation."""
     n = len(groups)
-    if not 2 <= folds <= n or not 0 <= fold < folds or not 0 < validation < 1:
-        raise DataError(
-            f"folds={folds}, fold={fold}, validation={validation} with {n} cases: give 2 <= folds"
-            f" <= {n}, 0 <= fold < folds and 0 < validation < 1."
-        )
     testing = groups[fold::folds]
     others = [group for index, group in enumerate(groups) if index % folds != fold]
     validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))

@@ -94,8 +94,7 @@ def _runs_in(folder: Path) -> list[Path]:
     """The run directory ``folder``, or those directly in it."""
     if not folder.exists():
         raise ConfigError(
-            f"{folder} does not exist (looked for {folder.absolute()}): "
-            f"give the run_dir of a federation"
+            f"{folder} does not exist (looked for {folder.absolute()}): " "give the folder of a run"
         )
     if not folder.is_dir():
         raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")

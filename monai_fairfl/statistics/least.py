@@ -21,7 +21,7 @@ def check_least(least: int) -> int:
     """
     if least < SMALLEST_LEAST:
         raise ConfigError(
-            f"the smallest count of cases is {SMALLEST_LEAST}, got {least}: of two cases, a "
-            "reader who knows one learns the other"
+            f"--least is {least}, and must be at least {SMALLEST_LEAST}: with two cases, anybody "
+            "who knows one can compute the other"
         )
     return least

@@ -35,7 +35,7 @@ class Standalone(Strategy):
     (0.0, 1.0)
     """
 
-    paper = "the baseline of all five papers"
+    paper = "training alone, the usual baseline"
     client_does = "trains"
     client_sends = "update, which only makes its own next model"
     trusts = "nobody: nothing is averaged"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from monai_fairfl.errors import ConfigError, did_you_mean, in_words
+from monai_fairfl.errors import ConfigError, closest, did_you_mean, in_words
 
 
 def load_by_path(path: object, what: str) -> Any:
@@ -84,7 +84,9 @@ def _why_missing(module: str) -> str:
             "before the command"
         )
     folders = [str(here), *filter(None, search_path.split(os.pathsep))]
-    hint = did_you_mean(module, [found.name for found in pkgutil.iter_modules(folders)])
+    # Any of them may be unrelated: without a similar name, none is named.
+    meant = closest(module, [found.name for found in pkgutil.iter_modules(folders)])
+    hint = "" if meant is None else f"; did you mean {meant!r}?"
     return (
         f"there is no module {module!r}{hint}; put the folder that holds {module}.py on "
         f"PYTHONPATH, which is {search_path or 'not set'}"

@@ -379,6 +379,8 @@ def test_an_unfinished_run_an_unknown_site_and_one_run_of_a_comparison_are_refus
     before = contents(run)
     with pytest.raises(FederationError, match="has not ended.*finish it without elm first"):
         withdraw(run, "elm")
+    with pytest.raises(ConfigError, match="missing does not exist: give the folder of a run"):
+        withdraw(tmp_path / "missing", "elm")
     with pytest.raises(ConfigError, match="'elms' took part in no round.*did you mean 'elm'"):
         withdraw(run, "elms")
     with pytest.raises(ConfigError, match="site '../elm' cannot be used"):

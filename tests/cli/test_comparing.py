@@ -177,7 +177,7 @@ def test_a_device_that_is_in_no_list_is_refused_as_such(sites: Path, tmp_path: P
         ),
         (
             ["--strategies", "FedAvg", "FedCE", "--folds", "5"],
-            "site 'alder': its cases cannot be split: DataError: folds=5, fold=0.*with 4 cases",
+            "site 'alder': its cases cannot be split: .*alder: there cannot be 5 folds of 4 cases",
         ),
     ],
 )

@@ -90,7 +90,7 @@ def test_arguments_that_do_not_go_together_are_refused_in_words(
         "--run writes statistics.json into the run": (elm, "--run", tmp_path, *out),
         "--run names the folder of a run": (elm, "--run", tmp_path / "missing"),
         "give one folder, or several files": (elm, tmp_path, *out),
-        "smallest count of cases is 3, got 2": (tmp_path, "--least", 2, *out),
+        "--least is 2, and must be at least 3": (tmp_path, "--least", 2, *out),
         "the first must be below the second": (tmp_path, "--range", 5, 5, *out),
         f"site 'elm' is in {elm}": (elm, elm.rename(tmp_path / "copy.json"), *out),
     }

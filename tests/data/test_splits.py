@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers import public_layouts as made
@@ -78,6 +79,24 @@ def test_too_few_patients_are_counted_as_patients() -> None:
     cases, owner = eyes(2)
     with pytest.raises(DataError, match=r"2 patient\(s\) cannot be split"):
         split_cases(cases, patients=owner)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"folds": 6}, "there cannot be 6 folds of 5 cases: give 2 to 5 folds"),
+        ({"folds": 1}, "there cannot be 1 fold of 5 cases: give 2 to 5 folds"),
+        (
+            {"folds": 2, "fold": 5},
+            "fold 5 does not exist: with 2 folds, give a number from 0 to 1",
+        ),
+        ({"folds": 2, "validation": 1.5}, "validation=1.5 is no share: give a number between"),
+    ],
+)
+def test_only_the_number_that_makes_no_fold_is_named(wrong: dict[str, Any], says: str) -> None:
+    cases = [{"image": f"{n}.png", "label": f"mask{n}.png"} for n in range(5)]
+    with pytest.raises(DataError, match=f"^{says}"):
+        split_cases(cases, **wrong)
 
 
 @pytest.mark.slow

@@ -283,6 +283,6 @@ def test_sites_json_describes_each_shift_and_grows_with_the_clinics(tmp_path):
 def test_other_photographs_are_not_mixed_into_a_folder(tmp_path, other):
     write_clinics(tmp_path, clinics=[ACACIA], size=SMALL, cases=1)
     before = contents(tmp_path)
-    with pytest.raises(DataError, match="Delete|choose another root"):
+    with pytest.raises(DataError, match="Delete .* or name another folder with --out"):
         write_clinics(tmp_path, **{"clinics": [ACACIA], "size": SMALL, "cases": 1, **other})
     assert contents(tmp_path) == before

@@ -165,7 +165,7 @@ def test_sites_of_different_images_have_no_common_mean() -> None:
 
 
 def test_wrong_input_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="smallest count of cases is 3, got 2"):
+    with pytest.raises(ConfigError, match="--least is 2, and must be at least 3"):
         site_statistics(some_cases(9), 2)
     with pytest.raises(DataError, match=r"differ: 2 axes .*, 3 axes"):
         site_statistics([*some_cases(4), case(1.0, size=(2, 3, 4))], LEAST)

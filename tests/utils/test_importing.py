@@ -50,6 +50,7 @@ def test_a_path_names_what_is_in_a_module_or_in_a_class_of_it(own_modules: Path)
             "no module 'own_metods'; did you mean 'own_methods'.*"
             "own_metods.py on PYTHONPATH.*modules",
         ),
+        ("nosuch.Thing", "there is no module 'nosuch'; put the folder that holds nosuch.py on"),
         ("own_methods.Fair", "own_methods has no 'Fair'; did you mean 'Fairer'"),
         ("own_package.iner.Outer", "own_package has no 'iner'; did you mean 'inner'"),
         ("own_misspelt.Fairer", "its module own_misspelt fails: SyntaxError"),

@@ -48,7 +48,7 @@ def find(folder: Path) -> Found:
     if base is None:
         raise DataError(
             f"{file}: its images are neither in {file.parent.parent} nor in a folder dataset*"
-            " there."
+            " there. Put the images into one of these folders."
         )
     parts = _absolute_parts(file, content, base)
     cases = sorted_by_image(all_cases(parts))
