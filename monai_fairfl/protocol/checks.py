@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.texts import printable
@@ -136,6 +138,10 @@ def _difference(
         )
     for name in names:
         tensor = tensors[name]
+        if not isinstance(tensor, torch.Tensor):
+            return f"{what} {name!r} is a {type(tensor).__name__}, not a tensor"
+        if tensor.layout is not torch.strided or tensor.is_meta:
+            return f"{what} {name!r} is sparse, or has no data: send a dense tensor"
         # Looked up once: it may be read from disk.
         expected = reference.get(name)
         if expected is None:

@@ -53,6 +53,16 @@ def test_a_well_formed_reply_is_taken() -> None:
     ("changes", "says"),
     [
         ({"id": 5}, "answers request 5"),
+        ({"error": "full\n\x1b[2Jclient oak: noise \ud800"}, "error: full  [2Jclient oak: noise  "),
+        (
+            {"update": {"w": torch.ones(2, 3).to_sparse(), "b": torch.ones(2)}},
+            "'w' is sparse, or has no data",
+        ),
+        (
+            {"buffers": {"mean": torch.ones(2, device="meta"), "count": torch.tensor(1)}},
+            "'mean' is sparse, or has no data",
+        ),
+        ({"update": {"w": [[1.0] * 3] * 2, "b": torch.ones(2)}}, "'w' is a list, not a tensor"),
         ({"round": 1}, "round 1"),
         ({"run": "old"}, "run old"),
         ({"update": None}, "no update"),
