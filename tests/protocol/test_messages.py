@@ -53,7 +53,7 @@ def test_a_well_formed_reply_is_taken() -> None:
     ("changes", "says"),
     [
         ({"id": 5}, "answers request 5"),
-        ({"error": "full\n\x1b[2Jclient oak: noise \ud800"}, "error: full  [2Jclient oak: noise  "),
+        ({"error": "full\n\x1b[2J oak: noise \ud800"}, "error: full  [2J oak: noise  "),
         (
             {"update": {"w": torch.ones(2, 3).to_sparse(), "b": torch.ones(2)}},
             "'w' is sparse, or has no data",
