@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,6 +25,7 @@ from monai_fairfl.workflow.dicom_files import (
     read_headers,
 )
 from monai_fairfl.workflow.dicom_names import folders_of_series, names_of_series
+from monai_fairfl.workflow.volume_geometry import DICOM_TO_NIFTI, stack_affine
 
 PLANES = ("sagittal", "coronal")  # of slices that are stacked along the first or the second axis
 
@@ -141,7 +143,7 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
     Its values are rescaled by the slopes and intercepts of its headers.
 
     Args:
-        files: in the order of the slices.
+        files: in the order of the slices, two or more.
 
     Raises:
         ValueError: naming the file whose pixels cannot be read.
@@ -152,12 +154,32 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
         # MONAI stacks by this number; the scanner's may be in another order.
         dataset.InstanceNumber = number
         slices.append(dataset)
+    # First, because MONAI's reader appends a third number to the first slice's PixelSpacing.
+    affine = _affine_of(slices)
     reader: Any = PydicomReader()
     # What its read() sets for a folder of one series.
     reader.has_series = True
     reader.filenames = [list(files)]
-    values, meta = reader.get_data(slices)
-    return nib.Nifti1Image(values.astype(np.float32), meta["affine"])
+    with warnings.catch_warnings():
+        # MONAI's reader drops numbers of more than 16 characters, which some converters write, and
+        # then warns that it takes the identity for its affine. That affine is not used.
+        warnings.filterwarnings("ignore", message="PydicomReader: Image", category=UserWarning)
+        values, _ = reader.get_data(slices)
+    return nib.Nifti1Image(values.astype(np.float32), affine)
+
+
+def _affine_of(slices: Sequence[Any]) -> np.ndarray:
+    """Return the affine of a series by the tags that ``check_series`` verified.
+
+    Args:
+        slices: datasets in order.
+    """
+    first = slices[0]
+    return stack_affine(
+        np.array(first.ImageOrientationPatient, dtype=float),
+        np.array(first.PixelSpacing, dtype=float),
+        np.array([dataset.ImagePositionPatient for dataset in slices], dtype=float),
+    )
 
 
 def _read_decoded(file: str | Path) -> Any:
@@ -193,7 +215,5 @@ def read_frames(file: str | Path) -> nib.Nifti1Image:
         ) from error
     # highdicom's (slice, row, column) is a right-handed system; ours is (column, row, slice).
     stack = stack.flip_spatial(0)
-    # From DICOM's axes, left and posterior, to NIfTI's, right and anterior.
-    to_nifti = np.diag([-1.0, -1.0, 1.0, 1.0])
-    affine = to_nifti @ stack.affine[:, [2, 1, 0, 3]]
+    affine = DICOM_TO_NIFTI @ stack.affine[:, [2, 1, 0, 3]]
     return nib.Nifti1Image(stack.array.transpose(2, 1, 0), affine)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the slices of a series make a volume: complete, along one line, evenly spaced."""
+"""Whether the slices of a series make a volume, and where that volume lies in the patient."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
 SAME_POSITION = 0.01  # mm
+DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
 def normal(orientation: np.ndarray) -> np.ndarray:
@@ -22,6 +23,34 @@ def normal(orientation: np.ndarray) -> np.ndarray:
     [0.0, 0.0, 1.0]
     """
     return np.cross(orientation[:3], orientation[3:])
+
+
+def stack_affine(
+    orientation: np.ndarray,
+    pixel_spacing: np.ndarray,
+    positions: np.ndarray,
+) -> np.ndarray:
+    """Return where the voxels of a stack of slices lie: NIfTI's affine, in mm.
+
+    It takes voxels (column, row, slice) to the patient's right, anterior and superior. In plane it
+    is the equation of DICOM PS3.3 C.7.6.2.1.1; from slice to slice it is the mean step.
+
+    Args:
+        orientation: ImageOrientationPatient, six direction cosines.
+        pixel_spacing: PixelSpacing: between rows, then between columns.
+        positions: ImagePositionPatient of the slices in order, (n, 3), two or more.
+
+    >>> positions = np.outer([0.0, 3, 6], [0, 0, 1])
+    >>> stack_affine(np.array([1.0, 0, 0, 0, 1, 0]), np.array([0.75, 0.5]), positions).diagonal()
+    array([-0.5 , -0.75,  3.  ,  1.  ])
+    """
+    affine = np.eye(4)
+    affine[:3, 0] = orientation[:3] * pixel_spacing[1]
+    affine[:3, 1] = orientation[3:] * pixel_spacing[0]
+    affine[:3, 2] = (positions[-1] - positions[0]) / (len(positions) - 1)
+    affine[:3, 3] = positions[0]
+    # DICOM's axes point to left and posterior, NIfTI's to right and anterior.
+    return DICOM_TO_NIFTI @ affine
 
 
 def spacing_problem(positions: np.ndarray, names: list[str]) -> str | None:

@@ -84,6 +84,43 @@ def test_series_agrees_with_highdicom_voxel_by_voxel_in_the_patient(tmp_path: Pa
     np.testing.assert_array_equal(voxels[tuple(rounded.astype(int))], theirs.array.ravel())
 
 
+@pytest.mark.parametrize("tag", ["ImageOrientationPatient", "ImagePositionPatient", "PixelSpacing"])
+def test_numbers_longer_than_the_standard_allows_place_a_series_as_short_ones_do(
+    tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DICOM allows 16 characters; converters also write ``-1.2246467991473532e-16``."""
+    turned = [1, 0, 0, 0, 1, -1.2246467991473532e-16]
+    tags: dict[str, Any] = {"orientation": turned, "SeriesInstanceUID": "1.2.3"}
+    sent = write_series(tmp_path / "in" / "long", VOLUME, **tags)
+    write_series(tmp_path / "in" / "short", VOLUME, **{**tags, "SeriesInstanceUID": "1.2.4"})
+    monkeypatch.setattr(pydicom.config.settings, "writing_validation_mode", pydicom.config.IGNORE)
+    for dataset in sent:
+        long_values = [_in_many_characters(value) for value in dataset[tag].value]
+        setattr(dataset, tag, long_values)
+        dataset.save_as(dataset.filename)
+    assert _longest(sent[0].filename, tag) > 16
+
+    cases = found(tmp_path / "in")
+    of_long, of_short = cases
+    assert of_long.name == "long" and of_long.image, of_long.problems
+    voxels, affine = loaded(of_long.image)
+    expected_voxels, expected_affine = loaded(of_short.image)
+    np.testing.assert_array_equal(voxels, expected_voxels)
+    np.testing.assert_allclose(affine, expected_affine, atol=1e-12)
+    assert of_long.problems == of_short.problems == []
+
+
+def _in_many_characters(value: float) -> str:
+    """The next number of a float, as a converter writes it that does not round."""
+    return repr(float(value) * (1 + 2**-52))
+
+
+def _longest(file: str, tag: str) -> int:
+    """The most characters that a number of this tag has in a file."""
+    element = pydicom.dcmread(file)[tag]
+    return max(len(number.original_string) for number in element.value)
+
+
 def test_intensities_are_rescaled_by_the_headers(tmp_path: Path) -> None:
     write_series(tmp_path / "in", VOLUME, RescaleSlope=2.5, RescaleIntercept=-7)
     cases = found(tmp_path / "in")
