@@ -31,6 +31,9 @@ from monai_fairfl.workflow.dicom_files import files_under
 TABLES = ("volumes.json", "ratios.json")
 """Names of the table of an inference run, of volumes and of photographs."""
 
+FILES_OF_CASE = ("mask", "overlay", "dicom_seg")
+"""Entries of a case in these tables that name a file."""
+
 MODEL = "model.json"
 """Name of an inference run's record of its model."""
 
@@ -284,6 +287,8 @@ class Inference:
     def carry_out(self, output: TextIO, verbose: bool) -> int:
         """Segment the images, unless that was done before.
 
+        The outputs of an earlier run of the same command are removed first.
+
         Args:
             output: gets the line that is run.
             verbose: show what libraries print.
@@ -318,6 +323,7 @@ class Inference:
                 flush=True,
             )
         self.out.mkdir(parents=True, exist_ok=True)
+        _remove_previous_answer(self.out)
         record = {**asked, "files": files, "pictures": pictures}
         write_atomically(self.out / ASKED, json.dumps(record, indent=4).encode())
         try:
@@ -397,6 +403,37 @@ def is_recorded(asked: Mapping[str, Any], record: Path) -> bool:
         return False
     found = object_of_json(record.read_bytes())
     return {name: found.get(name) for name in asked} == asked
+
+
+def _remove_previous_answer(out: Path) -> None:
+    """Remove the tables of an earlier run, and the files that they name.
+
+    The images of that run may have gone or changed since: a mask that stays would be taken for one
+    of this run. Nothing else in the folder is touched.
+
+    Args:
+        out: the folder of the earlier run's outputs.
+    """
+    for name in TABLES:
+        table = out / name
+        if not table.is_file():
+            continue
+        for line in object_of_json(table.read_bytes()).get("cases", []):
+            for entry in FILES_OF_CASE:
+                _remove_output(out, line.get(entry))
+        # The list of the files goes last, so that a run that ends here can still be tidied up.
+        table.with_suffix(".csv").unlink(missing_ok=True)
+        table.unlink()
+
+
+def _remove_output(out: Path, name: Any) -> None:
+    """Remove a file that a table names, if it lies in the folder of the outputs."""
+    if not isinstance(name, str):
+        return
+    path = out / name
+    is_within = out.resolve() in path.resolve().parents
+    if is_within and path.is_file():
+        path.unlink()
 
 
 def _was_done(out: Path, asked: Mapping[str, Any], files: str, pictures: bool) -> bool:

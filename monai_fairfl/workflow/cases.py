@@ -92,7 +92,8 @@ class Cases:
     Args:
         cases: in the order of the table.
         report: JSON file of the table, ``{"summary": {status: number}, "cases": [line, ...]}``.
-            Beside it lies a CSV file of the same name at the end.
+            At the end of the run, also of one without a usable case, a CSV file of the same name
+            lies beside it.
         scratch: folder of converted images; removed with the end of the run.
 
     >>> import tempfile
@@ -155,7 +156,7 @@ class Cases:
         """Go on only with something to do.
 
         Raises:
-            SystemExit: with code 2, after writing the table, when every case was skipped.
+            SystemExit: with code 2, after writing both tables, when every case was skipped.
         """
         if not self.images:
             self._exit(EXIT_NOTHING_USABLE)
@@ -168,17 +169,20 @@ class Cases:
                 function returns.
         """
         # They are made of cases.
-        from monai_fairfl.workflow.answer import answer_csv, answer_text
+        from monai_fairfl.workflow.answer import answer_text
         from monai_fairfl.workflow.findings import flag_volumes
 
         self.compared = flag_volumes(self.cases)
-        table = self.table()
-        text = answer_csv(table["cases"])
-        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
-        print(f"{answer_text(table)}\nFolder: {self.report.parent}")
+        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
         if self._not_segmented():
             self._exit(EXIT_SOME_SKIPPED)
         self._close()
+
+    def _save_csv(self) -> None:
+        from monai_fairfl.workflow.answer import answer_csv  # it is made of cases
+
+        text = answer_csv(self.table()["cases"])
+        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
 
     def _not_segmented(self) -> list[Case]:
         return [case for case in self.cases if case.status != "segmented"]
@@ -198,6 +202,7 @@ class Cases:
 
     def _close(self) -> None:
         self.save()
+        self._save_csv()
         if self.scratch is not None:
             self.scratch.cleanup()
 

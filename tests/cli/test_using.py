@@ -23,6 +23,7 @@ from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
+    _remove_previous_answer,
     bundle_of_model,
     model_file,
     site_of_run,
@@ -136,6 +137,64 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
     # Masks of other images never come between these.
     assert main(["infer", str(run_folder), str(scans), "--out", str(tmp_path / "all")]) == 2
     assert "masks of other images or of another model" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_repeated_inference_leaves_no_output_of_images_that_are_gone_or_damaged(
+    run_folder: Path, hospitals: Path, tmp_path: Path
+) -> None:
+    scans = tmp_path / "scans"
+    out = tmp_path / "masks"
+    scans.mkdir()
+    for name, source in (("a", "Case00"), ("b", "Case01"), ("c", "Case02")):
+        shutil.copy(hospitals / "alder" / f"{source}.nii.gz", scans / f"{name}.nii.gz")
+    words = ["infer", str(run_folder), str(scans), "--out", str(out)]
+    assert main(words) == 0
+    assert len(list(out.glob("*_pred.nii.gz"))) == len(list(out.glob("*_overlay.png"))) == 3
+    (out / "letter.txt").write_text("dear colleague")
+
+    # One image goes, another one is cut short.
+    (scans / "b.nii.gz").unlink()
+    whole = (scans / "a.nii.gz").read_bytes()
+    (scans / "a.nii.gz").write_bytes(whole[:900])
+    assert main(words) == 3
+    outputs = {path.name for path in out.iterdir()}
+    assert {"c_pred.nii.gz", "c_overlay.png", "letter.txt"} <= outputs
+    assert not [name for name in outputs if name.startswith(("a_", "b_"))]
+
+    # No image is left: neither table shows a mask.
+    (scans / "c.nii.gz").write_bytes(whole[:900])
+    assert main(words) == 2
+    assert json.loads((out / "volumes.json").read_text())["summary"] == {"skipped": 2}
+    with (out / "volumes.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["case"], row["status"]) for row in rows] == [("a", "skipped"), ("c", "skipped")]
+    assert not list(out.glob("*_pred.nii.gz"))
+
+
+def test_only_outputs_below_their_folder_that_a_table_names_are_removed(tmp_path: Path) -> None:
+    out = tmp_path / "masks"
+    out.mkdir()
+    kept = [tmp_path / "scan.nii.gz", tmp_path / "linked.png", out / "own_pred.nii.gz"]
+    gone = [out / "a_pred.nii.gz", out / "a_seg.dcm", out / "volumes.csv"]
+    for file in [*kept, *gone]:
+        file.write_text("any")
+    (out / "a_overlay.png").symlink_to(tmp_path / "linked.png")
+    lines = [
+        {
+            "case": "a",
+            "mask": "a_pred.nii.gz",
+            "overlay": "a_overlay.png",
+            "dicom_seg": "a_seg.dcm",
+        },
+        {"case": "b", "mask": "../scan.nii.gz", "overlay": str(tmp_path / "linked.png")},
+        {"case": "c", "status": "skipped"},
+    ]
+    (out / "volumes.json").write_text(json.dumps({"summary": {}, "cases": lines}))
+    _remove_previous_answer(out)
+    for file in kept:
+        assert file.is_file()
+    assert {path.name for path in out.iterdir()} == {"own_pred.nii.gz", "a_overlay.png"}
 
 
 def test_a_folder_with_something_else_is_refused(

@@ -76,6 +76,8 @@ def test_nothing_usable_makes_the_exit_code_2(cases: Cases) -> None:
         cases.require()
     assert stopped.value.code == 2
     assert table(cases)["summary"] == {"skipped": 2}
+    rows = cases.report.with_suffix(".csv").read_text().splitlines()[1:]
+    assert [row.split(",")[:2] for row in rows] == [["a", "skipped"], ["b", "skipped"]]
 
 
 def test_an_output_that_fails_spoils_neither_the_case_nor_the_others(
