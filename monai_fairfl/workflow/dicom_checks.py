@@ -10,11 +10,17 @@ from typing import Any
 import numpy as np
 from monai.utils import optional_import
 
-from monai_fairfl.workflow.dicom_files import GEOMETRY_TAGS, HeaderedFile, frame_count
+from monai_fairfl.workflow.dicom_files import (
+    GEOMETRY_TAGS,
+    OWNER_TAGS,
+    HeaderedFile,
+    frame_count,
+)
 from monai_fairfl.workflow.volume_geometry import normal, spacing_problem
 
 EXTRA = "pip install 'monai-fairfl[dicom]'"
 FEWEST_SLICES = 3  # below, it is a localiser
+MOST_VALUES = 2  # that a message lists
 
 
 def check_series(
@@ -29,7 +35,8 @@ def check_series(
     Returns:
         The sorted files, and why they cannot be used, if so.
     """
-    problem = _kind_problem([file.header for file in files], modality)
+    headers = [file.header for file in files]
+    problem = _kind_problem(headers, modality) or _owner_problem(headers)
     has_frames = frame_count(files[0].header) > 1
     if problem or has_frames:
         return list(files), problem  # the geometry of frames is highdicom's to check
@@ -73,6 +80,39 @@ def _kind_problem(headers: Sequence[Any], modality: str) -> str | None:
             f"PhotometricInterpretation {', '.join(others)}, not MONOCHROME2; leave the series out"
         )
     return None
+
+
+def _owner_problem(headers: Sequence[Any]) -> str | None:
+    """Return why these are images of several patients, studies or frames of reference.
+
+    An anonymiser that gives every series the same UID makes such a series. Values that are empty or
+    not there are left out: de-identification removes them.
+    """
+    for tag in OWNER_TAGS:
+        values = sorted({str(header.get(tag) or "") for header in headers} - {""})
+        if len(values) < 2:
+            continue
+        found = f"{len(values)} values of {tag}"
+        # A PatientID would name patients in the table and the log.
+        if tag != "PatientID":
+            found = f"{found} ({_some_of(values)})"
+        return (
+            f"{found} under one SeriesInstanceUID, so that images of several series would be one "
+            "volume; export each series with a SeriesInstanceUID of its own"
+        )
+    return None
+
+
+def _some_of(values: Sequence[str]) -> str:
+    """List the first values.
+
+    >>> _some_of(["1.2", "1.3", "1.4", "1.5"])
+    '1.2, 1.3, ...'
+    """
+    listed = list(values[:MOST_VALUES])
+    if len(values) > MOST_VALUES:
+        listed.append("...")
+    return ", ".join(listed)
 
 
 def _is_localiser(header: Any) -> bool:

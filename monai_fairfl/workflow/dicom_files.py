@@ -25,6 +25,8 @@ GEOMETRY_TAGS = (
     "ImageOrientationPatient",
     "ImagePositionPatient",
 )
+# What one series has one value of (DICOM PS3.3 C.7.1 to C.7.4).
+OWNER_TAGS = ("PatientID", "StudyInstanceUID", "FrameOfReferenceUID")
 TAGS = [
     "SOPInstanceUID",
     "SeriesInstanceUID",
@@ -34,6 +36,7 @@ TAGS = [
     "ImageType",
     "NumberOfFrames",
     "PhotometricInterpretation",
+    *OWNER_TAGS,
     *GEOMETRY_TAGS,
 ]
 MODALITIES_WITHOUT_IMAGES = frozenset(

@@ -23,7 +23,13 @@ from helpers.dicom_series import write_series  # noqa: E402
 def test_series_are_separated_in_one_folder_and_joined_over_folders(tmp_path: Path) -> None:
     root = tmp_path / "in"
     uid = pydicom.uid.generate_uid()
-    tags: dict[str, Any] = {"SeriesInstanceUID": uid, "SeriesNumber": 9, "step": 3.3}
+    tags: dict[str, Any] = {
+        "SeriesInstanceUID": uid,
+        "StudyInstanceUID": "1.2.3.4",
+        "FrameOfReferenceUID": "1.2.3.5",
+        "SeriesNumber": 9,
+        "step": 3.3,
+    }
     write_series(root / "P3" / "part1", VOLUME[:3], **tags)
     write_series(root / "P3" / "part2", VOLUME[3:], places=[3, 4, 5], **tags)
     write_series(root / "P1" / "STUDY" / "T2", VOLUME)

@@ -79,6 +79,29 @@ def no_number_of_frames(folder: Path) -> None:
         path.write_bytes(path.read_bytes().replace(b"IS\x02\x007 ", b"IS\x02\x00x "))
 
 
+def interleaved(**tags: Sequence[str]) -> Writer:
+    """Two series under one SeriesInstanceUID, each with slices between those of the other.
+
+    Args:
+        tags: the two values of an attribute.
+    """
+    common: dict[str, Any] = {
+        "SeriesInstanceUID": "1.2.3",
+        "PatientID": "P1",
+        "StudyInstanceUID": "1.2.3.4",
+        "FrameOfReferenceUID": "1.2.3.5",
+    }
+
+    def write(folder: Path) -> None:
+        for first in (0, 1):
+            values = {tag: both[first] for tag, both in tags.items()}
+            places = range(first, 2 * len(VOLUME), 2)
+            names = f"{first}_{{}}.dcm"
+            write_series(folder, VOLUME, places=places, names=names, **{**common, **values})
+
+    return write
+
+
 def cut_short(folder: Path) -> None:
     write_series(folder, VOLUME)
     file = folder / "IM0004.dcm"
@@ -123,6 +146,18 @@ FAULTS: dict[str, tuple[Writer, str]] = {
     ),
     "few frames": (enhanced(VOLUME[:2]), "2 slice(s), fewer than 3"),
     "several files of frames": (enhanced(files=2), "several files of several frames"),
+    "two patients": (
+        interleaved(PatientID=("SMITH-1", "JONES-2"), StudyInstanceUID=("1.2.7", "1.2.8")),
+        "2 values of PatientID under one SeriesInstanceUID",
+    ),
+    "two studies": (
+        interleaved(StudyInstanceUID=("1.2.7", "1.2.8")),
+        "2 values of StudyInstanceUID (1.2.7, 1.2.8) under one SeriesInstanceUID",
+    ),
+    "two frames of reference": (
+        interleaved(FrameOfReferenceUID=("1.2.7", "1.2.8")),
+        "2 values of FrameOfReferenceUID (1.2.7, 1.2.8)",
+    ),
     "pixels cut short": (cut_short, "IM0004.dcm cannot be decoded"),
     "constant": (
         series(np.full_like(VOLUME, 3)),
@@ -148,6 +183,23 @@ def test_faulty_series_is_skipped_with_its_fault_and_the_others_go_on(
     assert message in problem
     assert ";" in problem
     assert "\n" not in problem
+    assert "SMITH" not in problem
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_slices_that_lost_their_patient_to_deidentification_stay_in_their_series(
+    empty: str | None, tmp_path: Path
+) -> None:
+    dataset = write_series(tmp_path / "in", VOLUME)[2]
+    if empty is None:
+        del dataset.PatientID
+    else:
+        dataset.PatientID = empty
+    dataset.save_as(dataset.filename)
+    case = only(found(tmp_path / "in"))
+    assert len(case.files) == 6
+    assert case.image
+    assert case.problems == []
 
 
 def test_scanners_test_image_of_another_modality_is_refused(tmp_path: Path) -> None:
