@@ -122,6 +122,9 @@ def _convert(case: Case, files: Sequence[HeaderedFile], modality: str, scratch: 
         if not np.isfinite(values).all() or values.min() == values.max():
             case.skip("pixels that are not finite, or all the same; send the series again")
             return
+        # Both forms, as the mask gets those of this copy; code 1 is that of a scanner.
+        volume.set_sform(volume.affine, code=1)
+        volume.set_qform(volume.affine, code=1)
         hint = f"make room in {scratch.parent}, or name another folder with --output_dir"
         nib.save(volume, path)
     except Exception as error:

@@ -18,13 +18,14 @@ from PIL import Image
 
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.findings import has_real_spacing, size_words
+from monai_fairfl.workflow.nifti_orientation import mask_of_volume
 from monai_fairfl.workflow.overlays import overlay
 
 
 class SaveNiftid(CaseFile):
     """Writes ``NAME_POSTFIX.nii.gz``: a mask on the grid of its volume.
 
-    It has three axes, also where the volume has one slice.
+    It has three axes, also where the volume has one slice, and the volume's sform and qform.
 
     Args:
         keys: of the masks, ``(1, x, y, z)``.
@@ -43,10 +44,7 @@ class SaveNiftid(CaseFile):
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         affine = np.asarray(pred.affine.cpu(), dtype=float)
-        mask = nib.Nifti1Image(pred[0].cpu().numpy().astype(np.uint8), affine)
-        mask.set_sform(affine, code=1)
-        mask.set_qform(affine, code=1)
-        nib.save(mask, path)
+        nib.save(mask_of_volume(pred[0].cpu().numpy(), affine, case.image), path)
 
 
 class SaveOverlayd(CaseFile):

@@ -28,6 +28,7 @@ from monai_fairfl.workflow.input_folder import (
     outputs_within,
     require_folders,
 )
+from monai_fairfl.workflow.nifti_orientation import orientation_remarks
 from monai_fairfl.workflow.passed_over import kinds_of, volumes_passed_over
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,8 @@ def find_images(
         require_folders(folder, report, hint)
         scratch = _scratch_folder(report.parent)
         found = list(file_cases(folder, pattern, volume_problem, report))
+        for case in found:
+            _note_orientation(case)
         files = find_files(folder)
         found += dicom_cases(folder, files, Path(scratch.name), modality, series, found)
         sources = {case.source for case in found}
@@ -137,6 +140,13 @@ def volume_problem(path: Path) -> str | None:
     if not has_volume:
         return f"an affine without volume, {axes.tolist()}; convert it again"
     return header_fault(path) or None
+
+
+def _note_orientation(case: Case) -> None:
+    """Note what somebody should know of the orientation of a usable volume."""
+    if case.image:
+        for remark in orientation_remarks(case.image):
+            case.note(remark)
 
 
 def _name_of(case: Case) -> str:

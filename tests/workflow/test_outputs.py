@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from monai.transforms import SaveImage
+from monai.transforms import LoadImage, SaveImage
 from PIL import Image
 from scipy import ndimage
 
@@ -117,8 +118,21 @@ def prediction(shape: tuple[int, ...], affine: np.ndarray) -> MetaTensor:
     return pred
 
 
+def write_volume(pred: MetaTensor, folder: Path) -> str:
+    """Write the volume of a prediction, and name it in the prediction's metadata."""
+    affine = pred.affine.numpy()
+    volume = nib.Nifti1Image(np.zeros(pred.shape[1:], np.float32), affine)
+    volume.set_sform(affine, code=1)
+    volume.set_qform(affine, code=1)
+    path = folder / "in" / "a.nii.gz"
+    path.parent.mkdir()
+    nib.save(volume, path)
+    pred.meta["filename_or_obj"] = str(path)
+    return str(path)
+
+
 def saved(pred: MetaTensor, folder: Path) -> Path:
-    case = Case("a", source="a.nii.gz", image="in/a.nii.gz")
+    case = Case("a", source="a.nii.gz", image=write_volume(pred, folder))
     SaveNiftid("pred", Cases([case], folder / "volumes.json"), folder)({"pred": pred})
     assert case.status == "segmented" and case.results == {"mask": "a_pred.nii.gz"}, case.problems
     return folder / "a_pred.nii.gz"
@@ -154,11 +168,64 @@ def test_the_mask_of_one_slice_has_three_axes_as_its_volume(tmp_path: Path) -> N
 
 def test_a_mask_that_cannot_be_written_costs_this_output_only(tmp_path: Path) -> None:
     (tmp_path / "a_pred.nii.gz").mkdir()
-    case = Case("a", source="a.nii", image="a.nii")
-    pred = MetaTensor(torch.ones(1, 4, 4, 3), meta={"filename_or_obj": "a.nii"})
+    pred = prediction((4, 4, 3), np.eye(4))
+    case = Case("a", source="a.nii", image=write_volume(pred, tmp_path))
     SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
     assert (
         case.status == "incomplete"
         and "SaveNiftid failed" in case.problems[0]
+        and "a_pred.nii.gz" in case.problems[0]
         and "mask" not in case.results
     )
+
+
+AFFINE = np.diag([-0.6, -0.6, 3.0, 1.0])
+APART = AFFINE + np.array([[0, 0, 0, 20.0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+# name -> affine and code of the sform, then of the qform.
+FORMS: dict[str, tuple[Any, int, Any, int]] = {
+    "20 mm apart": (AFFINE, 1, APART, 1),
+    "only a qform": (None, 0, AFFINE, 1),
+    "only a sform": (AFFINE, 4, None, 0),
+    "none": (None, 0, None, 0),
+}
+
+
+@pytest.mark.parametrize("forms", FORMS)
+def test_programs_that_read_either_form_place_the_mask_on_its_volume(
+    forms: str, tmp_path: Path
+) -> None:
+    sform, sform_code, qform, qform_code = FORMS[forms]
+    image = nib.Nifti1Image(np.zeros((7, 9, 5), np.float32), None)
+    image.header.set_zooms((0.6, 0.6, 3.0))
+    image.set_qform(qform, code=qform_code)
+    image.set_sform(sform, code=sform_code)
+    nib.save(image, tmp_path / "a.nii.gz")
+
+    loaded = LoadImage(image_only=True, ensure_channel_first=True)(tmp_path / "a.nii.gz")
+    pred = MetaTensor(torch.ones(1, 7, 9, 5), affine=loaded.affine, meta=loaded.meta)
+    case = Case("a", source="a.nii.gz", image=str(tmp_path / "a.nii.gz"))
+    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
+    mask = nib.Nifti1Image.from_filename(str(tmp_path / "a_pred.nii.gz"))
+    of_volume = nib.Nifti1Image.from_filename(str(tmp_path / "a.nii.gz"))
+
+    for name in ("sform_code", "qform_code"):
+        assert mask.header[name] == of_volume.header[name]
+    np.testing.assert_array_equal(mask.get_sform(), of_volume.get_sform())
+    np.testing.assert_array_equal(mask.get_qform(), of_volume.get_qform())
+    np.testing.assert_array_equal(mask.affine, of_volume.affine)
+    np.testing.assert_array_equal(mask.header.get_zooms(), of_volume.header.get_zooms())
+    assert np.asarray(mask.dataobj).all()
+
+
+def test_a_mask_on_another_grid_than_its_volume_lies_where_its_own_affine_says(
+    tmp_path: Path,
+) -> None:
+    volume = prediction((14, 18, 5), np.diag([-0.3, -0.3, 3.0, 1.0]))
+    path = write_volume(volume, tmp_path)
+    pred = prediction((7, 9, 5), AFFINE)
+    pred.meta["filename_or_obj"] = path
+    case = Case("a", source="a.nii.gz", image=path)
+    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
+    mask = nib.Nifti1Image.from_filename(str(tmp_path / "a_pred.nii.gz"))
+    np.testing.assert_allclose(mask.get_qform(), AFFINE, atol=1e-6)
+    np.testing.assert_allclose(mask.get_sform(), AFFINE, atol=1e-6)

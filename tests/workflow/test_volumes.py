@@ -158,6 +158,66 @@ def test_faulty_volume_is_skipped_with_its_fault_and_the_others_go_on(
     assert cases.cases[0].name == "bad" and message in problem and ";" in problem
 
 
+def forms_apart(path: Path) -> None:
+    """The sform and the qform of a volume lie 20 mm apart."""
+    image = nib.Nifti1Image(VOLUME, np.eye(4))
+    shifted = np.eye(4)
+    shifted[0, 3] = 20
+    image.set_sform(np.eye(4), code=1)
+    image.set_qform(shifted, code=1)
+    nib.save(image, path)
+
+
+def without_forms(path: Path) -> None:
+    image = nib.Nifti1Image(VOLUME, None)
+    image.header.set_zooms((0.6, 0.6, 3.0))
+    nib.save(image, path)
+
+
+REMARKS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "forms apart": (forms_apart, "its sform and its qform lie up to 20 mm apart"),
+    "no forms": (
+        without_forms,
+        "no orientation stored (sform_code and qform_code are 0); it is taken for LAS",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REMARKS)
+def test_a_volume_of_doubtful_orientation_is_segmented_with_a_remark(
+    kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    make, message = REMARKS[kind]
+    make(tmp_path / "in" / "a.nii.gz")
+    (case,) = found(tmp_path / "in", tmp_path)
+    assert case.image and case.status == "waiting"
+    (problem,) = case.problems
+    assert message in problem and "look at the overlay" in problem
+
+
+def test_an_oblique_volume_whose_forms_differ_by_rounding_gets_no_remark(tmp_path: Path) -> None:
+    # Its quaternion's first number is so near to 0 that 32 bits cannot hold it.
+    angle = 5e-4
+    affine = np.array(
+        [
+            [-0.5 * np.cos(angle), 0.5 * np.sin(angle), 0, 90],
+            [-0.5 * np.sin(angle), -0.5 * np.cos(angle), 0, 80],
+            [0, 0, 3, -40],
+            [0, 0, 0, 1],
+        ]
+    )
+    values = np.zeros((480, 480, 3), np.uint8)
+    values[100] = 1
+    image = nib.Nifti1Image(values, affine)
+    image.set_sform(affine, code=1)
+    image.set_qform(affine, code=1)
+    (tmp_path / "in").mkdir()
+    nib.save(image, tmp_path / "in" / "a.nii.gz")
+    (case,) = found(tmp_path / "in", tmp_path)
+    assert case.image and case.problems == []
+
+
 def test_two_volumes_whose_masks_would_have_one_name_are_not_both_segmented(tmp_path: Path) -> None:
     for name in ("a.nii", "a.nii.gz"):
         save(tmp_path / "in" / name, VOLUME)

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where NIfTI headers place a volume: their two forms, and a mask that has the same ones."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+
+# In mm, at the corners of a volume. The qform's rotation is three 32-bit numbers: their rounding
+# moves the corners of sound oblique volumes by up to half a millimetre.
+FORM_TOLERANCE = 1.0
+# Of a header: all that places its volume, with the sizes of its voxels.
+FORM_FIELDS = (
+    "qform_code",
+    "sform_code",
+    "quatern_b",
+    "quatern_c",
+    "quatern_d",
+    "qoffset_x",
+    "qoffset_y",
+    "qoffset_z",
+    "srow_x",
+    "srow_y",
+    "srow_z",
+)
+
+
+def orientation_remarks(path: str | Path) -> list[str]:
+    """Return what somebody should know of the orientation of a NIfTI volume.
+
+    Args:
+        path: of a volume that can be read.
+
+    >>> import tempfile
+    >>> file = f"{tempfile.mkdtemp()}/a.nii"
+    >>> nib.save(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), file)
+    >>> orientation_remarks(file)
+    []
+    """
+    nifti: Any = nib.load(path)
+    has_sform = nifti.header["sform_code"] > 0
+    has_qform = nifti.header["qform_code"] > 0
+    if not has_sform and not has_qform:
+        axes = "".join(nib.aff2axcodes(nifti.affine))
+        return [
+            f"no orientation stored (sform_code and qform_code are 0); it is taken for {axes}: look"
+            " at the overlay, and convert it again with its orientation"
+        ]
+    if not (has_sform and has_qform):
+        return []
+    distance = _largest_distance(nifti.get_sform(), nifti.get_qform(), nifti.shape)
+    if distance > FORM_TOLERANCE:
+        return [
+            f"its sform and its qform lie up to {distance:.3g} mm apart, so that programs place it"
+            " differently; the sform is used here: look at the overlay, and convert it again"
+        ]
+    return []
+
+
+def _largest_distance(affine: np.ndarray, other: np.ndarray, shape: tuple[int, ...]) -> float:
+    """Return the largest distance between the two places of a corner voxel, in mm."""
+    ends = [(0, size - 1) for size in shape[:3]]
+    corners = np.array([(*corner, 1) for corner in product(*ends)])
+    shifts = corners @ (affine - other)[:3].T
+    return float(np.linalg.norm(shifts, axis=1).max())
+
+
+def mask_of_volume(labels: np.ndarray, affine: np.ndarray, volume: str | Path) -> nib.Nifti1Image:
+    """Make a mask that every program places on its volume.
+
+    Programs choose between a header's sform and qform by rules of their own. So the mask gets both
+    of the volume, with their codes. A mask on another grid gets its own affine as both.
+
+    Args:
+        labels: (x, y, z).
+        affine: of the mask.
+        volume: NIfTI file that was segmented.
+
+    >>> import tempfile
+    >>> file = f"{tempfile.mkdtemp()}/a.nii"
+    >>> image = nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4))
+    >>> image.set_qform(np.diag([-1, -1, 1, 1]), code=2)
+    >>> nib.save(image, file)
+    >>> mask = mask_of_volume(np.ones((4, 4, 4)), np.eye(4), file)
+    >>> mask.get_qform(coded=True)[1], mask.get_qform().diagonal()
+    (2, array([-1., -1.,  1.,  1.]))
+    """
+    labels = labels.astype(np.uint8)
+    mask = nib.Nifti1Image(labels, affine)
+    mask.set_sform(affine, code=1)
+    mask.set_qform(affine, code=1)
+    image: Any = nib.load(volume)
+    is_same_grid = (
+        image.shape == mask.shape
+        and _largest_distance(image.affine, affine, mask.shape) <= FORM_TOLERANCE
+    )
+    if not is_same_grid:
+        return mask
+
+    header = mask.header.copy()
+    for field in FORM_FIELDS:
+        header[field] = image.header[field]
+    # Its first number is the qform's handedness, the next three are the voxel sizes.
+    header["pixdim"][:4] = image.header["pixdim"][:4]
+    # Without an affine of its own, nibabel writes the header as it is.
+    return nib.Nifti1Image(labels, None, header)
