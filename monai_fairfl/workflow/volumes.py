@@ -17,7 +17,7 @@ import numpy as np
 from monai.data import NibabelReader
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.data.layouts.image_files import header_fault
+from monai_fairfl.data.layouts.image_files import gzip_fault, header_fault
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
@@ -122,6 +122,9 @@ def volume_problem(path: Path) -> str | None:
     >>> volume_problem(path)
     'the same value in all 64 voxels; convert it again'
     """
+    fault = gzip_fault(path)
+    if fault:
+        return fault
     reader = NibabelReader()
     values, meta = reader.get_data(reader.read(path))
     is_real = values.dtype.kind in "biuf"  # bool, integers, floating-point numbers

@@ -83,7 +83,7 @@ def test_an_inference_ends_with_its_cases_and_is_not_done_twice(
         "The model: FedCE, 2 rounds of 4 local epochs, seed 7. It is of a first look: a full run "
         "of its bundle has 60 rounds of 4 local epochs.\n" in printed.out
     )
-    assert "Look at: broken: cannot be read" in printed.out
+    assert "Look at: broken: is damaged (Not a gzipped file" in printed.out
     assert "Volumes are not compared: that takes 5 masks or more" in printed.out
     assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
     assert not list(out.glob("*.png"))

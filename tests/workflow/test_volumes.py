@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 import sys
 from collections.abc import Callable
@@ -114,6 +115,15 @@ def contradicted(path: Path) -> None:
     nib.save(image, path)
 
 
+def flipped_bit(path: Path) -> None:
+    """One bit of a voxel is another one; all blocks of the compressed file are whole."""
+    raw = save(path.with_name("whole.nii"), VOLUME)
+    stored = bytearray(gzip.compress(raw.read_bytes(), compresslevel=0))
+    raw.unlink()
+    stored[len(stored) // 2] ^= 1
+    path.write_bytes(stored)
+
+
 def cut_short(path: Path) -> None:
     whole = save(path, VOLUME).read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
@@ -127,12 +137,13 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "2D": (lambda path: save(path, VOLUME[..., 0]), "2D with shape (12, 10)"),
     "colour": (colour, "store one 3D volume of real numbers"),
     "not a number": (not_a_number, "values that are not finite"),
-    "cut short": (cut_short, "cannot be read ("),
+    "cut short": (cut_short, "damaged ("),
+    "flipped bit": (flipped_bit, "damaged (CRC check failed"),
     "broken link": (
         lambda path: path.symlink_to(path.parent / "archive" / path.name),
         "cannot be read (",
     ),
-    "text": (lambda path: path.write_text("no image"), "cannot be read ("),
+    "text": (lambda path: path.write_text("no image"), "damaged ("),
     "constant": (
         lambda path: save(path, np.full((6, 6, 4), 7.0)),
         "the same value in all 144 voxels",
