@@ -120,7 +120,7 @@ def volume_problem(path: Path) -> str | None:
     >>> path = Path(tempfile.mkdtemp(), "a.nii")
     >>> nib.save(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), path)
     >>> volume_problem(path)
-    'the same value in all 64 voxels; convert it again'
+    'the same value in all 64 voxels, read as 32-bit numbers; convert it again'
     """
     fault = gzip_fault(path)
     if fault:
@@ -136,8 +136,20 @@ def volume_problem(path: Path) -> str | None:
     infinite = int(values.size - np.isfinite(values).sum())
     if infinite:
         return f"{infinite} values that are not finite; convert it again"
-    if not values.size or values.min() == values.max():
-        return f"the same value in all {values.size} voxels; convert it again"
+    # The network reads 32-bit numbers: what is beyond their range becomes infinite.
+    with np.errstate(over="ignore"):
+        network_values = values.astype(np.float32)
+    too_large = int(values.size - np.isfinite(network_values).sum())
+    if too_large:
+        return (
+            f"{too_large} values that are beyond {np.finfo(np.float32).max:.3g}, the range of "
+            "32-bit numbers; convert it again, with another scale"
+        )
+    # What is too small for 32-bit numbers becomes 0.
+    if not values.size or network_values.min() == network_values.max():
+        return (
+            f"the same value in all {values.size} voxels, read as 32-bit numbers; convert it again"
+        )
     axes = meta["affine"][:3, :3]
     has_volume = abs(np.linalg.det(axes)) > 0  # false also for what is not a number
     if not has_volume:

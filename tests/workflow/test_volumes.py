@@ -137,6 +137,14 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "2D": (lambda path: save(path, VOLUME[..., 0]), "2D with shape (12, 10)"),
     "colour": (colour, "store one 3D volume of real numbers"),
     "not a number": (not_a_number, "values that are not finite"),
+    "beyond 32 bits": (
+        lambda path: save(path, VOLUME.astype(np.float64) * 1e300),
+        "600 values that are beyond 3.4e+38, the range of 32-bit numbers",
+    ),
+    "below 32 bits": (
+        lambda path: save(path, VOLUME.astype(np.float64) * 1e-300),
+        "the same value in all 600 voxels",
+    ),
     "cut short": (cut_short, "damaged ("),
     "flipped bit": (flipped_bit, "damaged (CRC check failed"),
     "broken link": (
