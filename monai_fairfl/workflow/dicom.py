@@ -25,9 +25,7 @@ from monai_fairfl.workflow.dicom_files import (
     read_headers,
 )
 from monai_fairfl.workflow.dicom_names import folders_of_series, names_of_series
-from monai_fairfl.workflow.volume_geometry import DICOM_TO_NIFTI, stack_affine
-
-PLANES = ("sagittal", "coronal")  # of slices that are stacked along the first or the second axis
+from monai_fairfl.workflow.volume_geometry import DICOM_TO_NIFTI, plane_remark, stack_affine
 
 
 def dicom_cases(
@@ -132,12 +130,9 @@ def _convert(case: Case, files: Sequence[HeaderedFile], modality: str, scratch: 
         case.skip(f"{reason}; {hint}")
         return
     case.image = str(path)
-    stacking_axis = int(np.abs(volume.affine[:3, 2]).argmax())
-    if stacking_axis < len(PLANES):
-        case.note(
-            f"{PLANES[stacking_axis]} slices, and the network was trained on axial ones; look at "
-            "the overlay"
-        )
+    remark = plane_remark(volume.affine[:3, 2])
+    if remark:
+        case.note(remark)
 
 
 def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:

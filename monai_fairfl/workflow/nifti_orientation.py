@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where NIfTI headers place a volume: their two forms, and a mask that has the same ones."""
+"""Where NIfTI headers place a volume: their two forms, its plane, and a mask with its forms."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
+from monai.data.utils import affine_to_spacing
+
+from monai_fairfl.workflow.volume_geometry import plane_remark
 
 # In mm, at the corners of a volume. The qform's rotation is three 32-bit numbers: their rounding
 # moves the corners of sound oblique volumes by up to half a millimetre.
 FORM_TOLERANCE = 1.0
+# Slices whose distance is this many times the size of their pixels are told by it.
+FACTOR_OF_SLICES = 1.5
 # Of a header: all that places its volume, with the sizes of its voxels.
 FORM_FIELDS = (
     "qform_code",
@@ -43,23 +48,47 @@ def orientation_remarks(path: str | Path) -> list[str]:
     []
     """
     nifti: Any = nib.load(path)
+    affine = nifti.affine
+    remarks = [_form_remark(nifti), plane_remark(affine[:3, _stacking_axis(affine)])]
+    return [remark for remark in remarks if remark]
+
+
+def _form_remark(nifti: Any) -> str:
+    """Return a remark on forms that differ or are not stored; empty where there is none."""
     has_sform = nifti.header["sform_code"] > 0
     has_qform = nifti.header["qform_code"] > 0
     if not has_sform and not has_qform:
         axes = "".join(nib.aff2axcodes(nifti.affine))
-        return [
+        return (
             f"no orientation stored (sform_code and qform_code are 0); it is taken for {axes}: look"
             " at the overlay, and convert it again with its orientation"
-        ]
+        )
     if not (has_sform and has_qform):
-        return []
+        return ""
     distance = _largest_distance(nifti.get_sform(), nifti.get_qform(), nifti.shape)
-    if distance > FORM_TOLERANCE:
-        return [
-            f"its sform and its qform lie up to {distance:.3g} mm apart, so that programs place it"
-            " differently; the sform is used here: look at the overlay, and convert it again"
-        ]
-    return []
+    if distance <= FORM_TOLERANCE:
+        return ""
+    return (
+        f"its sform and its qform lie up to {distance:.3g} mm apart, so that programs place it"
+        " differently; the sform is used here: look at the overlay, and convert it again"
+    )
+
+
+def _stacking_axis(affine: np.ndarray) -> int:
+    """Return the axis of a volume along which its slices are stacked.
+
+    A header seldom stores it. It is the axis of by far the largest spacing; else the third one, as
+    converters from DICOM write it.
+
+    >>> _stacking_axis(np.diag([0.5, 3.0, 0.5, 1.0])), _stacking_axis(np.eye(4))
+    (1, 2)
+    """
+    spacing = affine_to_spacing(affine)
+    coarsest = int(spacing.argmax())
+    others = np.delete(spacing, coarsest)
+    if spacing[coarsest] > FACTOR_OF_SLICES * others.max():
+        return coarsest
+    return 2
 
 
 def _largest_distance(affine: np.ndarray, other: np.ndarray, shape: tuple[int, ...]) -> float:

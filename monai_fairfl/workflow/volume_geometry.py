@@ -8,6 +8,7 @@ import numpy as np
 
 TOLERANCE = 0.05  # of a step between slices: rounded headers stay below, a wrong step does not
 SAME_POSITION = 0.01  # mm
+PLANES = ("sagittal", "coronal")  # of slices that are stacked along the first or the second axis
 DICOM_TO_NIFTI = np.diag([-1.0, -1.0, 1.0, 1.0])
 
 
@@ -51,6 +52,25 @@ def stack_affine(
     affine[:3, 3] = positions[0]
     # DICOM's axes point to left and posterior, NIfTI's to right and anterior.
     return DICOM_TO_NIFTI @ affine
+
+
+def plane_remark(stacking_direction: np.ndarray) -> str:
+    """Return a remark on slices that are not axial; empty for axial ones.
+
+    Slices that are tilted by more than 45 degrees count as those of the plane that is nearer.
+
+    Args:
+        stacking_direction: from slice to slice, in axes of the patient, of any length.
+
+    >>> plane_remark(np.array([0.0, 0.5, 3.0]))
+    ''
+    >>> plane_remark(np.array([0.0, 3.0, 0.5]))[:14]
+    'coronal slices'
+    """
+    axis = int(np.abs(stacking_direction).argmax())
+    if axis >= len(PLANES):
+        return ""
+    return f"{PLANES[axis]} slices, and the network was trained on axial ones; look at the overlay"
 
 
 def spacing_problem(positions: np.ndarray, names: list[str]) -> str | None:

@@ -193,8 +193,32 @@ def without_forms(path: Path) -> None:
     nib.save(image, path)
 
 
+def tilted(degrees: float, axes: tuple[int, ...] = (0, 1, 2)) -> Callable[[Path], object]:
+    """A volume of axial slices that are tilted towards coronal ones, its axes in this order."""
+
+    def write(path: Path) -> None:
+        angle = np.radians(degrees)
+        tilt = np.array(
+            [[1, 0, 0], [0, np.cos(angle), -np.sin(angle)], [0, np.sin(angle), np.cos(angle)]]
+        )
+        affine = np.eye(4)
+        affine[:3, :3] = (tilt @ np.diag([0.6, 0.6, 3.0]))[:, axes]
+        nib.save(nib.Nifti1Image(VOLUME.transpose(axes), affine), path)
+
+    return write
+
+
+def sagittal(path: Path) -> None:
+    axes = np.array([[0, 0, 3.0, 0], [0.6, 0, 0, 0], [0, -0.6, 0, 0], [0, 0, 0, 1]])
+    nib.save(nib.Nifti1Image(VOLUME, axes), path)
+
+
 REMARKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "forms apart": (forms_apart, "its sform and its qform lie up to 20 mm apart"),
+    "coronal": (tilted(90), "coronal slices, and the network was trained on axial ones"),
+    "tilted by 50 degrees": (tilted(50), "coronal slices, and the network was trained on axial"),
+    "coronal, slices first": (tilted(90, axes=(2, 0, 1)), "coronal slices"),
+    "sagittal": (sagittal, "sagittal slices, and the network was trained on axial ones"),
     "no forms": (
         without_forms,
         "no orientation stored (sform_code and qform_code are 0); it is taken for LAS",
@@ -213,6 +237,16 @@ def test_a_volume_of_doubtful_orientation_is_segmented_with_a_remark(
     assert case.image and case.status == "waiting"
     (problem,) = case.problems
     assert message in problem and "look at the overlay" in problem
+
+
+@pytest.mark.parametrize("axes", [(0, 1, 2), (2, 0, 1)], ids=["slices last", "slices first"])
+def test_axial_slices_get_no_remark_however_they_are_stored(
+    axes: tuple[int, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    tilted(30, axes)(tmp_path / "in" / "a.nii.gz")
+    (case,) = found(tmp_path / "in", tmp_path)
+    assert case.image and case.problems == []
 
 
 def test_an_oblique_volume_whose_forms_differ_by_rounding_gets_no_remark(tmp_path: Path) -> None:
