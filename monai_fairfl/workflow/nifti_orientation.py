@@ -65,7 +65,14 @@ def _form_remark(nifti: Any) -> str:
         )
     if not (has_sform and has_qform):
         return ""
-    distance = _largest_distance(nifti.get_sform(), nifti.get_qform(), nifti.shape)
+    try:
+        qform = nifti.get_qform()
+    except ValueError:
+        return (
+            "its qform is no rotation, so that programs that read it place it differently or not at"
+            " all; the sform is used here: look at the overlay, and convert it again"
+        )
+    distance = _largest_distance(nifti.get_sform(), qform, nifti.shape)
     if distance <= FORM_TOLERANCE:
         return ""
     return (

@@ -187,6 +187,14 @@ def forms_apart(path: Path) -> None:
     nib.save(image, path)
 
 
+def no_rotation(path: Path) -> None:
+    """The quaternion of the qform is longer than 1."""
+    image = nib.Nifti1Image(VOLUME, np.eye(4))
+    image.set_qform(np.eye(4), code=1)
+    image.header["quatern_b"] = 2
+    nib.save(image, path)
+
+
 def without_forms(path: Path) -> None:
     image = nib.Nifti1Image(VOLUME, None)
     image.header.set_zooms((0.6, 0.6, 3.0))
@@ -215,6 +223,7 @@ def sagittal(path: Path) -> None:
 
 REMARKS: dict[str, tuple[Callable[[Path], object], str]] = {
     "forms apart": (forms_apart, "its sform and its qform lie up to 20 mm apart"),
+    "no rotation": (no_rotation, "its qform is no rotation"),
     "coronal": (tilted(90), "coronal slices, and the network was trained on axial ones"),
     "tilted by 50 degrees": (tilted(50), "coronal slices, and the network was trained on axial"),
     "coronal, slices first": (tilted(90, axes=(2, 0, 1)), "coronal slices"),
