@@ -45,8 +45,9 @@ def find_images(
 ) -> Cases:
     """Find the NIfTI volumes and DICOM series of a folder, and check that each can be used.
 
-    A NIfTI volume must be readable to its end, 3D, of one channel, finite and not constant. A DICOM
-    series, that is all files of one SeriesInstanceUID wherever they lie, must be of the right
+    A NIfTI volume must be undamaged, 3D, of one channel, finite as 32-bit numbers and not constant;
+    a doubtful orientation, or slices that are not axial, are noted. A DICOM series, that is all
+    files of one SeriesInstanceUID wherever they lie, must be of one patient and study, of the right
     modality, no localiser, and a complete stack of parallel slices at even distances; it is
     converted to NIfTI beside the report, so that the network reads images one way, and the copy is
     removed at the end of the run. What fails a check becomes a skipped case; so does a folder that
