@@ -31,6 +31,8 @@ DEEPEST = 4
 # So many bytes of a compressed file are held at a time.
 GZIP_CHUNK = 1 << 20
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
+# Bytes of a compressed file that are unpacked at a time.
+CHUNK = 2**20
 
 _IMAGE = re.compile(
     r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
@@ -179,13 +181,53 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
     """Header and values of a NIfTI file.
 
     Raises:
-        DataError: the file is not there, or cannot be read to its end.
+        DataError: the file is not there, cannot be read to its end, or is damaged, see
+            :func:`gzip_fault`.
     """
     try:
         nifti = nib.load(path)
-        return nifti, np.asanyarray(nifti.dataobj)  # type: ignore[return-value, attr-defined]
+        voxels = np.asanyarray(nifti.dataobj)  # type: ignore[attr-defined]
     except Exception as error:
         raise _unreadable(path, "NIfTI", error) from error
+    fault = gzip_fault(path)
+    if fault:
+        raise DataError(f"{path} {fault}")
+    return nifti, voxels  # type: ignore[return-value]
+
+
+def gzip_fault(path: str | Path) -> str:
+    """Why a compressed file is not what was compressed, and the fix; empty where it is.
+
+    nibabel reads up to the last voxel. The checksum of gzip comes after it, so that nibabel does
+    not see that a bit changed on a disk or on the way.
+
+    Args:
+        path: of a file that can be opened. A name without ``.gz`` at its end has no fault.
+
+    Raises:
+        DataError: the file is not there, or this account may not read it.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.nii.gz")
+    >>> _ = file.write_bytes(gzip.compress(b"voxels"))
+    >>> gzip_fault(file)
+    ''
+    >>> _ = file.write_bytes(file.read_bytes()[:-4])
+    >>> gzip_fault(file)  # doctest: +ELLIPSIS
+    'is damaged (Compressed file ended before the end-of-stream marker...); copy it again...'
+    """
+    if not str(path).lower().endswith(".gz"):
+        return ""
+    try:
+        with gzip.open(path) as file:
+            # Python compares the checksum and the length when it arrives at the end.
+            while file.read(CHUNK):
+                pass
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        return f"is damaged ({error}); copy it again from its source"
+    except OSError as error:
+        raise _unreadable(path, "gzip", error) from error
+    return ""
 
 
 def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:

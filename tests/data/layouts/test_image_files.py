@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import builtins
 import errno
+import gzip
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 from helpers import public_layouts as made
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.image_files import grey, images_in, read
+from monai_fairfl.data.layouts.image_files import grey, gzip_fault, images_in, read
 from monai_fairfl.errors import DataError
 
 
@@ -77,6 +79,49 @@ def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.tif").write_bytes(content + bytes(8))
     with pytest.raises(DataError, match=r"a.tif cannot be read as a picture \(.*copy it again"):
         read(tmp_path / "a.tif")
+
+
+def test_a_compressed_file_with_a_changed_bit_is_named_although_nibabel_reads_it(
+    tmp_path: Path,
+) -> None:
+    label = np.zeros((64, 64, 8), np.uint8)
+    for n in range(6):
+        label[20 - n : 40 + n, 15:45, n + 1] = np.arange(30 * (20 + 2 * n)).reshape(-1, 30) % 7 > 0
+    file = made.write(tmp_path / "a.nii.gz", label)
+    content = file.read_bytes()
+    assert gzip_fault(file) == "" and np.array_equal(read(file), label)
+
+    num_silent = 0
+    for position in range(30, len(content) - 8, 3):
+        changed = bytearray(content)
+        changed[position] ^= 1
+        file.write_bytes(changed)
+        try:
+            voxels = np.asanyarray(nib.load(file).dataobj)
+        except Exception:
+            # nibabel itself refuses it.
+            voxels = label
+        if not np.array_equal(voxels, label):
+            num_silent += 1
+            assert gzip_fault(file).startswith("is damaged (")
+            with pytest.raises(DataError, match=r"a.nii.gz is damaged \(.*; copy it again from"):
+                read(file)
+    assert num_silent > 10
+
+    # The length at the end, and an end that is missing, come after the last voxel, too.
+    for damaged in (content[:-2], content[:-1] + b"\x7f", content + b"text"):
+        file.write_bytes(damaged)
+        assert np.array_equal(np.asanyarray(nib.load(file).dataobj), label)
+        assert "copy it again" in gzip_fault(file)
+
+
+def test_only_compressed_files_have_a_fault_of_compression(tmp_path: Path) -> None:
+    assert gzip_fault(made.write(tmp_path / "a.nii", made.volume(1))) == ""
+    # A file may be compressed in several pieces, and padded with zeros, as on a tape.
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"a") + gzip.compress(b"b") + bytes(512))
+    assert gzip_fault(tmp_path / "b.gz") == ""
+    with pytest.raises(DataError, match="c.nii.gz does not exist"):
+        gzip_fault(tmp_path / "c.nii.gz")
 
 
 @pytest.mark.parametrize("name", ["a.nii.gz", "a.png"])
