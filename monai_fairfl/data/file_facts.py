@@ -11,7 +11,15 @@ import numpy as np
 
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts.coding import Coding, coding_of
-from monai_fairfl.data.layouts.image_files import grey, header_fault, is_nifti, read, read_nifti
+from monai_fairfl.data.layouts.image_files import (
+    grey,
+    has_qform,
+    has_sform,
+    header_fault,
+    is_nifti,
+    read,
+    read_nifti,
+)
 from monai_fairfl.errors import DataError
 
 # Colours of a mask drawn in colours; a photograph has more.
@@ -33,6 +41,7 @@ class FileFacts:
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
         spacing: of a volume, voxel sizes in mm; empty for a picture.
+        is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
         labels: different values of a label; of a noisy mask those that its pixels gather at.
         labelled_slices: slices of a label with a value that is not background.
         coding: of a mask that is a picture.
@@ -48,6 +57,7 @@ class FileFacts:
     digest: str = ""
     affine: np.ndarray | None = None
     spacing: tuple[float, ...] = ()
+    is_oriented: bool = True
     labels: tuple[int, ...] = ()
     labelled_slices: int = 0
     coding: Coding | None = None
@@ -96,6 +106,7 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
         channels=channels,
         affine=nifti.affine,
         spacing=spacing,
+        is_oriented=has_sform(nifti) or has_qform(nifti),
     )
     num_infinite = int(voxels.size - np.isfinite(voxels).sum())
     if num_infinite:

@@ -21,6 +21,7 @@ from monai_fairfl.data import layouts
 from monai_fairfl.data.file_facts import FileFacts, image_facts, label_facts
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import CaseFiles, Found
+from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.data.layouts.image_files import WORKERS
 from monai_fairfl.data.layouts.left_out import left_out
 from monai_fairfl.data.layouts.pairing import UnpairedFiles, as_cases
@@ -31,6 +32,10 @@ from monai_fairfl.errors import DataError
 AFFINE_TOLERANCE = 1e-2
 # Empty labels that are named one by one.
 MOST_NAMED = 20
+# Files that a note names.
+FEW_NAMED = 3
+# What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
+ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
 TAKEN_FOR_A_PAIR = (
     "taken for a stereo pair by its shape: only the left half is used; for single views set stereo"
     " to False"
@@ -112,6 +117,7 @@ def inspect_site(
     notes = _notes(found, readable, site)
     if pairs_by_shape:
         notes.extend(_notes_on_pairs(readable, site))
+    notes.extend(_notes_on_orientation(readable, site))
     notes.extend(_notes_on_empty(empty, site))
     name = site.stem if site.is_file() else folder.name
     return Inspection(name, layout, lines, problems, notes, readable, known_values)
@@ -141,8 +147,9 @@ def inspect_cases(
     lines, problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
     readable = [(image, label) for image, label in files if image.digest and label.digest]
     empty = [line["image"] for line in lines if not line["gland_slices"]]
+    notes = [*_notes_on_orientation(readable, site), *_notes_on_empty(empty, site)]
     name = layouts.name_of_site(site)
-    return Inspection(name, "data list", lines, problems, _notes_on_empty(empty, site), readable)
+    return Inspection(name, "data list", lines, problems, notes, readable)
 
 
 def _folder_of(site: Path) -> Path:
@@ -181,6 +188,22 @@ def _sound_and_faulty(
         else:
             lines.append(_line(image, label, folder))
     return lines, problems
+
+
+def _notes_on_orientation(files: Sequence[tuple[FileFacts, FileFacts]], site: Path) -> list[str]:
+    """A note on the volumes that store no orientation, if there are any."""
+    paths = []
+    for case in files:
+        for facts in case:
+            if not facts.is_oriented:
+                paths.append(facts.path)
+    if not paths:
+        return []
+    return [
+        f"{site}: {len(paths)} volume(s) store no orientation, neither sform nor qform"
+        f" ({all_named(paths, FEW_NAMED, separator=', ')}). It is taken for {ASSUMED_AXES}. Where"
+        " that is wrong, write the right affine (nibabel: image.set_sform(affine))"
+    ]
 
 
 def _notes_on_empty(empty: Sequence[str], site: Path) -> list[str]:

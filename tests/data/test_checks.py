@@ -7,6 +7,7 @@ sites.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import weakref
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 from helpers import public_layouts as made
 from monai.data import NibabelReader
+from scipy.spatial.transform import Rotation
 
 from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.data import (
@@ -29,7 +31,7 @@ from monai_fairfl.data import (
 )
 from monai_fairfl.data.checks import check_label_values
 from monai_fairfl.data.inspection import inspect_site
-from monai_fairfl.data.layouts.image_files import WORKERS
+from monai_fairfl.data.layouts.image_files import WORKERS, header_fault
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import DataError, DataWarning
 
@@ -201,6 +203,74 @@ def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again
     mended.set_sform(mended.affine)
     nib.save(nib.Nifti1Image(np.asarray(mended.dataobj), None, mended.header), file)
     assert check_cases(site)["num_cases"] == 4
+
+
+def oblique(degrees: float) -> np.ndarray:
+    """An affine as of a scanner: axes to the left, the back and the head, and a little oblique."""
+    affine = np.eye(4)
+    turn = Rotation.from_euler("xyz", [degrees, 2 * degrees, -degrees], degrees=True).as_matrix()
+    affine[:3, :3] = turn @ np.diag([-0.6, -0.6, 3.6])
+    affine[:3, 3] = [30, 20, -40]
+    return affine
+
+
+def save_with_forms(path: Path, sform: np.ndarray, qform: np.ndarray) -> None:
+    nifti = nib.Nifti1Image(np.asarray(nib.load(path).dataobj), None)
+    nifti.set_qform(qform, code=1)
+    nifti.set_sform(sform, code=1)
+    nib.save(nifti, path)
+
+
+def test_an_sform_and_a_qform_that_contradict_each_other_are_a_problem(tmp_path: Path) -> None:
+    site = made.saml(tmp_path)
+    image, label = site / "Case01.nii.gz", site / "Case01_segmentation.nii.gz"
+    affine = oblique(0.5)
+    moved, turned_over = affine.copy(), affine @ np.diag([1, -1, -1, 1])
+    moved[0, 3] += 20
+    for qform, words in ((moved, "up to 20 mm apart"), (turned_over, "up to 23.2 mm apart")):
+        save_with_forms(image, affine, qform)
+        save_with_forms(label, affine, affine)
+        # MONAI reads the sform, and ITK may read the qform.
+        assert np.abs(NibabelReader().read(str(image)).affine - affine).max() < 1e-4
+        line = problem_of(site)
+        assert f"Case01.nii.gz has an sform and a qform that place it {words}" in line
+        assert "image.set_qform(affine), image.set_sform(affine)" in line
+    # One of the two alone is no contradiction.
+    for forms in ({"sform_code": 0}, {"qform_code": 0}):
+        for file in (image, label):
+            save_with_forms(file, affine, affine)
+        nifti = nib.load(image)
+        for code, value in forms.items():
+            nifti.header[code] = value
+        nib.save(nib.Nifti1Image(np.asarray(nifti.dataobj), None, nifti.header), image)
+        assert check_cases(site)["num_cases"] == 4
+
+
+@pytest.mark.parametrize("degrees", [0.0, 0.03, 0.5, 1.0, 5.0, 20.0, 120.0])
+def test_a_qform_that_is_rounded_is_no_contradiction(tmp_path: Path, degrees: float) -> None:
+    file = made.write(tmp_path / "a.nii.gz", np.zeros((512, 512, 20), np.uint8))
+    affine = oblique(degrees)
+    save_with_forms(file, affine, affine)
+    assert header_fault(file) == ""
+
+
+def test_a_volume_that_stores_no_orientation_is_noted_with_the_one_that_is_assumed(
+    tmp_path: Path,
+) -> None:
+    site = made.saml(tmp_path)
+    files = [site / "Case01.nii.gz", site / "Case01_segmentation.nii.gz"]
+    for file in files:
+        nifti = nib.Nifti1Image(np.asarray(nib.load(file).dataobj), None)
+        nifti.header.set_zooms((0.6, 0.6, 3.6))
+        nib.save(nifti, file)
+    words = (
+        f"2 volume(s) store no orientation, neither sform nor qform ({files[0]}, {files[1]}). It"
+        " is taken for LAS: axes to the left, to the front and to the head."
+    )
+    for cases in (None, find_cases(site)[1:2]):
+        with pytest.warns(DataWarning, match=re.escape(words)):
+            check_cases(site, cases=cases)
+    assert "".join(nib.aff2axcodes(NibabelReader().read(str(files[0])).affine)) == "LAS"
 
 
 def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> None:

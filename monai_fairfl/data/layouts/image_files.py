@@ -8,6 +8,7 @@ import gzip
 import os
 import re
 import zlib
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,22 @@ from monai_fairfl.errors import DataError
 WORKERS = min(4, os.cpu_count() or 1)
 # Pillow's modes for greys and for colours of light.
 MODES = ("1", "L", "P", "LA", "RGB", "RGBA", "I", "I;16", "I;16B", "F")
-# In mm, at the corners of a volume; rounding of a header stays below.
+# In mm, at the corners of a volume; rounding of a header stays below, but for rotations.
 HEADER_TOLERANCE = 0.1
+# In radians. A qform stores three of the four numbers of a quaternion, with 32 bits each. The
+# fourth is computed as a square root. Where it is near 0, rounding turns a volume by up to 0.0013:
+# axes that point to the left and the back, as scanners write them, and are a little oblique.
+ROUNDED_ROTATION = 2e-3
 # Folders that images are looked for in, below a hospital's own: archives export DICOM series as
 # DICOM/PATIENT/STUDY/SERIES.
 DEEPEST = 4
 # So many bytes of a compressed file are held at a time.
 GZIP_CHUNK = 1 << 20
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
+WRITE_AGAIN = (
+    "write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the"
+    " right affine)"
+)
 # Bytes of a compressed file that are unpacked at a time.
 CHUNK = 2**20
 
@@ -305,7 +314,8 @@ def header_fault(path: str | Path) -> str:
     """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
 
     Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most
-    viewers the sform. Sizes in metres or micrometres, which NIfTI allows, MONAI's reader takes for
+    viewers the sform. Where a header has both, and they contradict each other, each program chooses
+    one. Sizes in metres or micrometres, which NIfTI allows, MONAI's reader takes for
     millimetres.
 
     Args:
@@ -333,24 +343,88 @@ def header_fault(path: str | Path) -> str:
             " an image of the affine in mm, image.header.set_xyzt_units('mm'))"
         )
     affine = nifti.affine  # type: ignore[attr-defined]
-    shape = nifti.shape  # type: ignore[attr-defined]
-
-    # Distance in mm between the two places of each corner voxel.
-    ends = [(0, size - 1) for size in shape[:3]]
-    corners = np.array([(*corner, 1) for corner in product(*ends)])
-    shifts = corners @ (affine - corrected.affine)[:3].T
-    largest_shift = np.linalg.norm(shifts, axis=1).max()
+    shape = nifti.shape[:3]  # type: ignore[attr-defined]
 
     # An affine that is not a number is no fault here: the comparison with the label's reports it.
-    if not largest_shift > HEADER_TOLERANCE:
+    shift = largest_shift(affine, corrected.affine, shape, HEADER_TOLERANCE)
+    if shift > 0:
+        pixdim = nifti.header.get_zooms()[:3]  # type: ignore[attr-defined]
+        sform = affine_to_spacing(affine)
+        return (
+            f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sform)} by its sform, so"
+            f" that programs place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
+        )
+    return _disagreement_of_forms(nifti)
+
+
+def _disagreement_of_forms(nifti: Any) -> str:
+    """Why the sform and the qform of a volume contradict each other; empty where they do not.
+
+    Programs choose between them in different ways: MONAI and nibabel take the sform, ITK and the
+    programs that are made of it may take the qform.
+    """
+    if not has_sform(nifti) or not has_qform(nifti):
         return ""
-    pixdim = nifti.header.get_zooms()[:3]  # type: ignore[attr-defined]
-    sform = affine_to_spacing(affine)
+    try:
+        qform = nifti.get_qform()
+    except ValueError as error:
+        return f"has a qform that is no rotation ({error}), beside its sform; {WRITE_AGAIN}"
+    shift = largest_shift(nifti.get_sform(), qform, nifti.shape[:3], HEADER_TOLERANCE)
+    if not shift > 0:
+        return ""
     return (
-        f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sform)} by its sform, so that"
-        f" programs place it up to {largest_shift:.3g} mm apart; write the header again (nibabel:"
-        " image.set_qform(affine), image.set_sform(affine), with the right affine)"
+        f"has an sform and a qform that place it up to {shift:.3g} mm apart, and programs take one"
+        f" or the other; {WRITE_AGAIN}"
     )
+
+
+def has_sform(nifti: Any) -> bool:
+    """Whether a NIfTI image stores an affine (NIfTI-1, method 3).
+
+    >>> has_sform(nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4)))
+    True
+    """
+    return int(nifti.header["sform_code"]) > 0
+
+
+def has_qform(nifti: Any) -> bool:
+    """Whether a NIfTI image stores a rotation (NIfTI-1, method 2).
+
+    >>> has_qform(nib.Nifti1Image(np.zeros((2, 2, 2)), np.eye(4)))
+    False
+    """
+    return int(nifti.header["qform_code"]) > 0
+
+
+def largest_shift(
+    first: np.ndarray, second: np.ndarray, shape: Sequence[int], tolerance: float
+) -> float:
+    """Distance in mm between the two places that two affines give to a corner of a volume.
+
+    Args:
+        first: affine, 4 x 4, in mm.
+        second: the other affine.
+        shape: of the volume, three numbers of voxels.
+        tolerance: distance in mm that is allowed at the first voxel. A corner at a distance from it
+            may lie ``ROUNDED_ROTATION`` times that distance farther.
+
+    Returns:
+        The largest distance that is not allowed; 0 where all are allowed; NaN where an affine is
+        not finite.
+
+    >>> moved = np.eye(4)
+    >>> moved[0, 3] = 2
+    >>> largest_shift(np.eye(4), moved, (8, 8, 4), 0.1), largest_shift(moved, moved, (8, 8, 4), 0.1)
+    (2.0, 0.0)
+    """
+    ends = [(0, size - 1) for size in shape]
+    corners = np.array([(*corner, 1) for corner in product(*ends)])
+    shifts = np.linalg.norm(corners @ (first - second)[:3].T, axis=1)
+    if not np.isfinite(shifts).all():
+        return float("nan")
+    radii = np.linalg.norm(corners[:, :3] @ first[:3, :3].T, axis=1)
+    is_too_far = shifts > tolerance + ROUNDED_ROTATION * radii
+    return float(shifts[is_too_far].max(initial=0.0))
 
 
 def _unit_of_length(nifti: Any) -> str:
