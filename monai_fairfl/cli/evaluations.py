@@ -145,8 +145,8 @@ class Evaluation:
             verbose: show what libraries print.
 
         Returns:
-            Site -> ``cases`` (image, and each score; ``None``: it has none) and ``split``; and
-            the text.
+            Site -> ``cases`` (image, and each score; ``None``: it has none), ``split`` and
+            ``in_part`` (cases whose Dice is of a part of the structures); and the text.
 
         Raises:
             ConfigError: a folder holds scores of another model or of other data.
@@ -175,7 +175,12 @@ class Evaluation:
 
         found = {}
         for site, scoring in scorings.items():
-            found[site] = {"cases": _scores(self.out / site), "split": scoring.split}
+            folder = self.out / site
+            found[site] = {
+                "cases": _scores(folder),
+                "split": scoring.split,
+                "in_part": _cases_in_part(folder),
+            }
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
         plain: dict[str, Any] = to_json({"sites": found})
@@ -389,13 +394,41 @@ def _scores(folder: Path) -> dict[str, dict[str, float]]:
     scores: dict[str, dict[str, float]] = {}
     for file in sorted(folder.glob("*_raw.csv")):
         name = file.name.removesuffix("_raw.csv")
-        with file.open(newline="", encoding="utf-8") as table:
-            titles, *rows = csv.reader(table)
-        for row in rows:
-            # MONAI quotes nothing: a path with a comma is several cells. The mean is the last one.
-            image = ",".join(row[: len(row) - len(titles) + 1])
-            scores.setdefault(image, {})[name] = float(row[-1])
+        for image, values in _rows_of(file):
+            # The mean of the classes is the last one.
+            scores.setdefault(image, {})[name] = values[-1]
     return scores
+
+
+def _rows_of(table: Path) -> list[tuple[str, list[float]]]:
+    """Image, and its values: of each class, if there are several, and their mean."""
+    with table.open(newline="", encoding="utf-8") as file:
+        titles, *rows = csv.reader(file)
+    num_values = len(titles) - 1
+    values_of_images = []
+    for row in rows:
+        # MONAI quotes nothing: a path with a comma is several cells.
+        image = ",".join(row[:-num_values])
+        values_of_images.append((image, [float(value) for value in row[-num_values:]]))
+    return values_of_images
+
+
+def _cases_in_part(folder: Path) -> int:
+    """Number of cases whose Dice is of fewer structures than that of other cases of the hospital.
+
+    MONAI's Dice of a structure that a label lacks is not a number, and does not count in the mean.
+    """
+    table = folder / f"{WHOLE_DICE}_raw.csv"
+    if not table.is_file():
+        return 0
+    numbers = []
+    for _, values in _rows_of(table):
+        classes = values[:-1]
+        number = sum(not math.isnan(value) for value in classes)
+        # A case without any Dice has a note of its own.
+        if number:
+            numbers.append(number)
+    return sum(number < max(numbers) for number in numbers)
 
 
 def _known(cases: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
@@ -411,7 +444,7 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
     """The scores in columns: a line for each hospital, and the worst case of each.
 
     Args:
-        found: hospital -> ``cases`` and ``split``.
+        found: hospital -> ``cases``, ``split`` and ``in_part``.
         out: folder of the tables.
         trained: how the model was trained; empty where it is not known.
     """
@@ -433,6 +466,13 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
                     f"{TITLES.get(name, name)} of {site} is of {len(known)} of {len(cases)} cases: "
                     "the labels of the others have no such structure."
                 )
+        in_part = entry.get("in_part", 0)
+        if in_part:
+            notes.append(
+                f"Dice of {site} mixes structures: the labels of {in_part} of {len(cases)} cases "
+                "lack a structure, and their Dice is that of the others alone. Each structure's own"
+                f" is in {WHOLE_DICE}_raw.csv."
+            )
         dice = _known(cases, WHOLE_DICE)
         worst = min(dice, key=lambda image: dice[image], default=None)
         rows.append([*row, NOTHING if worst is None else f"{Path(worst).name} {dice[worst]:.3f}"])

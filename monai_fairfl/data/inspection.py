@@ -118,6 +118,8 @@ def inspect_site(
     if pairs_by_shape:
         notes.extend(_notes_on_pairs(readable, site))
     notes.extend(_notes_on_orientation(readable, site))
+    labels_with_values = [(label, known_values) for _, label in readable]
+    notes.extend(_notes_on_missing_structures(labels_with_values, site))
     notes.extend(_notes_on_empty(empty, site))
     name = site.stem if site.is_file() else folder.name
     return Inspection(name, layout, lines, problems, notes, readable, known_values)
@@ -147,7 +149,15 @@ def inspect_cases(
     lines, problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
     readable = [(image, label) for image, label in files if image.digest and label.digest]
     empty = [line["image"] for line in lines if not line["gland_slices"]]
-    notes = [*_notes_on_orientation(readable, site), *_notes_on_empty(empty, site)]
+    labels_with_values = []
+    for case, (_, label) in zip(cases, files, strict=True):
+        if label.digest:
+            labels_with_values.append((label, case.get("values", {})))
+    notes = [
+        *_notes_on_orientation(readable, site),
+        *_notes_on_missing_structures(labels_with_values, site),
+        *_notes_on_empty(empty, site),
+    ]
     name = layouts.name_of_site(site)
     return Inspection(name, "data list", lines, problems, notes, readable)
 
@@ -204,6 +214,40 @@ def _notes_on_orientation(files: Sequence[tuple[FileFacts, FileFacts]], site: Pa
         f" ({all_named(paths, FEW_NAMED, separator=', ')}). It is taken for {ASSUMED_AXES}. Where"
         " that is wrong, write the right affine (nibabel: image.set_sform(affine))"
     ]
+
+
+def _notes_on_missing_structures(
+    labels: Sequence[tuple[FileFacts, Values]], site: Path
+) -> list[str]:
+    """A note for each structure that some masks have and others lack.
+
+    Args:
+        labels: each with the values of its structures; a structure without values is not labelled
+            there.
+        site: for the notes.
+    """
+    masks_with: dict[str, list[str]] = {}
+    masks_without: dict[str, list[str]] = {}
+    for label, values in labels:
+        # Empty masks have notes of their own.
+        if not label.labelled_slices:
+            continue
+        for name, (low, high) in values.items():
+            is_there = any(low <= level <= high for level in label.labels)
+            masks = masks_with if is_there else masks_without
+            masks.setdefault(name, []).append(label.path)
+    notes = []
+    for name, without in masks_without.items():
+        if name not in masks_with:
+            continue
+        total = len(masks_with[name]) + len(without)
+        notes.append(
+            f"{site}: {name} in {len(masks_with[name])} of {total} masks; where it is missing, it"
+            f" counts as absent ({all_named(without, FEW_NAMED, separator=', ')}). Where nobody"
+            " drew it although it is there, list these cases by hand, with values that leave it out"
+            " (docs/data.md): then it is neither trained nor scored there"
+        )
+    return notes
 
 
 def _notes_on_empty(empty: Sequence[str], site: Path) -> list[str]:

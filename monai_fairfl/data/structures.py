@@ -80,7 +80,7 @@ class LabelStructuresd(MapTransform):
                 low, high = values[name]
                 channel = (label >= low) & (label <= high)
             else:
-                channel = -torch.ones_like(label)
+                channel = torch.full_like(label, -1, dtype=torch.float32)
             channels.append(channel.to(torch.float32))
         return torch.cat(channels)
 

@@ -55,10 +55,10 @@ def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
 class CupToDiscErrorMetric(CumulativeIterationMetric):
     """Absolute error of the vertical cup-to-disc ratio of each photograph, and its mean.
 
-    A prediction without any disc counts as a ratio of 0. Photographs without a labelled cup do not
-    count. Predictions and labels are (B, 2, W, H), disc and cup, of 0 and 1; a structure that is
-    not labelled is below 0 in the label. Other shapes, and other values such as logits, are a
-    ``DataError``.
+    A prediction without any disc counts as a ratio of 0. Photographs whose label has no cup do not
+    count, whether the cup is empty or not labelled: in most of them nobody drew it. Predictions and
+    labels are (B, 2, W, H), disc and cup, of 0 and 1; a structure that is not labelled is below 0
+    in the label. Other shapes, and other values such as logits, are a ``DataError``.
 
     >>> label = torch.zeros(1, 2, 8, 8)
     >>> label[:, 0], label[:, 1, :, 2:6] = 1, 1
@@ -81,11 +81,15 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
             predicted_ratio = vertical_cup_to_disc_ratio(prediction)
             if math.isnan(predicted_ratio):
                 predicted_ratio = 0.0
-            errors.append([abs(predicted_ratio - vertical_cup_to_disc_ratio(reference))])
+            true_ratio = vertical_cup_to_disc_ratio(reference)
+            if true_ratio == 0:
+                # No cup in the label.
+                true_ratio = math.nan
+            errors.append([abs(predicted_ratio - true_ratio)])
         return torch.tensor(errors)
 
     def aggregate(self) -> torch.Tensor:
-        """The mean over photographs; NaN when none has a labelled cup.
+        """The mean over photographs; NaN when no label has a cup.
 
         Raises:
             ConfigError: when nothing was measured yet.

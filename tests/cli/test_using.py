@@ -21,7 +21,7 @@ from monai.handlers.utils import write_metrics_reports
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.evaluations import Evaluation, _evaluation_text, _scores
+from monai_fairfl.cli.evaluations import Evaluation, _cases_in_part, _evaluation_text, _scores
 from monai_fairfl.cli.model_runs import (
     _remove_previous_answer,
     bundle_of_model,
@@ -458,6 +458,21 @@ def test_a_case_without_a_score_is_neither_in_the_mean_nor_the_worst(tmp_path: P
     assert lines[1].split() == ["alder", "3", "0.700", "0.500", "c.nii", "0.600"]
     assert lines[2].split() == ["elm", "1", "–", "–", "–"]
     assert lines[3].startswith("Dice of alder is of 2 of 3 cases: the labels of the others have no")
+
+
+def test_a_dice_that_mixes_structures_is_named(tmp_path: Path) -> None:
+    """Two of three labels have the disc alone."""
+    nan = float("nan")
+    images = [f"/data, 2024/elm/{name}.png" for name in "abc"]
+    dice = torch.tensor([[0.9, 0.5], [0.8, nan], [0.6, nan]])
+    write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice}, None)
+    in_part = _cases_in_part(tmp_path)
+    found = {"elm": {"cases": _scores(tmp_path), "split": "all cases", "in_part": in_part}}
+    lines = _evaluation_text(found, tmp_path, "").splitlines()
+    assert lines[2].startswith("Dice of elm mixes structures: the labels of 2 of 3 cases lack a")
+    # Where no label has the cup, all are of the disc.
+    write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice[:, :1]}, None)
+    assert _cases_in_part(tmp_path) == 0
 
 
 def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import torch
 from helpers import public_layouts as made
 from monai.data import NibabelReader
+from PIL import Image
 from scipy.spatial.transform import Rotation
 
 from monai_fairfl.bundle.preflight import check_sites
@@ -30,9 +32,11 @@ from monai_fairfl.data import (
     site_folders,
 )
 from monai_fairfl.data.checks import check_label_values
-from monai_fairfl.data.inspection import inspect_site
+from monai_fairfl.data.inspection import inspect_cases, inspect_site
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.layouts.image_files import WORKERS, header_fault
 from monai_fairfl.data.overview import overview
+from monai_fairfl.data.structures import LabelStructuresd
 from monai_fairfl.errors import DataError, DataWarning
 
 STRUCTURES = ("disc", "cup")
@@ -326,6 +330,41 @@ def test_masks_that_disagree_are_a_problem_where_structures_are_asked_for(tmp_pa
         site, STRUCTURES, {"disc": [1, 255], "cup": [3, 9]}
     )
     assert "values name 'disk'" in problem_of(site, STRUCTURES, {"disk": [1, 255]})
+
+
+def test_a_structure_that_some_masks_lack_is_noted_until_a_list_says_that_nobody_drew_it(
+    tmp_path: Path,
+) -> None:
+    site = made.folders(tmp_path / "elm", cases=16)
+    for number in range(8):
+        made.write(site / "masks" / f"eye{number:02d}.png", made.mask(number, made.GREY[:2]))
+    masks = [site / "masks" / f"eye0{number}.png" for number in range(3)]
+    words = (
+        f"{site}: cup in 8 of 16 masks; where it is missing, it counts as absent"
+        f" ({masks[0]}, {masks[1]}, {masks[2]}, and 5 more). Where nobody drew"
+    )
+    cases = all_cases(site_datalist(site, structures=STRUCTURES))
+    cases.sort(key=lambda case: str(case["image"]))
+    for given in (None, cases):
+        with pytest.warns(DataWarning, match=re.escape(words)):
+            check_cases(site, STRUCTURES, cases=given)
+    assert not inspect_site(site).notes
+
+    # As the note says: a list by hand, whose first cases have no values of the cup.
+    listed = []
+    for number, case in enumerate(cases):
+        values = dict(case["values"])
+        if number < 8:
+            del values["cup"]
+        listed.append({"image": case["image"], "label": case["label"], "values": values})
+    file = tmp_path / "list.json"
+    file.write_text(json.dumps({"training": listed[4:], "validation": [], "testing": listed[:4]}))
+    parts = site_datalist(site, file, STRUCTURES)
+    assert not inspect_cases(site, all_cases(parts), STRUCTURES).notes
+    label = LabelStructuresd("label", STRUCTURES)
+    pixels = torch.tensor(np.asarray(Image.open(masks[0])))[None]
+    channels = label({**parts["testing"][0], "label": pixels})["label"]
+    assert channels[0].sum() > 0 and (channels[1] == -1).all()
 
 
 def test_masks_that_mix_classes_and_grey_levels_are_a_problem_until_their_values_are_given(

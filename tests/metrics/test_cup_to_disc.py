@@ -52,6 +52,20 @@ def test_the_error_leaves_out_photographs_without_a_labelled_cup() -> None:
     assert math.isnan(metric.aggregate().item())
 
 
+def test_the_error_leaves_out_photographs_whose_label_has_a_disc_and_no_cup() -> None:
+    """As in a site where some masks have the disc alone: a true ratio of 0 would be invented."""
+    masks, disc_alone = ellipses((50, 60), (20, 30)), ellipses((50, 60), (20, 30))
+    disc_alone[1] = 0
+    metric = CupToDiscErrorMetric()
+    metric(torch.stack([ellipses((50, 60), (20, 15))] * 2), torch.stack([masks, disc_alone]))
+    assert metric.aggregate().item() == pytest.approx(0.25, abs=0.01)
+    assert metric.get_buffer().isnan().flatten().tolist() == [False, True]
+    metric.reset()
+    # A cup that is in the label and was not found is an error.
+    metric(disc_alone[None], masks[None])
+    assert metric.aggregate().item() == pytest.approx(0.5, abs=0.01)
+
+
 def test_other_channels_than_disc_and_cup_are_refused() -> None:
     """With the background in front, the ratio would be that of the disc and the background."""
     disc_and_cup = ellipses((50, 60), (20, 30))[None]
