@@ -26,6 +26,11 @@ from monai_fairfl.errors import DataError
 MOST_COLOURS = 16
 # Different values of a label volume; an image has more.
 MOST_LABELS = 256
+# Shares of a label volume that are labelled: of the voxels at its sides, and of all. Those of an
+# organ are far below (real prostates: 0 and 0.05), and those of a mask whose background is labelled
+# in place of the organ are near 1.
+MOST_OF_SIDES = 0.5
+MOST_OF_VOLUME = 0.75
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
         facts = _with_labels(facts, voxels)
         if facts.problem:
             return facts
+    elif voxels.min() == voxels.max():
+        return replace(facts, problem=_constant(path, voxels.min(), "voxels"))
     # Adding 0 makes one zero of -0 and 0.
     return replace(facts, digest=_digest(voxels.astype(np.float32) + 0))
 
@@ -135,15 +142,50 @@ def _with_labels(facts: FileFacts, voxels: np.ndarray) -> FileFacts:
             "mask; put the mask in its place"
         )
         return replace(facts, problem=problem)
-    has_label = (voxels > 0).any(axis=(0, 1))
+    is_labelled = voxels > 0
+    share_of_sides = float(_in_plane_sides(is_labelled).mean())
+    share_of_volume = float(is_labelled.mean())
+    if share_of_sides > MOST_OF_SIDES or share_of_volume > MOST_OF_VOLUME:
+        problem = (
+            f"{facts.path} labels {share_of_sides:.0%} of the voxels at the sides of its slices,"
+            f" and {share_of_volume:.0%} of all, so its background seems to be labelled; give the"
+            " background the value 0, and the structure 1"
+        )
+        return replace(facts, problem=problem)
     return replace(
-        facts, labels=tuple(labels.astype(int).tolist()), labelled_slices=int(has_label.sum())
+        facts,
+        labels=tuple(labels.astype(int).tolist()),
+        labelled_slices=int(is_labelled.any(axis=(0, 1)).sum()),
     )
+
+
+def _in_plane_sides(voxels: np.ndarray) -> np.ndarray:
+    """The voxels at the four sides of all slices.
+
+    The first and the last slice do not count: volumes may end within an organ.
+    """
+    sides = (voxels[0], voxels[-1], voxels[:, 0], voxels[:, -1])
+    return np.concatenate([side.ravel() for side in sides])
+
+
+def _constant(path: str, value: np.generic, elements: str) -> str:
+    """The problem of an image that shows nothing.
+
+    Args:
+        path: of the image.
+        value: of its pixels or voxels.
+        elements: what it is made of, such as ``voxels``.
+    """
+    return f"{path} has the value {value} in all its {elements}; convert or copy it again"
 
 
 def _photograph_facts(path: str) -> FileFacts:
     pixels = read(path)
-    return replace(_picture_facts(path, pixels), over_8_bits=pixels.itemsize > 1)
+    facts = replace(_picture_facts(path, pixels), over_8_bits=pixels.itemsize > 1)
+    is_constant = pixels.min(axis=(0, 1)) == pixels.max(axis=(0, 1))
+    if is_constant.all():
+        return replace(facts, problem=_constant(path, pixels[0, 0], "pixels"))
+    return facts
 
 
 def _mask_facts(path: str) -> FileFacts:

@@ -173,6 +173,44 @@ def test_a_volume_in_the_place_of_its_label_is_a_problem(tmp_path: Path) -> None
     assert "Case01_segmentation.nii.gz has the very pixels of its image" in problem_of(site)
 
 
+def test_a_mask_that_labels_its_background_is_a_problem(tmp_path: Path) -> None:
+    site = made.saml(tmp_path)
+    file = site / "Case01_segmentation.nii.gz"
+    inside = np.ones((8, 8, 4), np.uint8)
+    inside[0] = inside[-1] = inside[:, 0] = inside[:, -1] = 0
+    inverted = 1 - made.gland(1)
+    for label, words in (
+        (inverted, "labels 100% of the voxels at the sides of its slices, and 93% of all"),
+        (np.where(inverted, 255, 0).astype(np.int16), "and 93% of all"),
+        (np.ones_like(inverted), "and 100% of all, so its background seems to be labelled; give"),
+    ):
+        made.write(file, label)
+        line = problem_of(site)
+        assert "Case01_segmentation.nii.gz labels 100%" in line and words in line
+    # An organ that fills its crop, or goes on beyond the first and the last slice, is none.
+    made.write(file, inside)
+    assert check_cases(site)["num_cases"] == 4
+    # A whole site may have exchanged the two values.
+    for number in range(4):
+        made.write(site / f"Case0{number}_segmentation.nii.gz", 1 - made.gland(number))
+    with pytest.raises(DataError, match=r"4 problem\(s\)"):
+        check_cases(site)
+
+
+def test_an_image_that_shows_nothing_is_a_problem(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "ash")
+    made.write(site / "Case01.nii.gz", np.full((8, 8, 4), 7, np.int16))
+    assert "Case01.nii.gz has the value 7 in all its voxels; convert or" in problem_of(site)
+    site = made.folders(tmp_path / "elm")
+    colour = np.full((48, 48, 3), 9, np.uint8)
+    colour[..., 1] = 12
+    made.write(site / "images" / "eye02.png", colour)
+    assert "eye02.png has the value [ 9 12  9] in all its pixels; convert or" in problem_of(site)
+    colour[0, 0, 2] = 10
+    made.write(site / "images" / "eye02.png", colour)
+    assert check_cases(site)["num_cases"] == 4
+
+
 @pytest.mark.parametrize("turn", [0.0, 0.2])
 def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again(
     tmp_path: Path, turn: float
