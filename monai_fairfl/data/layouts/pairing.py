@@ -14,7 +14,10 @@ from monai_fairfl.errors import DataError
 
 # _mask, _OD; not _2, which is another image
 _MASK_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")
-_EYE_SUFFIX = re.compile(r"[_\- ](L|R|OD|OS|left|right)$", re.IGNORECASE)
+# Between two marks, or between a mark and an end of the name: P0_left_2020, OD_P0.
+_EYE_WORD = re.compile(r"(?<![^_\-. ])(L|R|OD|OS|left|right)(?![^_\-. ])", re.IGNORECASE)
+# After a number at the end, as in RET002OD. A single letter may be a series there, as in 2024R.
+_EYE_AFTER_NUMBER = re.compile(r"(?<=\d)(OD|OS)$", re.IGNORECASE)
 
 
 class UnpairedFiles(DataError):
@@ -154,17 +157,40 @@ def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[CaseFiles]:
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
-    """Map images to patients, where file names end as left or right eyes do.
+    """Map images to patients, where the names of files say which eye they show.
 
-    Such endings are ``_L``, ``-R``, ``_OD``, ``_left`` and the like.
+    The eye is a word of the name, such as ``L``, ``OD`` or ``left``, or ``OD`` or ``OS`` after a
+    number at its end. What remains of the name is the patient.
 
     >>> patients_of([{"image": "G-1-L.png"}, {"image": "G-1-R.png"}, {"image": "V0001.png"}])
     {'G-1-L.png': 'G-1', 'G-1-R.png': 'G-1'}
+    >>> patients_of([{"image": "P0_left_2020.png"}, {"image": "OD_P0.png"}, {"image": "P0OS.png"}])
+    {'P0_left_2020.png': 'P0_2020', 'OD_P0.png': 'P0', 'P0OS.png': 'P0'}
     """
     patients = {}
     for case in cases:
-        name = stem(Path(case["image"]))
-        eye = _EYE_SUFFIX.search(name)
-        if eye:
-            patients[case["image"]] = name[: eye.start()]
+        patient = _without_eye(stem(Path(case["image"])))
+        if patient:
+            patients[case["image"]] = patient
     return patients
+
+
+def _without_eye(name: str) -> str:
+    """What a name has beside the eye; empty where it names no eye, or nothing else.
+
+    >>> _without_eye("P0_left_2020"), _without_eye("IDRiD_03"), _without_eye("left")
+    ('P0_2020', '', '')
+    """
+    after_number = _EYE_AFTER_NUMBER.search(name)
+    if after_number:
+        return name[: after_number.start()]
+    words = list(_EYE_WORD.finditer(name))
+    if not words:
+        return ""
+    # Of several words the last one is the eye: L may be a series in L_12_OD.
+    eye = words[-1]
+    before, after = name[: eye.start()], name[eye.end() :]
+    if not before:
+        return after[1:]
+    # The mark before the eye goes with it.
+    return before[:-1] + after
