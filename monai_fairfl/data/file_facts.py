@@ -22,6 +22,8 @@ from monai_fairfl.data.layouts.image_files import (
 )
 from monai_fairfl.errors import DataError
 
+# Largest number of those that a training reads.
+LARGEST_READ = float(np.finfo(np.float32).max)
 # Colours of a mask drawn in colours; a photograph has more.
 MOST_COLOURS = 16
 # Different values of a label volume; an image has more.
@@ -117,14 +119,25 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
     if num_infinite:
         problem = f"{path} has {num_infinite} values that are not finite; convert it again"
         return replace(facts, problem=problem)
+    # Trainings read 32-bit numbers.
+    with np.errstate(over="ignore"):
+        read_voxels = voxels.astype(np.float32)
+    num_too_large = int(voxels.size - np.isfinite(read_voxels).sum())
+    if num_too_large:
+        problem = (
+            f"{path} has {num_too_large} values beyond {LARGEST_READ:.2g}, such as"
+            f" {np.abs(voxels).max():.3g}, which become infinite where a training reads them with"
+            " 32 bits; scale the image"
+        )
+        return replace(facts, problem=problem)
     if is_label:
         facts = _with_labels(facts, voxels)
         if facts.problem:
             return facts
-    elif voxels.min() == voxels.max():
-        return replace(facts, problem=_constant(path, voxels.min(), "voxels"))
+    elif read_voxels.min() == read_voxels.max():
+        return replace(facts, problem=_constant(path, f"{read_voxels.min():g}", "voxels"))
     # Adding 0 makes one zero of -0 and 0.
-    return replace(facts, digest=_digest(voxels.astype(np.float32) + 0))
+    return replace(facts, digest=_digest(read_voxels + 0))
 
 
 def _with_labels(facts: FileFacts, voxels: np.ndarray) -> FileFacts:
@@ -168,7 +181,7 @@ def _in_plane_sides(voxels: np.ndarray) -> np.ndarray:
     return np.concatenate([side.ravel() for side in sides])
 
 
-def _constant(path: str, value: np.generic, elements: str) -> str:
+def _constant(path: str, value: str, elements: str) -> str:
     """The problem of an image that shows nothing.
 
     Args:
@@ -184,7 +197,7 @@ def _photograph_facts(path: str) -> FileFacts:
     facts = replace(_picture_facts(path, pixels), over_8_bits=pixels.itemsize > 1)
     is_constant = pixels.min(axis=(0, 1)) == pixels.max(axis=(0, 1))
     if is_constant.all():
-        return replace(facts, problem=_constant(path, pixels[0, 0], "pixels"))
+        return replace(facts, problem=_constant(path, str(pixels[0, 0]), "pixels"))
     return facts
 
 

@@ -19,6 +19,7 @@ import pytest
 import torch
 from helpers import public_layouts as made
 from monai.data import NibabelReader
+from monai.transforms import LoadImage
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
@@ -209,6 +210,30 @@ def test_an_image_that_shows_nothing_is_a_problem(tmp_path: Path) -> None:
     colour[0, 0, 2] = 10
     made.write(site / "images" / "eye02.png", colour)
     assert check_cases(site)["num_cases"] == 4
+
+
+def test_values_that_are_not_finite_where_a_training_reads_them_are_a_problem(
+    tmp_path: Path,
+) -> None:
+    site = made.saml(tmp_path)
+    voxels = np.abs(made.volume(1).astype(np.float64)) + 1
+    file = site / "Case01.nii.gz"
+    for factor, words in (
+        (1e300, "has 256 values beyond 3.4e+38, such as "),
+        (1e-300, "has the value 0 in all its voxels"),
+    ):
+        made.write(file, factor * voxels)
+        assert f"Case01.nii.gz {words}" in problem_of(site)
+        loaded = LoadImage(image_only=True)(file)
+        assert not loaded.isfinite().any() or not loaded.any()
+    made.write(file, 1e30 * voxels)
+    assert check_cases(site)["num_cases"] == 4
+    voxels[0, 0, 0] = np.inf
+    made.write(file, voxels)
+    assert "Case01.nii.gz has 1 values that are not finite" in problem_of(site)
+    voxels[0, 0, 0] = 1e39
+    made.write(file, -voxels)
+    assert "has 1 values beyond 3.4e+38, such as 1e+39, which become" in problem_of(site)
 
 
 @pytest.mark.parametrize("turn", [0.0, 0.2])
