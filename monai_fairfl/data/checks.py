@@ -30,10 +30,10 @@ def check_cases(
 
     Every file must be readable to its end, an image and its label of one size and not the same
     pixels. Volumes must be 3D (images of a layout that states its channels may be 4D), with affines
-    that agree within 0.01 mm in every entry; images finite, labels whole numbers from 0. Masks that
-    are pictures must have a few values, give or take the noise of JPEG. A case with an empty label,
-    channels that need a choice and files that occur twice are warnings; a site where all labels are
-    empty is an error.
+    that place every corner within 0.01 mm and the rounding of rotations; images finite, labels
+    whole numbers from 0. Masks that are pictures must have a few values, give or take the noise of
+    JPEG. A case with an empty label, channels that need a choice and files that occur twice are
+    warnings; a site where all labels are empty is an error.
 
     Args:
         site_dir: the site's folder, of any layout, or its data list (NVFlare); see

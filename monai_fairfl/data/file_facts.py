@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -131,7 +132,7 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
         )
         return replace(facts, problem=problem)
     if is_label:
-        facts = _with_labels(facts, voxels)
+        facts = _with_labels(facts, voxels, _scaling_of(nifti))
         if facts.problem:
             return facts
     elif read_voxels.min() == read_voxels.max():
@@ -140,14 +141,33 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
     return replace(facts, digest=_digest(read_voxels + 0))
 
 
-def _with_labels(facts: FileFacts, voxels: np.ndarray) -> FileFacts:
-    """The facts of a label volume with its values, or with what is wrong with them."""
+def _scaling_of(nifti: Any) -> str:
+    """How a header scales the stored values, in words; empty where it does not."""
+    slope = float(nifti.dataobj.slope)
+    intercept = float(nifti.dataobj.inter)
+    if (slope, intercept) == (1, 0):
+        return ""
+    return f"scl_slope {slope:.6g}, scl_inter {intercept:.6g}"
+
+
+def _with_labels(facts: FileFacts, voxels: np.ndarray, scaling: str) -> FileFacts:
+    """The facts of a label volume with its values, or with what is wrong with them.
+
+    Args:
+        facts: of the volume.
+        voxels: its values, as they are read.
+        scaling: as :func:`_scaling_of` gives it.
+    """
     labels = np.unique(voxels)
     wrong = labels[(labels < 0) | (labels != np.round(labels))]
     if wrong.size:
-        problem = (
-            f"{facts.path} has label values such as {wrong[0]:g}; labels are whole numbers from 0"
-        )
+        # All digits: 0.99999998 is no label.
+        problem = f"{facts.path} has label values such as {wrong[0]!s}"
+        if scaling:
+            problem += f", because its header scales the stored numbers ({scaling})"
+        problem += "; labels are whole numbers from 0"
+        if scaling:
+            problem += ", stored without a scale (nibabel: image.header.set_slope_inter(1, 0))"
         return replace(facts, problem=problem)
     if len(labels) > MOST_LABELS:
         problem = (
@@ -205,6 +225,12 @@ def _mask_facts(path: str) -> FileFacts:
     pixels = read(path)
     coding = coding_of(pixels, path)
     is_labelled = bool(coding.foreground)
+    if _is_drawn_in_alpha(pixels):
+        problem = (
+            f"{path} is drawn in its alpha channel (transparency), which is not read: its colours"
+            " are the same in all pixels; save that channel as grey levels"
+        )
+        return FileFacts(path, problem)
     facts = replace(
         _picture_facts(path, pixels),
         labels=tuple(sorted({*coding.levels, *coding.hidden})),
@@ -228,6 +254,19 @@ def _mask_facts(path: str) -> FileFacts:
     kind = "colours" if is_coloured else "grey levels that do not gather at a few"
     problem = f"{path} has {coding.colours} {kind}, as photographs have; give its label"
     return replace(facts, problem=problem)
+
+
+def _is_drawn_in_alpha(pixels: np.ndarray) -> bool:
+    """Whether a picture shows something by its transparency alone.
+
+    >>> _is_drawn_in_alpha(np.array([[[255, 0], [255, 200]]]))
+    True
+    """
+    # Two channels are grey and alpha; four are colours and alpha.
+    if pixels.ndim != 3 or pixels.shape[2] not in (2, 4):
+        return False
+    varies = pixels.min(axis=(0, 1)) != pixels.max(axis=(0, 1))
+    return bool(varies[-1] and not varies[:-1].any())
 
 
 def _picture_facts(path: str, pixels: np.ndarray) -> FileFacts:

@@ -22,13 +22,14 @@ from monai_fairfl.data.file_facts import FileFacts, image_facts, label_facts
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_named
-from monai_fairfl.data.layouts.image_files import WORKERS
+from monai_fairfl.data.layouts.image_files import WORKERS, largest_shift
 from monai_fairfl.data.layouts.left_out import left_out
 from monai_fairfl.data.layouts.pairing import UnpairedFiles, as_cases
 from monai_fairfl.data.layouts.values import Values, check_values, combine
 from monai_fairfl.errors import DataError
 
-# In mm. A converter's rounding of a header is smaller, half a voxel is much larger.
+# In mm, at the first voxel. A converter's rounding of a header is smaller, half a voxel is much
+# larger.
 AFFINE_TOLERANCE = 1e-2
 # Empty labels that are named one by one.
 MOST_NAMED = 20
@@ -276,13 +277,13 @@ def _case_problems(image: FileFacts, label: FileFacts) -> list[str]:
             f"{label.path} has shape {label.shape} but its image {image.shape}; resample the label"
         )
     if image.affine is not None and label.affine is not None:
-        gap = float(np.abs(image.affine - label.affine).max())
-        # Not ">", so that an affine that is not a number is a problem.
-        if not gap <= AFFINE_TOLERANCE:
+        shift = largest_shift(image.affine, label.affine, image.shape, AFFINE_TOLERANCE)
+        # Not "> 0", so that an affine that is not a number is a problem.
+        if shift != 0:
             problems.append(
-                f"{label.path} and its image have affines up to {gap:.4g} apart (allowed:"
-                f" {AFFINE_TOLERANCE}); check that the label belongs to this image, then give it"
-                " the image's header"
+                f"{label.path} lies up to {shift:.3g} mm from its image, by the affines of the two"
+                f" (allowed: {AFFINE_TOLERANCE} mm, and the rounding of rotations); check that the"
+                " label belongs to this image, then give it the image's header"
             )
     if image.digest and image.digest == label.digest:
         problems.append(

@@ -236,6 +236,76 @@ def test_values_that_are_not_finite_where_a_training_reads_them_are_a_problem(
     assert "has 1 values beyond 3.4e+38, such as 1e+39, which become" in problem_of(site)
 
 
+def test_a_mask_that_lies_beside_its_image_at_a_corner_is_a_problem(tmp_path: Path) -> None:
+    """Each entry of the affine is the image's within 0.01 mm, and the corner lies 1.9 mm off."""
+    affine = np.diag([0.6, 0.6, 3.6, 1])
+    for number in range(2):
+        noise = np.random.default_rng(number).normal(size=(160, 160, 4)).astype(np.float32)
+        label = np.zeros((160, 160, 4), np.uint8)
+        label[60:90, 60:90, 1:3] = 1
+        nib.save(nib.Nifti1Image(noise, affine), tmp_path / f"Case0{number}.nii.gz")
+        nib.save(nib.Nifti1Image(label, affine), tmp_path / f"Case0{number}_segmentation.nii.gz")
+    file = tmp_path / "Case01_segmentation.nii.gz"
+    turned = affine.copy()
+    turned[:3, :3] = Rotation.from_rotvec([0, 0, 0.014]).as_matrix() @ affine[:3, :3]
+    nib.save(nib.Nifti1Image(label, turned), file)
+    assert np.abs(turned - affine).max() < 0.01
+    line = problem_of(tmp_path)
+    assert "Case01_segmentation.nii.gz lies up to 1.89 mm from its image" in line
+    assert "give it the image's header" in line
+    # 0.011 mm at the first voxel is too much, too.
+    affine[0, 3] = 0.011
+    nib.save(nib.Nifti1Image(label, affine), file)
+    assert "lies up to 0.011 mm from its image" in problem_of(tmp_path)
+
+
+def test_a_mask_whose_header_has_a_qform_alone_lies_where_its_image_does(tmp_path: Path) -> None:
+    """It differs by rounding: up to 0.3 mm at the corner of this volume."""
+    affine = oblique(0.03)
+    affine[:3, 3] = 0
+    shape = (512, 512, 6)
+    label = np.zeros(shape, np.uint8)
+    label[200:300, 200:300, 2:4] = 1
+    image = np.zeros(shape, np.uint8)
+    image[100:400, 100:400] = 1
+    nib.save(nib.Nifti1Image(image, affine), tmp_path / "Case00.nii.gz")
+    nifti = nib.Nifti1Image(label, None)
+    nifti.set_qform(affine, code=1)
+    nib.save(nifti, tmp_path / "Case00_segmentation.nii.gz")
+    assert check_cases(tmp_path)["num_cases"] == 1
+
+
+def test_a_mask_that_its_header_scales_is_refused_with_all_digits_and_the_scale(
+    tmp_path: Path,
+) -> None:
+    site = made.saml(tmp_path)
+    file = site / "Case01_segmentation.nii.gz"
+    scaled = nib.Nifti1Image((made.gland(1) * 100).astype(np.int16), nib.load(file).affine)
+    scaled.header.set_slope_inter(0.01, 0)
+    nib.save(scaled, file)
+    line = problem_of(site)
+    assert "has label values such as 0.9999999776482582, because its header scales" in line
+    assert "(scl_slope 0.01, scl_inter 0); labels are whole numbers from 0, stored without" in line
+    # A scale with whole numbers is no fault.
+    scaled = nib.Nifti1Image(made.gland(1).astype(np.int16), scaled.affine)
+    scaled.header.set_slope_inter(2, 0)
+    nib.save(scaled, file)
+    assert check_cases(site)["labels"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_a_mask_that_is_drawn_by_its_transparency_is_a_problem(
+    tmp_path: Path, colours: int
+) -> None:
+    site = made.folders(tmp_path)
+    drawn = made.mask(2)
+    opaque = np.full_like(drawn, 255)
+    made.write(site / "masks" / "eye02.png", np.stack([opaque] * colours + [drawn], axis=-1))
+    assert "masks/eye02.png is drawn in its alpha channel" in problem_of(site)
+    made.write(site / "masks" / "eye02.png", np.stack([drawn] * colours + [drawn], axis=-1))
+    assert check_cases(site)["labels"] == [0, 128, 255]
+
+
 @pytest.mark.parametrize("turn", [0.0, 0.2])
 def test_a_header_that_contradicts_itself_is_a_problem_until_it_is_written_again(
     tmp_path: Path, turn: float

@@ -165,7 +165,7 @@ def damage(site: Path, kind: str) -> tuple[str, str]:
         return label_file.name, "shape (4, 4, 3)"
     elif kind == "affine":
         save(label_file, mask(), np.diag([2.0, 2, 3.5, 1]))
-        return label_file.name, "affines up to 0.5 apart"
+        return label_file.name, "lies up to 1 mm from its image, by the affines"
     elif kind == "nan":
         bad[1, 1, 1] = np.nan
         save(image_file, bad)

@@ -369,6 +369,8 @@ def _disagreement_of_forms(nifti: Any) -> str:
         qform = nifti.get_qform()
     except ValueError as error:
         return f"has a qform that is no rotation ({error}), beside its sform; {WRITE_AGAIN}"
+    if not np.isfinite(qform).all():
+        return f"has a qform that is not finite, beside its sform; {WRITE_AGAIN}"
     shift = largest_shift(nifti.get_sform(), qform, nifti.shape[:3], HEADER_TOLERANCE)
     if not shift > 0:
         return ""

@@ -16,7 +16,7 @@ import pytest
 from helpers import public_layouts as made
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.image_files import grey, gzip_fault, images_in, read
+from monai_fairfl.data.layouts.image_files import grey, gzip_fault, header_fault, images_in, read
 from monai_fairfl.errors import DataError
 
 
@@ -113,6 +113,21 @@ def test_a_compressed_file_with_a_changed_bit_is_named_although_nibabel_reads_it
         file.write_bytes(damaged)
         assert np.array_equal(np.asanyarray(nib.load(file).dataobj), label)
         assert "copy it again" in gzip_fault(file)
+
+
+@pytest.mark.parametrize(
+    ("quaternion", "words"), [((1, 1), "is no rotation"), ((np.nan, 0), "is not finite")]
+)
+def test_a_qform_that_is_none_contradicts_the_sform(
+    tmp_path: Path, quaternion: tuple[float, float], words: str
+) -> None:
+    nifti = nib.Nifti1Image(made.volume(1), np.eye(4))
+    nifti.set_sform(np.eye(4), code=1)
+    nifti.set_qform(np.eye(4), code=1)
+    nifti.header["quatern_b"], nifti.header["quatern_c"] = quaternion
+    file = tmp_path / "a.nii.gz"
+    nib.save(nib.Nifti1Image(made.volume(1), None, nifti.header), file)
+    assert words in header_fault(file)
 
 
 def test_only_compressed_files_have_a_fault_of_compression(tmp_path: Path) -> None:
