@@ -103,6 +103,7 @@ class Evaluation:
         device: of the network; ``None``: as the bundle has it.
         adopted: files of the training configuration of an adopted bundle, which lists its own
             cases; ``None`` for any other bundle.
+        missing: hospitals of the model's run that are not among ``sites``, although others are.
     """
 
     model: Path
@@ -111,6 +112,7 @@ class Evaluation:
     out: Path
     device: str | None = None
     adopted: Sequence[str] | None = None
+    missing: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -129,13 +131,14 @@ class Evaluation:
         root = bundle_of_model(file, bundle)
         if takes_any_folder(root):
             files = _files_of(file, root)
-            return cls(file, root, listed_sites(data, root, files), out, device, files)
+            sites: Mapping[str, Path] = listed_sites(data, root, files)
+            return cls(file, root, sites, out, device, files, _missing(file, sites, data))
         sites = sites_at(data)
         for site, folder in sites.items():
             # Faults of files are named before anything is written; a run has a list of its cases.
             if site_of_run(file, site) is None:
                 layouts.find(folder)
-        return cls(file, root, sites, out, device)
+        return cls(file, root, sites, out, device, missing=_missing(file, sites, data))
 
     def carry_out(self, output: TextIO, verbose: bool) -> tuple[dict[str, Any], str]:
         """Score every hospital.
@@ -145,8 +148,9 @@ class Evaluation:
             verbose: show what libraries print.
 
         Returns:
-            Site -> ``cases`` (image, and each score; ``None``: it has none), ``split`` and
-            ``in_part`` (cases whose Dice is of a part of the structures); and the text.
+            ``sites``: site -> ``cases`` (image, and each score; ``None``: it has none), ``split``
+            and ``in_part`` (cases whose Dice is of a part of the structures); ``missing``
+            hospitals of the run; and the text.
 
         Raises:
             ConfigError: a folder holds scores of another model or of other data.
@@ -183,8 +187,8 @@ class Evaluation:
             }
         recipe = read_recipe(self.model)
         trained = training_words(recipe.training) if recipe else ""
-        plain: dict[str, Any] = to_json({"sites": found})
-        return plain, _evaluation_text(found, self.out, trained)
+        plain: dict[str, Any] = to_json({"sites": found, "missing": list(self.missing)})
+        return plain, _evaluation_text(found, self.out, trained, self.missing)
 
     def _scoring(self, site: str, model: str) -> Scoring:
         """What is to be scored of one hospital.
@@ -347,6 +351,27 @@ class Evaluation:
         return json.dumps(parts, indent=2).encode()
 
 
+def _missing(model: Path, sites: Mapping[str, Path], data: Path) -> list[str]:
+    """Hospitals of a model's run that are not among the evaluated ones, sorted.
+
+    None is missing where the user asked for one hospital by its own folder, or where no hospital is
+    of the run.
+
+    Args:
+        model: its file.
+        sites: name -> folder of each evaluated hospital.
+        data: the folder that the user named.
+    """
+    if data in sites.values():
+        return []
+    hospitals: set[str] = set()
+    for site in sites:
+        of_run = site_of_run(model, site)
+        if of_run is not None:
+            hospitals.update(of_run.config.get("sites") or ())
+    return sorted(hospitals.difference(sites))
+
+
 def _files_of(model: Path, bundle: Path) -> Sequence[str]:
     """The configuration files with which an adopted bundle trained a model."""
     recipe = read_recipe(model)
@@ -440,13 +465,16 @@ def _known(cases: Mapping[str, Mapping[str, float]], name: str) -> dict[str, flo
     return known
 
 
-def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained: str) -> str:
+def _evaluation_text(
+    found: Mapping[str, Mapping[str, Any]], out: Path, trained: str, missing: Sequence[str] = ()
+) -> str:
     """The scores in columns: a line for each hospital, and the worst case of each.
 
     Args:
         found: hospital -> ``cases``, ``split`` and ``in_part``.
         out: folder of the tables.
         trained: how the model was trained; empty where it is not known.
+        missing: hospitals of the run that were not evaluated.
     """
     names: list[str] = []
     for entry in found.values():
@@ -476,6 +504,11 @@ def _evaluation_text(found: Mapping[str, Mapping[str, Any]], out: Path, trained:
         dice = _known(cases, WHOLE_DICE)
         worst = min(dice, key=lambda image: dice[image], default=None)
         rows.append([*row, NOTHING if worst is None else f"{Path(worst).name} {dice[worst]:.3f}"])
+    if missing:
+        notes.append(
+            f"Not scored, because the folder does not have them: {', '.join(missing)} of the run. "
+            "Add them, or bear in mind that no number is of them."
+        )
     lines = [*in_columns(rows), *notes]
     sites_of: dict[str, list[str]] = {}
     for site, entry in found.items():

@@ -54,7 +54,7 @@ def run_folder(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     save_model_file(folder / "models" / "global.pt", spec.with_aliases(weights), recipe)
     for site in ("alder", "elm"):
         site_datalist(hospitals / site, folder / "datalists" / f"{site}.json")
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps({"sites": {"alder": {}, "elm": {}}}))
     return folder
 
 
@@ -379,6 +379,25 @@ def test_an_evaluation_scores_the_test_cases_of_the_models_own_run(
     assert main(["evaluate", str(lone), str(root / "elm"), "--out", str(tmp_path / "lone")]) == 0
     with (tmp_path / "lone" / "elm" / "val_mean_dice_raw.csv").open(newline="") as file:
         assert len(list(csv.DictReader(file))) == 5
+
+
+def test_an_evaluation_names_the_hospitals_of_the_run_that_it_does_not_find(
+    run_folder: Path, hospitals: Path, tmp_path: Path
+) -> None:
+    sites = sorted(json.loads((run_folder / "config.json").read_text())["sites"])
+    present, *others = sites
+    shutil.copytree(hospitals / present, tmp_path / "sites" / present)
+    evaluation = Evaluation.of(str(run_folder), None, tmp_path / "sites", tmp_path / "out")
+    assert others and evaluation.missing == others
+    text = _evaluation_text({}, tmp_path, "", evaluation.missing)
+    assert f"the folder does not have them: {', '.join(others)} of the run." in text
+
+    # One hospital that was asked for by its folder is all of it.
+    alone = tmp_path / "sites" / present
+    assert not Evaluation.of(str(run_folder), None, alone, tmp_path / "out").missing
+    # Hospitals that did not take part are no part of the run.
+    (tmp_path / "sites" / present).rename(tmp_path / "sites" / "new")
+    assert not Evaluation.of(str(run_folder), None, tmp_path / "sites", tmp_path / "out").missing
 
 
 @pytest.mark.slow
