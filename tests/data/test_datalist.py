@@ -334,7 +334,7 @@ def test_a_list_of_other_split_arguments_is_refused(site, tmp_path):
     assert site_datalist(site, file, folds=2, fractions=(0.2, 0.4, 0.4))
     with pytest.raises(
         DataError,
-        match="site.json was made with .*'fold': 0.*give the arguments that made the file.* name another file",
+        match="site.json was made with .*'fold': 0.*the arguments that made the file.*another file",
     ):
         site_datalist(site, file, folds=2, fold=1)
 

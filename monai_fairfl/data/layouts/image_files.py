@@ -33,8 +33,6 @@ ROUNDED_ROTATION = 2e-3
 # Folders that images are looked for in, below a hospital's own: archives export DICOM series as
 # DICOM/PATIENT/STUDY/SERIES.
 DEEPEST = 4
-# So many bytes of a compressed file are held at a time.
-GZIP_CHUNK = 1 << 20
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
 WRITE_AGAIN = (
     "write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the"
@@ -276,38 +274,6 @@ def _missing(path: Path) -> str:
             " mounting its disk, or copy the file here"
         )
     return f"{path} does not exist; restore its name, or correct the list that names it"
-
-
-def gzip_fault(path: str | Path) -> str:
-    """Why a compressed file is damaged, and the fix; empty where it is whole or not compressed.
-
-    Readers of NIfTI stop after the last voxel, before the checksum at the end of the file. So a
-    file of which one bit was flipped gives other values without an error.
-
-    Args:
-        path: of a file; only one whose name ends in ``.gz`` is read.
-
-    Raises:
-        OSError: it cannot be opened.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "a.nii.gz")
-    >>> _ = file.write_bytes(gzip.compress(bytes(100)))
-    >>> gzip_fault(file)
-    ''
-    >>> _ = file.write_bytes(file.read_bytes()[:-4])
-    >>> gzip_fault(file).partition(" (")[0]
-    'is damaged'
-    """
-    if not str(path).lower().endswith(".gz"):
-        return ""
-    try:
-        with gzip.open(path) as file:
-            while file.read(GZIP_CHUNK):
-                pass
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        return f"is damaged ({error}); copy it again from its source"
-    return ""
 
 
 def header_fault(path: str | Path) -> str:
