@@ -13,6 +13,7 @@ import numpy as np
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts.coding import Coding, coding_of
 from monai_fairfl.data.layouts.image_files import (
+    forms_fault,
     grey,
     has_qform,
     has_sform,
@@ -103,7 +104,7 @@ def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
     if not 3 <= voxels.ndim <= most_axes or voxels.dtype.kind not in "biuf":
         found = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
         return FileFacts(path, f"{path} is {found}; store one 3D volume of real numbers")
-    fault = header_fault(path)
+    fault = header_fault(path) or forms_fault(nifti)
     if fault:
         return FileFacts(path, f"{path} {fault}")
     channels = voxels.shape[3] if voxels.ndim == 4 else 1
@@ -178,7 +179,10 @@ def _with_labels(facts: FileFacts, voxels: np.ndarray, scaling: str) -> FileFact
     is_labelled = voxels > 0
     share_of_sides = float(_in_plane_sides(is_labelled).mean())
     share_of_volume = float(is_labelled.mean())
-    if share_of_sides > MOST_OF_SIDES or share_of_volume > MOST_OF_VOLUME:
+    # Several structures may fill a volume, such as the tissues of a brain.
+    has_one_structure = len(labels) <= 2
+    fills = share_of_sides > MOST_OF_SIDES or share_of_volume > MOST_OF_VOLUME
+    if has_one_structure and fills:
         problem = (
             f"{facts.path} labels {share_of_sides:.0%} of the voxels at the sides of its slices,"
             f" and {share_of_volume:.0%} of all, so its background seems to be labelled; give the"

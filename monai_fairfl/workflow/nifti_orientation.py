@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,15 @@ import nibabel as nib
 import numpy as np
 from monai.data.utils import affine_to_spacing
 
+from monai_fairfl.data.layouts.image_files import (
+    forms_fault,
+    has_qform,
+    has_sform,
+    largest_shift,
+)
 from monai_fairfl.workflow.volume_geometry import plane_remark
 
-# In mm, at the corners of a volume. The qform's rotation is three 32-bit numbers: their rounding
-# moves the corners of sound oblique volumes by up to half a millimetre.
-FORM_TOLERANCE = 1.0
+SAME_GRID = 0.1  # mm between the grid of a mask and that of its volume
 # Slices whose distance is this many times the size of their pixels are told by it.
 FACTOR_OF_SLICES = 1.5
 # Of a header: all that places its volume, with the sizes of its voxels.
@@ -55,30 +58,16 @@ def orientation_remarks(path: str | Path) -> list[str]:
 
 def _form_remark(nifti: Any) -> str:
     """Return a remark on forms that differ or are not stored; empty where there is none."""
-    has_sform = nifti.header["sform_code"] > 0
-    has_qform = nifti.header["qform_code"] > 0
-    if not has_sform and not has_qform:
+    if not has_sform(nifti) and not has_qform(nifti):
         axes = "".join(nib.aff2axcodes(nifti.affine))
         return (
             f"no orientation stored (sform_code and qform_code are 0); it is taken for {axes}: look"
             " at the overlay, and convert it again with its orientation"
         )
-    if not (has_sform and has_qform):
-        return ""
-    try:
-        qform = nifti.get_qform()
-    except ValueError:
-        return (
-            "its qform is no rotation, so that programs that read it place it differently or not at"
-            " all; the sform is used here: look at the overlay, and convert it again"
-        )
-    distance = _largest_distance(nifti.get_sform(), qform, nifti.shape)
-    if distance <= FORM_TOLERANCE:
-        return ""
-    return (
-        f"its sform and its qform lie up to {distance:.3g} mm apart, so that programs place it"
-        " differently; the sform is used here: look at the overlay, and convert it again"
-    )
+    fault = forms_fault(nifti)
+    if fault:
+        return f"it {fault}; the sform is used here: look at the overlay"
+    return ""
 
 
 def _stacking_axis(affine: np.ndarray) -> int:
@@ -96,14 +85,6 @@ def _stacking_axis(affine: np.ndarray) -> int:
     if spacing[coarsest] > FACTOR_OF_SLICES * others.max():
         return coarsest
     return 2
-
-
-def _largest_distance(affine: np.ndarray, other: np.ndarray, shape: tuple[int, ...]) -> float:
-    """Return the largest distance between the two places of a corner voxel, in mm."""
-    ends = [(0, size - 1) for size in shape[:3]]
-    corners = np.array([(*corner, 1) for corner in product(*ends)])
-    shifts = corners @ (affine - other)[:3].T
-    return float(np.linalg.norm(shifts, axis=1).max())
 
 
 def mask_of_volume(labels: np.ndarray, affine: np.ndarray, volume: str | Path) -> nib.Nifti1Image:
@@ -133,7 +114,7 @@ def mask_of_volume(labels: np.ndarray, affine: np.ndarray, volume: str | Path) -
     image: Any = nib.load(volume)
     is_same_grid = (
         image.shape == mask.shape
-        and _largest_distance(image.affine, affine, mask.shape) <= FORM_TOLERANCE
+        and largest_shift(image.affine, affine, mask.shape, SAME_GRID) == 0
     )
     if not is_same_grid:
         return mask

@@ -110,7 +110,7 @@ def test_another_number_of_jobs_is_refused(number: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "words"), [("cuda:0", "must be a list"), (["gpu"], "'gpu' is none")]
+    ("devices", "words"), [("cuda:0", "must be a list"), (["gpu"], "'gpu' is not a device")]
 )
 def test_other_devices_are_refused(devices: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -35,7 +35,7 @@ from monai_fairfl.data import (
 from monai_fairfl.data.checks import check_label_values
 from monai_fairfl.data.inspection import inspect_cases, inspect_site
 from monai_fairfl.data.layouts.base import all_cases
-from monai_fairfl.data.layouts.image_files import WORKERS, header_fault
+from monai_fairfl.data.layouts.image_files import WORKERS, forms_fault, header_fault
 from monai_fairfl.data.overview import overview
 from monai_fairfl.data.structures import LabelStructuresd
 from monai_fairfl.errors import DataError, DataWarning
@@ -388,7 +388,7 @@ def test_a_qform_that_is_rounded_is_no_contradiction(tmp_path: Path, degrees: fl
     file = made.write(tmp_path / "a.nii.gz", np.zeros((512, 512, 20), np.uint8))
     affine = oblique(degrees)
     save_with_forms(file, affine, affine)
-    assert header_fault(file) == ""
+    assert header_fault(file) == "" and forms_fault(nib.load(file)) == ""
 
 
 def test_a_volume_that_stores_no_orientation_is_noted_with_the_one_that_is_assumed(

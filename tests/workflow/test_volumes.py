@@ -222,8 +222,8 @@ def sagittal(path: Path) -> None:
 
 
 REMARKS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "forms apart": (forms_apart, "its sform and its qform lie up to 20 mm apart"),
-    "no rotation": (no_rotation, "its qform is no rotation"),
+    "forms apart": (forms_apart, "it has an sform and a qform that place it up to 20 mm apart"),
+    "no rotation": (no_rotation, "it has a qform that is no rotation"),
     "coronal": (tilted(90), "coronal slices, and the network was trained on axial ones"),
     "tilted by 50 degrees": (tilted(50), "coronal slices, and the network was trained on axial"),
     "coronal, slices first": (tilted(90, axes=(2, 0, 1)), "coronal slices"),

@@ -280,8 +280,7 @@ def header_fault(path: str | Path) -> str:
     """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
 
     Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most
-    viewers the sform. Where a header has both, and they contradict each other, each program chooses
-    one. Sizes in metres or micrometres, which NIfTI allows, MONAI's reader takes for
+    viewers the sform. Sizes in metres or micrometres, which NIfTI allows, MONAI's reader takes for
     millimetres.
 
     Args:
@@ -320,14 +319,22 @@ def header_fault(path: str | Path) -> str:
             f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sform)} by its sform, so"
             f" that programs place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
         )
-    return _disagreement_of_forms(nifti)
+    return ""
 
 
-def _disagreement_of_forms(nifti: Any) -> str:
+def forms_fault(nifti: Any) -> str:
     """Why the sform and the qform of a volume contradict each other; empty where they do not.
 
     Programs choose between them in different ways: MONAI and nibabel take the sform, ITK and the
     programs that are made of it may take the qform.
+
+    Args:
+        nifti: image of nibabel.
+
+    >>> nifti = nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4))
+    >>> nifti.set_qform(np.diag([1, 1, 1, 1]) + np.eye(4, k=3) * 20, code=1)
+    >>> forms_fault(nifti).partition(",")[0]
+    'has an sform and a qform that place it up to 20 mm apart'
     """
     if not has_sform(nifti) or not has_qform(nifti):
         return ""

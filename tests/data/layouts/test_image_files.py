@@ -16,7 +16,7 @@ import pytest
 from helpers import public_layouts as made
 from PIL import ExifTags, Image
 
-from monai_fairfl.data.layouts.image_files import grey, gzip_fault, header_fault, images_in, read
+from monai_fairfl.data.layouts.image_files import forms_fault, grey, gzip_fault, images_in, read
 from monai_fairfl.errors import DataError
 
 
@@ -127,7 +127,7 @@ def test_a_qform_that_is_none_contradicts_the_sform(
     nifti.header["quatern_b"], nifti.header["quatern_c"] = quaternion
     file = tmp_path / "a.nii.gz"
     nib.save(nib.Nifti1Image(made.volume(1), None, nifti.header), file)
-    assert words in header_fault(file)
+    assert words in forms_fault(nib.load(file))
 
 
 def test_only_compressed_files_have_a_fault_of_compression(tmp_path: Path) -> None:
