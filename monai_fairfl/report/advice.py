@@ -12,6 +12,7 @@ from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contribution import Contribution
 from monai_fairfl.report.first_look import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
+from monai_fairfl.report.results import is_comparison, trainings_of
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
 from monai_fairfl.utils.words import count_words
@@ -110,7 +111,7 @@ def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Itera
     """What guards found, and whether the hospital was often missing."""
     strategy = report["strategies"][name]
     # Events name the trainings, of which a comparison's strategy has several.
-    trainings = strategy["repeats"] if "runs" in report else [name]
+    trainings = trainings_of(report, name)
     untrained: set[Any] = set()
     copied: set[Any] = set()
     for event in report["free_riding"]:
@@ -152,7 +153,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
     if verdict == "not_judged":
         yield _after_a_first_look(report, name, site, cases)
         return
-    if verdict == "no_score" and "runs" in report:
+    if verdict == "no_score" and is_comparison(report):
         yield f"Look at the notes: no {cases} case of it was scored in every training"
         return
     if verdict == "no_score":
@@ -193,12 +194,12 @@ def _for_no_score(report: Mapping[str, Any], name: str, site: str, cases: str) -
 
 def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: str) -> str:
     """What to do after a first look: a full run tells, unless its cases are too few."""
-    trainings = report["strategies"][name]["repeats"] if "runs" in report else [name]
+    trainings = trainings_of(report, name)
     for entry in report["first_look"]:
         if entry["full_run"] is None and set(trainings) & set(entry["strategies"]):
             return "Read in the first lines of report.html why nothing is judged"
     n = report["strategies"][name]["sites"][site]["score"]["n"]
-    if n is None or n >= FEW_CASES or "runs" in report:
+    if n is None or n >= FEW_CASES or is_comparison(report):
         return "This was a first look: train the full run, then decide"
     counted = count_words(n, f"{cases} case")
     empty = empty_test_labels(report, name, site)
@@ -216,7 +217,7 @@ def _in_folds(report: Mapping[str, Any], name: str) -> str:
 
     Empty for the job of an engine, too: in folds, one person must have the images of all hospitals.
     """
-    if "runs" in report or engine_of(report, name):
+    if is_comparison(report) or engine_of(report, name):
         return ""
     return ", or test each case once: monai-fairfl compare with --folds"
 

@@ -13,6 +13,7 @@ from typing import Any
 from monai_fairfl.report.comparison import half_width
 from monai_fairfl.report.contribution import Contribution, Contributions, images_among
 from monai_fairfl.report.credit import own_rule, shares_of, when_words
+from monai_fairfl.report.results import is_comparison
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
 """How the texts of contributions begin whose shares can be compared with shares of the images."""
@@ -170,7 +171,7 @@ def _repeats_of(report: Mapping[str, Any], name: str) -> _Repeats:
         for site in own_shares(other):
             value = other["sites"][site]["contribution"]["value"]
             of_seed.setdefault(site, []).append(value)
-    if len(names) > 1 and len(values) == 1 and "runs" in report:
+    if len(names) > 1 and len(values) == 1 and is_comparison(report):
         [of_each_fold] = values.values()
         return _Repeats(of_each_fold, len(names), "folds")
     if len(values) < 2:

@@ -202,3 +202,28 @@ class Report:
     free_riding: Sequence[Event]
     events: Sequence[Event]
     warnings: Sequence[str]
+
+
+def is_comparison(report: Mapping[str, Any]) -> bool:
+    """Whether a report is on a comparison over seeds or folds.
+
+    Its ``"strategies"`` are then means over trainings, and ``"runs"`` has these trainings: see
+    :func:`~monai_fairfl.report.repeated_hospitals.report_over_seeds`.
+
+    Args:
+        report: as ``report.json`` has it.
+    """
+    return "runs" in report
+
+
+def trainings_of(report: Mapping[str, Any], name: str) -> Sequence[str]:
+    """The names of the trainings behind a strategy's results; of a single run its own.
+
+    Args:
+        report: as ``report.json`` has it.
+        name: of one of its strategies.
+    """
+    if not is_comparison(report):
+        return [name]
+    names: Sequence[str] = report["strategies"][name]["repeats"]
+    return names
