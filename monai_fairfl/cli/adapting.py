@@ -23,7 +23,7 @@ from monai_fairfl.cli.using import add_model
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.adaptation import Adaptation
-    from monai_fairfl.cli.model_runs import SiteOfRun
+    from monai_fairfl.cli.named_models import SiteOfRun
 
 EPOCHS = 10
 RATE = 3e-4
@@ -118,11 +118,7 @@ def adapt(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.bundle.configuration import takes_any_folder
-    from monai_fairfl.cli.model_runs import (
-        bundle_of_model,
-        model_file,
-        site_of_run,
-    )
+    from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.data.datalist_file import cases_of_list
     from monai_fairfl.data.layouts import name_of_site

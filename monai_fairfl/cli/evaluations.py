@@ -27,15 +27,8 @@ from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
-from monai_fairfl.cli.model_runs import (
-    ASKED,
-    bundle_of_model,
-    digest_of,
-    is_recorded,
-    model_file,
-    site_of_run,
-    state_of_files,
-)
+from monai_fairfl.cli.asked import ASKED, digest_of, is_recorded, state_of_files
+from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts

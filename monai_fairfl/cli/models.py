@@ -34,7 +34,7 @@ def _add_recipe(add: Add) -> None:
 
 def recipe(args: argparse.Namespace) -> Answer:
     """Show how a model was trained: the values that inference takes from it."""
-    from monai_fairfl.cli.model_runs import model_file
+    from monai_fairfl.cli.named_models import model_file
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.model_files.recipe import read_recipe
 
@@ -78,7 +78,7 @@ def export_model(args: argparse.Namespace) -> Answer:
 
     Each holds the recipe of its training.
     """
-    from monai_fairfl.cli.model_runs import bundle_of_model, model_file
+    from monai_fairfl.cli.named_models import bundle_of_model, model_file
     from monai_fairfl.workflow.export import export_model as export
 
     model = model_file(args.model)

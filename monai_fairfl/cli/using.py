@@ -73,7 +73,7 @@ def infer(args: argparse.Namespace) -> Answer:
     The table of cases is also in volumes.csv or ratios.csv, next to the masks. Exit code 3: some
     cases could not be segmented, or lack an output. Exit code 2: no case could be segmented.
     """
-    from monai_fairfl.cli.model_runs import Inference, answer_of
+    from monai_fairfl.cli.inference import Inference, answer_of
 
     images = Path(args.images).absolute()
     out = out_folder(args.out, f"infer-{images.name}")

@@ -21,14 +21,10 @@ from monai.handlers.utils import write_metrics_reports
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main
+from monai_fairfl.cli.asked import state_of_files
 from monai_fairfl.cli.evaluations import Evaluation, _cases_in_part, _evaluation_text, _scores
-from monai_fairfl.cli.model_runs import (
-    _remove_previous_answer,
-    bundle_of_model,
-    model_file,
-    site_of_run,
-    state_of_files,
-)
+from monai_fairfl.cli.inference import _remove_previous_answer
+from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError

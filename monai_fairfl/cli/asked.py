@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a command was asked for, recorded beside its answer: another question gets a new answer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl.utils.plain_values import object_of_json
+
+ASKED = "asked.json"
+"""File in which a run records what it was asked for, so that another one never mixes with it."""
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def state_of_files(files: Iterable[Path]) -> str:
+    """A digest of names, sizes and times: another one where a file came, went or changed."""
+    facts: list[tuple[Any, ...]] = []
+    for file in sorted(files):
+        try:
+            # Of a broken link it is the link's own.
+            found = file.stat() if file.exists() else file.lstat()
+        except PermissionError:
+            # In a folder that may be listed and not entered. The run names it.
+            facts.append((str(file),))
+            continue
+        facts.append((str(file), found.st_size, found.st_mtime_ns))
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def is_recorded(asked: Mapping[str, Any], record: Path) -> bool:
+    """Whether a run of this model on this data left the record."""
+    if not record.is_file():
+        return False
+    found = object_of_json(record.read_bytes())
+    return {name: found.get(name) for name in asked} == asked
