@@ -51,6 +51,10 @@ def test_gram_equals_direct_inner_products_whole_and_per_layer() -> None:
     head = np.stack([flat(u, ["head.weight", "head.bias"]) for u in updates])
     np.testing.assert_allclose(geometry.layers["head"], head @ head.T, rtol=1e-6)
     np.testing.assert_allclose(geometry.norms, np.linalg.norm(rows, axis=1), rtol=1e-6)
+    for lengths in (geometry, SumGeometry(geometry.matrix, SPEC)):
+        found = lengths.norms_of_layers
+        assert set(found) == {"a", "head"}
+        np.testing.assert_allclose(found["head"], np.linalg.norm(head, axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -19,3 +19,10 @@ def test_an_update_that_two_guards_shorten_has_both_factors_and_its_client_is_na
     assert [reply.update["w"].item() for reply in twice if reply.update] == [2.0, 1.0, 3.0]
     assert twice.shortened == {"A", "B"} and replies.shortened == frozenset()
     assert twice.without({0: "quarantined"}).shortened == {"A", "B"}
+
+
+def test_what_a_group_shares_is_known_of_fewer_replies_too() -> None:
+    replies = replies_of({"A": [1.0], "B": [5.0]})
+    replies.member_shares = {"A": {"A": 0.5, "C": 0.5}}
+    rest = replies.without({1: "late"}).scaled({0: 0.5})
+    assert rest.member_shares == {"A": {"A": 0.5, "C": 0.5}}

@@ -22,7 +22,9 @@ STEP = 0.85 * OWN[1] + 0.05 * (OWN[0] + OWN[2] + OWN[3])
 
 
 def exchange(start: torch.Tensor, updates: Mapping[str, torch.Tensor]) -> Replies:
-    requests = [Request(client, "train", {"w": start}, id=id) for id, client in enumerate(CLIENTS)]
+    requests = [
+        Request(client, "train", {"w": start}, id=id) for id, client in enumerate(sorted(updates))
+    ]
     replies = [
         Reply(request.client, {"w": updates[request.client]}, 10, id=request.id)
         for request in requests
@@ -58,6 +60,26 @@ def test_a_hospital_does_not_fall_with_one_that_sends_the_step_which_it_dominate
         assert passed.member_shares == {}
     else:
         assert "bb" in passed.clients
+
+
+def test_a_hospital_under_many_names_does_not_vouch_for_itself() -> None:
+    names = ["aa", "bb", "cc", "dd", "ee", "ff"]
+    directions = torch.randn(6, 1200, generator=torch.Generator().manual_seed(3))
+    step = 0.9 * directions[1] + 0.02 * directions.sum(0)
+
+    def sent(start: torch.Tensor, seed: int, replayed: str = "") -> Replies:
+        chance = torch.randn(6, 1200, generator=torch.Generator().manual_seed(seed))
+        updates = dict(zip(names, directions + 0.2 * chance, strict=True))
+        updates.update({name: step for name in replayed.split()})
+        return exchange(start, updates)
+
+    guard = Replayed()
+    guard.remember(sent(torch.zeros(1200), 1))
+    passed, verdicts = guarded(sent(step, 2, "aa cc ee ff"), [Copies(), guard])
+    assert passed.clients == ["bb", "dd"]
+    # Each by its own update, though most of the others send the same.
+    for name in ("aa", "cc", "ee", "ff"):
+        assert [verdict.guard for verdict in verdicts[name]] == ["Replayed"]
 
 
 def test_one_hospital_under_two_names_that_repeats_the_step_is_found_under_both() -> None:
