@@ -13,7 +13,7 @@ from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.protocol.replies import Replies
 
-LEAST_OTHERS = 4
+LEAST_AGREEING = 4
 """Fewer other sites are no consensus: of three real clinics one was honestly at -0.71."""
 
 
@@ -55,7 +55,7 @@ class Opposed(Guard):
         self.agreement = agreement
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if len(replies) <= LEAST_OTHERS or not is_judged(replies):
+        if len(replies) <= LEAST_AGREEING or not is_judged(replies):
             return {}
         angles = cosines(replies.geometry.gram)
         verdicts: dict[int, Verdict] = {}

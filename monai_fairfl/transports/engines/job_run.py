@@ -14,7 +14,7 @@ from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, Initial
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.engines.guarding import shipped_guards
+from monai_fairfl.transports.engines.job_guards import shipped_guards
 from monai_fairfl.utils.files import write_atomically
 
 

@@ -25,7 +25,7 @@ IN_PROCESS_OPTIONS = ("server_expected_format", "memory_gc_rounds", "cuda_empty_
 """Options of NVFlare's script runner that count without a process of the script's own."""
 
 
-class BundleSites(BundleJob):
+class BundleJobSites(BundleJob):
     """The sites of a job that run this package's client on their copy of a bundle.
 
     Args:

@@ -22,15 +22,15 @@ from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.engines.guarding import config_of_shipped
 from monai_fairfl.transports.engines.initial_files import INITIAL, write_initial
 from monai_fairfl.transports.engines.job_arguments import (
     RUN_SETTINGS,
     check_run_settings,
     split_settings,
 )
+from monai_fairfl.transports.engines.job_guards import config_of_shipped
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
-from monai_fairfl.transports.flare.job.bundle_sites import BundleSites
+from monai_fairfl.transports.flare.job.bundle_sites import BundleJobSites
 from monai_fairfl.transports.flare.job.script_sites import ScriptSites, check_federation, key_mode
 from monai_fairfl.transports.flare.job.strategy import (
     installed_packages,
@@ -200,10 +200,10 @@ class FairFLRecipe(Recipe):
             "memory_gc_rounds": client_memory_gc_rounds,
             "cuda_empty_cache": cuda_empty_cache,
         }
-        self._sites: BundleSites | ScriptSites
+        self._sites: BundleJobSites | ScriptSites
         scripts: dict[str, str] | None = None
         if bundle is not None:
-            self._sites = BundleSites(
+            self._sites = BundleJobSites(
                 str(bundle),
                 self.strategy,
                 min_clients,

@@ -37,7 +37,7 @@ from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
-from monai_fairfl.transports.engines.guarding import config_of_shipped, shipped_guards
+from monai_fairfl.transports.engines.job_guards import config_of_shipped, shipped_guards
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare.server.aggregator_state import AggregatorState
 from monai_fairfl.transports.flare.server.one_exchange import one_exchange, try_round

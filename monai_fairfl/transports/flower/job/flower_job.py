@@ -17,13 +17,13 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.engines.bundle_job import BundleJob
-from monai_fairfl.transports.engines.guarding import config_of_shipped
 from monai_fairfl.transports.engines.job_arguments import (
     RUN_SETTINGS,
     SITE_SETTINGS,
     check_run_settings,
     split_settings,
 )
+from monai_fairfl.transports.engines.job_guards import config_of_shipped
 from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 
