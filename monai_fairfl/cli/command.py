@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 import argparse
-import ast
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.plain_values import written_value
 
 
 class Answer(NamedTuple):
@@ -114,19 +114,11 @@ def plain_mapping(text: str) -> Mapping[str, Any]:
     >>> plain_mapping("{'size': [64, 64]}") == plain_mapping('{"size": [64, 64]}')
     True
     """
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = _literal(text)
+    found = None
+    with suppress(ValueError):
+        found = written_value(text)
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not values by name, such as \"{{'size': [128, 128]}}\""
         )
     return found
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None

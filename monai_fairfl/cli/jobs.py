@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import threading
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from monai_fairfl.cli.command import (
     require_writable,
 )
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.plain_values import written_value
 
 JOB_OPTIONS = (
     "bundle",
@@ -291,19 +291,10 @@ def _settings_of_run(file: Path) -> dict[str, Any]:
 def guards(text: str) -> list[Any]:
     """Parse a list of guards, for ``type=`` of an argument; the job checks what is in it."""
     expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
-    found = _literal(text, expected)
+    try:
+        found = written_value(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, expected {expected}") from error
     if not isinstance(found, list):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
     return found
-
-
-def _literal(text: str, expected: str) -> object:
-    """What a text says, as Python or JSON writes it."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, TypeError, ValueError):
-        pass
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r} ({error}), expected {expected}") from error

@@ -63,7 +63,7 @@ class MonaiLine:
             config_file = self.files[0]
         words = ["python", "-m", "monai.bundle", "run"]
         for name, value in {"config_file": config_file, **self.arguments}.items():
-            words += [f"--{name}", _literal(value)]
+            words += [f"--{name}", _as_argument(value)]
         return words
 
     @property
@@ -118,12 +118,12 @@ class MonaiLine:
                 raise _in_our_words(error, log, verbose) from error
 
 
-def _literal(value: Any) -> str:
+def _as_argument(value: Any) -> str:
     """A value as MONAI's command line reads it: a text as it is, else as Python writes it.
 
     Double quotes stay readable in a shell's line.
 
-    >>> _literal({"size": [64, 64]}), _literal({"stereo": False}), _literal("FedCE")
+    >>> _as_argument({"size": [64, 64]}), _as_argument({"stereo": False}), _as_argument("FedCE")
     ('{"size": [64, 64]}', "{'stereo': False}", 'FedCE')
     """
     if isinstance(value, str):

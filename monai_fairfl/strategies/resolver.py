@@ -27,6 +27,7 @@ from monai_fairfl.strategies.configuration import SHIPPED, TARGET
 from monai_fairfl.strategies.parts import Average, Reward, Weighting
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.named_classes import concrete_classes, find_class, is_subclass
+from monai_fairfl.utils.plain_values import written_value
 
 PARTS = (Strategy, Weighting, Reward, Average)
 """What an argument of ``compose`` may be, beside plain values."""
@@ -222,14 +223,10 @@ def _json_or_text(text: str) -> Any:
 
 def _mapping(text: str) -> Mapping[str, Any]:
     """A configuration in a text, as Python or JSON writes it."""
-    found: object
     try:
-        found = json.loads(text)
-    except ValueError:
-        try:
-            found = ast.literal_eval(text)
-        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
-            raise ConfigError(f"{text!r} is no configuration: {_EXPECTED}") from error
+        found = written_value(text)
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no configuration: {_EXPECTED}") from error
     if not isinstance(found, Mapping):
         raise ConfigError(f"{text!r} is no configuration: {_EXPECTED}")
     return found

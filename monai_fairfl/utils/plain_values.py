@@ -8,6 +8,7 @@ A text of a few bytes can be nested so deeply that a walk through it ends with a
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,28 @@ MOST_DEPTH = 50
 
 MOST_VALUES = 10_000_000
 """Numbers, texts, lists and objects together."""
+
+
+def written_value(text: str) -> Any:
+    """The plain value that somebody wrote, as JSON or as Python has it.
+
+    Args:
+        text: of a command line.
+
+    Raises:
+        ValueError: it is neither.
+
+    >>> written_value('{"stereo": false}') == written_value("{'stereo': False}")
+    True
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError) as error:
+        raise ValueError(f"{text!r} is no plain value ({error})") from error
 
 
 def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = MOST_DEPTH) -> None:
