@@ -44,7 +44,7 @@ class Adapted:
 def adapted(
     trainer: SupervisedTrainer,
     judge: Judge,
-    begin: Mapping[str, Any],
+    initial_state: Mapping[str, Any],
     epochs: int,
     rate: float,
     seed: int,
@@ -58,7 +58,7 @@ def adapted(
     Args:
         trainer: of the bundle.
         judge: compares models on the site's validation cases.
-        begin: state of the model that it begins with, with an optimizer of its own.
+        initial_state: of the model that is trained on, with an optimizer of its own.
         epochs: of training, at most.
         rate: learning rate of all parameters.
         seed: of the random numbers.
@@ -66,8 +66,8 @@ def adapted(
     Raises:
         TransportAborted: when it was interrupted.
     """
-    best = Adapted(begin["local"], 0, judge.no_gain)
-    with another_model(trainer, begin):
+    best = Adapted(initial_state["local"], 0, judge.no_gain)
+    with another_model(trainer, initial_state):
         for epoch in range(1, epochs + 1):
             _train_an_epoch(trainer, rate, seed_of(seed, "adapt", epoch))
             weights = state_of(trainer)["local"]

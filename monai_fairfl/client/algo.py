@@ -224,9 +224,9 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             )
             return {}, None
         own = self.spec.with_aliases(own)
-        models = SiteModels(own, received, past.total, self.alone)
-        begin = {**self._initial, "local": own}
-        found = candidates(models, Judge(probe, own), self.trainer, begin, request)
+        models = SiteModels(own, received, past.received_sum, self.alone)
+        initial_state = {**self._initial, "local": own}
+        found = candidates(models, Judge(probe, own), self.trainer, initial_state, request)
 
         measurements: dict[str, Measurement] = {}
         for name, candidate in found.items():
@@ -259,8 +259,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
         # For the last mile: the sum of the models received in the last rounds.
         if "average_from" in request.context:
-            begin = int(request.context["average_from"])
-            state["received"] = with_another(past.total, received, begin)
+            first_round = int(request.context["average_from"])
+            state["received"] = with_another(past.received_sum, received, first_round)
 
         # Ditto: a round of the personal model.
         if "ditto_lambda" in request.context:
@@ -395,14 +395,14 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         Raises:
             ValueError: when its training diverged.
         """
-        begin = past.personal
-        if begin is None:
-            begin = {**self._initial, "local": self.spec.with_aliases(weights)}
+        initial_state = past.personal
+        if initial_state is None:
+            initial_state = {**self._initial, "local": self.spec.with_aliases(weights)}
         if request.context.get("reset_optimizer", 0):
-            begin = with_new_optimizer(begin)
+            initial_state = with_new_optimizer(initial_state)
         personal = train_personal(
             self.trainer,
-            begin,
+            initial_state,
             anchor=request.weights,
             strength=request.context["ditto_lambda"],
             epochs=self.local_epochs_of(request),

@@ -28,29 +28,32 @@ from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.tensors import on_cpu
 
 
-def with_another(total: Mapping[str, Any] | None, received: Weights, begin: int) -> dict[str, Any]:
-    """The sum of the models received since round ``begin``, with one more.
+def with_another(
+    total: Mapping[str, Any] | None, received: Weights, first_round: int
+) -> dict[str, Any]:
+    """The sum of the models received since round ``first_round``, with one more.
 
     Args:
         total: the sum until now, as this function returned it; ``None``: there is none. One that
             begins in another round is of other rounds, and is not continued.
         received: the model.
-        begin: the round in which the sum begins.
+        first_round: in which the sum begins.
 
     Returns:
-        ``"begin"``, the number of models under ``"models"``, and their ``"sum"``.
+        The first round under ``"begin"``, the number of models under ``"models"``, and their
+        ``"sum"``.
 
     >>> two = with_another(None, {"w": torch.ones(2)}, 8)
     >>> two = with_another(two, {"w": torch.zeros(2)}, 8)
     >>> two["models"], two["sum"]["w"]
     (2, tensor([1., 1.]))
     """
-    if total is None or total["begin"] != begin:
-        return {"begin": begin, "models": 1, "sum": _wide(received)}
+    if total is None or total["begin"] != first_round:
+        return {"begin": first_round, "models": 1, "sum": _wide(received)}
     together = {}
     for name, tensor in _wide(received).items():
         together[name] = total["sum"][name] + tensor
-    return {"begin": begin, "models": total["models"] + 1, "sum": together}
+    return {"begin": first_round, "models": total["models"] + 1, "sum": together}
 
 
 def _wide(weights: Weights) -> dict[str, torch.Tensor]:

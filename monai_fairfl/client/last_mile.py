@@ -50,7 +50,7 @@ class SiteModels:
     Args:
         own: the one that it would use.
         received: the one that the server sent last.
-        total: the sum of those received in the last rounds before, as
+        received_sum: of those received in the last rounds before, as
             :func:`~monai_fairfl.client.averaging.with_another` returned it; ``None``: there is
             none.
         alone: file of the one that the site trained alone; ``None``: it did not.
@@ -58,7 +58,7 @@ class SiteModels:
 
     own: Weights
     received: Weights
-    total: Mapping[str, Any] | None
+    received_sum: Mapping[str, Any] | None
     alone: Path | None
 
 
@@ -66,7 +66,7 @@ def candidates(
     models: SiteModels,
     judge: Judge,
     trainer: SupervisedTrainer,
-    begin: Mapping[str, Any],
+    initial_state: Mapping[str, Any],
     request: Request,
 ) -> dict[str, Candidate]:
     """Name -> candidate, of :data:`~monai_fairfl.protocol.last_mile.CANDIDATES`.
@@ -75,7 +75,7 @@ def candidates(
         models: of the site.
         judge: compares models with the one that the site would use.
         trainer: of the bundle; what it goes on from is put back.
-        begin: state of that model with an optimizer of its own.
+        initial_state: of that model, with an optimizer of its own.
         request: with the settings of the last mile.
     """
     found = {}
@@ -85,7 +85,7 @@ def candidates(
     further = adapted(
         trainer,
         judge,
-        begin,
+        initial_state,
         epochs=int(context["adapt_epochs"]),
         rate=context["adapt_rate"],
         seed=request.seed,
@@ -93,9 +93,9 @@ def candidates(
     found["adapted"] = Candidate(further.weights, further.gain, further.epochs)
 
     # The mean of the models of the last rounds.
-    total = models.total
-    if total is not None and total["begin"] == context.get("average_from"):
-        averaged = with_new_statistics(trainer, mean_with(total, models.received))
+    received_sum = models.received_sum
+    if received_sum is not None and received_sum["begin"] == context.get("average_from"):
+        averaged = with_new_statistics(trainer, mean_with(received_sum, models.received))
         found["averaged"] = Candidate(averaged, judge.gain(averaged))
 
     # The model that the site trained alone.

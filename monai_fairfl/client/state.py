@@ -229,7 +229,7 @@ class Past:
         return local
 
     @property
-    def total(self) -> dict[str, Any] | None:
+    def received_sum(self) -> dict[str, Any] | None:
         """The sum of the models received in the last rounds, where the server asked for it."""
         return None if self.state is None else self.state.get("received")
 

@@ -16,7 +16,18 @@ from monai_fairfl.utils.tensors import on_cpu
 
 
 def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:
-    """Everything that training goes on from; the random state follows from each request's seed."""
+    """Everything that training goes on from; the random state follows from each request's seed.
+
+    Args:
+        trainer: of the bundle.
+
+    Returns:
+        ``"local"``, the network's tensors; ``"optimizer"``; ``"schedulers"``, a list; the counters
+        ``"epoch"`` and ``"iteration"``; and ``"scaler"``, empty without mixed precision. In a
+        site's file, :class:`~monai_fairfl.client.algo.FairMonaiAlgo` adds ``"received"``, the sum
+        of :func:`~monai_fairfl.client.averaging.with_another`, and ``"personal"``, such a state of
+        the personal model.
+    """
     state = {
         "local": trainer.network.state_dict(),
         "optimizer": trainer.optimizer.state_dict(),

@@ -207,7 +207,7 @@ def _reads_state_of(
 
 def train_personal(
     trainer: SupervisedTrainer,
-    begin: Mapping[str, Any],
+    initial_state: Mapping[str, Any],
     anchor: Weights,
     strength: float,
     epochs: int,
@@ -222,7 +222,7 @@ def train_personal(
 
     Args:
         trainer: of the bundle.
-        begin: state of v, with an optimizer of its own.
+        initial_state: of v, with an optimizer of its own.
         anchor: w, the weights received in this round.
         strength: lambda.
         epochs: of training.
@@ -231,7 +231,7 @@ def train_personal(
     Returns:
         The state that v goes on from.
     """
-    with another_model(trainer, begin):
+    with another_model(trainer, initial_state):
         trainer.state.max_epochs = trainer.state.epoch + epochs
         with one_round(trainer, seed, [Proximal(strength, anchor)]):
             trainer.run()
