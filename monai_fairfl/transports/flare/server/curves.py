@@ -39,7 +39,8 @@ def curve_points(record: Mapping[str, Any]) -> Iterator[CurvePoint]:
     ``MEASUREMENT/mean`` is of no site.
 
     >>> record = {"kind": "round", "round": 1, "aggregation": {"elm": 0.4}, "contributions": {}}
-    >>> record["measurements"] = {"elm": {"global_score": {"mean": {"value": 0.5}, "gland": 0.5}}}
+    >>> score = {"value": 0.5, "stderr": None, "n": 2}
+    >>> record["measurements"] = {"elm": {"global_score": {"mean": score, "gland": 0.5}}}
     >>> for point in curve_points(record):
     ...     print(tuple(point))
     ('elm', 'global_score', 0.5, 1)
