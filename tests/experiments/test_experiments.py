@@ -439,7 +439,7 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
     with pytest.raises(SystemExit, match="1 of 2 cells are not done; the same command goes on"):
         run_study(which, tmp_path, monkeypatch)
     assert [path.stem for path in (tmp_path / "results").iterdir()] == ["FedAvg-fold3"]
-    failed = "2/2 six_fundus no_such_fold-FedAvg-fold3 failed: .*fold 9 does not exist: with 5 folds"
+    failed = "2/2 six_fundus no_such_fold-FedAvg-fold3 failed: .*fold 9 does not exist: with 5"
     assert re.search(failed, capsys.readouterr().err)
 
 
