@@ -122,6 +122,7 @@ def test_the_bits_are_the_same_with_other_sites_connected_at_a_restart(
         assert ledger(folder) == whole, f"stopped in round {last}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_a_round_that_a_crash_undid_makes_nobody_known_and_is_played_to_the_same_bits(
     method: str, tmp_path: Path

@@ -81,6 +81,7 @@ def test_files_damaged_in_their_first_bytes_are_named(tmp_path: Path) -> None:
         read(tmp_path / "a.tif")
 
 
+@pytest.mark.slow
 def test_a_compressed_file_with_a_changed_bit_is_named_although_nibabel_reads_it(
     tmp_path: Path,
 ) -> None:
