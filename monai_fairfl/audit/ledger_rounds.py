@@ -282,7 +282,7 @@ class _TakenByTheRun(Expected):
     It dropped by ranges and settings of which the ledger has a part only.
     """
 
-    def checked(self, reply: Reply, request: Request | None, most_parts: int = 0) -> Checked:
+    def checked(self, reply: Reply, request: Request | None, most_parts: object = None) -> Checked:
         """All measurements of ``reply``."""
         return Checked(dict(reply.measurements))
 
@@ -299,6 +299,9 @@ class LedgerReplies(Replies):
         spec: the model's tensors.
         missing: client -> why it is absent.
         grams: inner products of the updates; ``None`` where nobody trained.
+        shortened: as of :class:`Replies`.
+        blended: as of :class:`Replies`.
+        member_shares: as of :class:`Replies`.
     """
 
     def __init__(
@@ -308,8 +311,21 @@ class LedgerReplies(Replies):
         spec: ModelSpec,
         missing: Mapping[str, str],
         grams: Grams | None,
+        *,
+        shortened: Iterable[str] = (),
+        blended: Iterable[str] = (),
+        member_shares: Mapping[str, Mapping[str, float]] = {},
     ):
-        super().__init__(replies, requests, spec, missing=missing, expected=_TakenByTheRun())
+        super().__init__(
+            replies,
+            requests,
+            spec,
+            missing=missing,
+            expected=_TakenByTheRun(),
+            shortened=shortened,
+            blended=blended,
+            member_shares=member_shares,
+        )
         self._grams = grams
 
     @cached_property
@@ -337,19 +353,28 @@ class LedgerReplies(Replies):
         """What may be passed on, and not looked at."""
         return NoTensors("the models that clients trained")  # type: ignore[return-value]
 
-    def without(self, excluded: Mapping[int, str]) -> LedgerReplies:
-        """These replies without the excluded ones."""
-        missing = dict(self.missing)
-        remaining = []
-        for reply in self:
-            if reply.id in excluded:
-                missing[reply.client] = excluded[reply.id]
-            else:
-                remaining.append(reply)
+    def rebuilt(
+        self,
+        replies: Iterable[Reply],
+        missing: Mapping[str, str],
+        matrix: UpdateMatrix | None,
+        requests: Iterable[Request] | None = None,
+    ) -> LedgerReplies:
+        """As :meth:`Replies.rebuilt`, with the inner products of those replies."""
+        some = list(replies)
         grams = self._grams
         if grams is not None:
-            grams = grams.of([reply.client for reply in remaining])
-        return LedgerReplies(remaining, self.requests.values(), self.spec, missing, grams)
+            grams = grams.of([reply.client for reply in some])
+        return LedgerReplies(
+            some,
+            self.requests.values() if requests is None else requests,
+            self.spec,
+            missing,
+            grams,
+            shortened=self.shortened,
+            blended=self.blended,
+            member_shares=self.member_shares,
+        )
 
     def average(
         self,

@@ -386,11 +386,16 @@ def _replies(
     trained = [reply.client for reply in replies if reply.update is not None]
     if trained and recorded.training is not None and recorded.grams is not None:
         grams = recorded.grams.of(sorted(trained))
-    found = LedgerReplies(replies, requests, spec, missing, grams)
-    found.member_shares = shares_of_groups(_shared(recorded.record))
-    found.shortened = _shortened(recorded.record)
-    found.blended = frozenset(recorded.record.get("blended", ()))
-    return found
+    return LedgerReplies(
+        replies,
+        requests,
+        spec,
+        missing,
+        grams,
+        shortened=_shortened(recorded.record),
+        blended=recorded.record.get("blended", ()),
+        member_shares=shares_of_groups(_shared(recorded.record)),
+    )
 
 
 def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:

@@ -45,7 +45,7 @@ def others_of(row: int, count: int) -> np.ndarray:
 
 
 def medians_of_others(values: np.ndarray) -> np.ndarray:
-    """For each of two values or more, the median of all others.
+    """For each of two values or more, the median of all others; NaN if one of these is.
 
     >>> medians_of_others(np.array([1.0, 9.0, 2.0, 4.0])).tolist()
     [4.0, 2.0, 4.0, 2.0]
@@ -58,16 +58,9 @@ def medians_of_others(values: np.ndarray) -> np.ndarray:
     # rank on, a value's others are one place later.
     lower = (len(values) - 2) // 2
     upper = (len(values) - 1) // 2
-    return (in_order[lower + (ranks <= lower)] + in_order[upper + (ranks <= upper)]) / 2
-
-
-def layer_sizes(replies: Replies) -> dict[str, int]:
-    """Layer -> number of its parameters."""
-    sizes: dict[str, int] = {}
-    for name, columns in replies.matrix.columns.items():
-        layer = replies.spec.layers.get(name, name)
-        sizes[layer] = sizes.get(layer, 0) + columns.stop - columns.start
-    return sizes
+    medians = (in_order[lower + (ranks <= lower)] + in_order[upper + (ranks <= upper)]) / 2
+    is_nan = np.isnan(values)
+    return np.where(is_nan.sum() > is_nan, np.nan, medians)
 
 
 def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:

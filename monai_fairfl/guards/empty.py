@@ -10,7 +10,7 @@ import numpy as np
 
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
-from monai_fairfl.guards.directions import layer_sizes, medians_of_others
+from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 
@@ -92,7 +92,7 @@ class Empty(Guard):
         """For each update, the share of the others' parameters that lie in its empty layers."""
         trained_by_others = np.zeros(len(replies))
         empty = np.zeros(len(replies))
-        sizes = layer_sizes(replies)
+        sizes = replies.geometry.sizes_of_layers
         for layer, norms in replies.geometry.norms_of_layers.items():
             medians = medians_of_others(norms)
             others_train = medians > ZERO_NORM

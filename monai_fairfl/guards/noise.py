@@ -14,7 +14,6 @@ from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
     cosines,
     is_judged,
-    layer_sizes,
     others_of,
     pairs_among,
 )
@@ -92,7 +91,7 @@ def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
     # All layers together, shape (layers, N, N).
     layers = replies.geometry.layers
     grams = np.stack(list(layers.values()))
-    sizes = layer_sizes(replies)
+    sizes = replies.geometry.sizes_of_layers
     parameters = np.array([sizes[layer] for layer in layers], float)[:, None, None]
     total = (parameters * cosines(grams) ** 2).sum(axis=0)
 

@@ -13,7 +13,7 @@ import torch
 
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.guards.directions import is_judged, others_of
+from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
@@ -133,13 +133,13 @@ class Replayed(Guard):
             ("another client's previous update", another, self.cosine),
             ("its own previous update", own, self.own_cosine),
         ):
-            for row in self._standing_out(found, least):
-                usual = float(np.median(found[others_of(row, len(found))]))
+            medians = medians_of_others(found)
+            for row in np.flatnonzero(self._standing_out(found, medians, least)).tolist():
                 reason = (
                     f"its update repeats {what} (cosine {found[row]:.3f}); the median of the "
-                    f"others is {usual:.3f}"
+                    f"others is {medians[row]:.3f}"
                 )
-                evidence = {"cosine": float(found[row]), "median_of_others": usual}
+                evidence = {"cosine": float(found[row]), "median_of_others": float(medians[row])}
                 verdicts.setdefault(replies[row].id, Verdict("quarantine", reason, evidence))
         return verdicts
 
@@ -161,15 +161,10 @@ class Replayed(Guard):
             return self.steps[client]
         return step
 
-    def _standing_out(self, found: np.ndarray, least: float) -> list[int]:
-        """The rows whose cosine is at least ``least`` and far above the others'."""
-        rows = []
-        for row, cosine in enumerate(found):
-            usual = float(np.median(found[others_of(row, len(found))]))
-            is_nearer = 1 - cosine < self.nearer * (1 - usual)
-            if cosine >= least > usual and is_nearer:
-                rows.append(row)
-        return rows
+    def _standing_out(self, found: np.ndarray, medians: np.ndarray, least: float) -> np.ndarray:
+        """Whether each cosine is at least ``least``, and far above the median of the others."""
+        is_nearer = 1 - found < self.nearer * (1 - medians)
+        return (found >= least) & (medians < least) & is_nearer
 
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):

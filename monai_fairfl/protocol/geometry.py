@@ -13,8 +13,9 @@ read it. For large federations :class:`SumGeometry` takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -61,11 +62,20 @@ class Geometry:
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
         """Layer (owning module) -> Gram matrix of that layer's parameters."""
-        grams: dict[str, np.ndarray] = {}
+        return self._by_layer(partial(_gram, self.matrix))
+
+    def _by_layer(self, of_parameter: Callable[[str], Any]) -> dict[str, Any]:
+        """Layer -> the sum over its parameters of what each of them has."""
+        found: dict[str, Any] = {}
         for name in self.matrix.columns:
             layer = self.spec.layers.get(name, name)
-            grams[layer] = grams.get(layer, 0.0) + _gram(self.matrix, name)
-        return grams
+            found[layer] = found.get(layer, 0) + of_parameter(name)
+        return found
+
+    @property
+    def sizes_of_layers(self) -> dict[str, int]:
+        """Layer -> number of its parameters."""
+        return self._by_layer(lambda name: math.prod(self.matrix.shapes[name]))
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -264,11 +274,7 @@ class SumGeometry(Geometry):
 
     @cached_property
     def _squared_norms_of_layers(self) -> dict[str, np.ndarray]:
-        squared: dict[str, np.ndarray] = {}
-        for name in self.matrix.columns:
-            layer = self.spec.layers.get(name, name)
-            squared[layer] = squared.get(layer, 0.0) + self.matrix.squared_norms(name)
-        return squared
+        return self._by_layer(self.matrix.squared_norms)
 
     def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
         r"""The inner product of each update with a weighted sum of all; shape (N,).

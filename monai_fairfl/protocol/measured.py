@@ -10,7 +10,7 @@ dropped, as one that is not finite is.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
@@ -152,23 +152,27 @@ class Expected:
     unasked: bool = False
 
     def checked(
-        self, reply: Reply, request: Request | None, most_parts: int = LEAST_PARTS
+        self,
+        reply: Reply,
+        request: Request | None,
+        most_parts: Callable[[], int] = lambda: LEAST_PARTS,
     ) -> Checked:
         """The measurements of ``reply`` that can be used, and what is wrong with the others.
 
         Args:
             reply: of a client.
             request: that it answers; ``None``: unknown, then every name counts as asked for.
-            most_parts: classes or layers that one measurement may have. The record of a round holds
-                each of them.
+            most_parts: gives how many classes or layers one measurement may have, and is called
+                for one with more than :data:`LEAST_PARTS`. The record of a round holds each of
+                them.
         """
         found = Checked()
         values = 0
         for name, sent in reply.measurements.items():
             value = plain_numbers(sent)
             problem = self._problem_of_name(name, request)
-            if problem is None and _size(value) > most_parts:
-                problem = f"it has more than {most_parts} values"
+            if problem is None and _size(value) > LEAST_PARTS and _size(value) > most_parts():
+                problem = f"it has more than {most_parts()} values"
             if problem is None and _size(value) + values > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"
             if problem is None and not is_finite(value):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -91,7 +91,7 @@ class Replies(list[Reply]):
         self.dropped = dict(dropped or {})
         for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
             request = self.requests.get(reply.id)
-            found = expected.checked(reply, request, _most_parts(spec, request))
+            found = expected.checked(reply, request, partial(_most_parts, spec, request))
             if found.not_finite:
                 self.not_finite[reply.id] = found.not_finite
             if found.dropped:

@@ -16,6 +16,7 @@ from monai_fairfl.report.advice import advice_for
 from monai_fairfl.report.contribution import Contribution, Contributions
 from monai_fairfl.report.contributions import contributions_of, contributor_of
 from monai_fairfl.report.own_contributions import earlier_round
+from monai_fairfl.report.results import runs_of
 from monai_fairfl.report.touched import rounds_looked_at, touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 
@@ -212,7 +213,7 @@ def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] 
 
     ``None`` for one seed.
     """
-    runs = report.get("runs", report["strategies"])
+    runs = runs_of(report)
     values: dict[str, list[float]] = {}
     for repeat in report["strategies"][name]["repeats"]:
         other = runs[repeat]

@@ -13,7 +13,7 @@ from typing import Any
 from monai_fairfl.report.comparison import half_width
 from monai_fairfl.report.contribution import Contribution, Contributions, images_among
 from monai_fairfl.report.credit import own_rule, shares_of, when_words
-from monai_fairfl.report.results import is_comparison
+from monai_fairfl.report.results import is_comparison, runs_of
 
 ADDITIVE = ("share", "Shapley value", "Dice lost")
 """How the texts of contributions begin whose shares can be compared with shares of the images."""
@@ -162,7 +162,7 @@ def _repeats_of(report: Mapping[str, Any], name: str) -> _Repeats:
             several seeds and folds, a seed's contribution is the mean over its folds.
         name: of the strategy.
     """
-    runs = report.get("runs", report["strategies"])
+    runs = runs_of(report)
     names = report["strategies"][name]["repeats"]
     values: dict[str, dict[str, list[float]]] = {}
     for repeat in names:

@@ -227,3 +227,13 @@ def trainings_of(report: Mapping[str, Any], name: str) -> Sequence[str]:
         return [name]
     names: Sequence[str] = report["strategies"][name]["repeats"]
     return names
+
+
+def runs_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Name -> results of each training: of a comparison those behind its strategies.
+
+    Args:
+        report: as ``report.json`` has it.
+    """
+    runs: Mapping[str, Any] = report["runs" if is_comparison(report) else "strategies"]
+    return runs

@@ -20,7 +20,7 @@ from monai_fairfl.data.layouts.image_files import (
 from monai_fairfl.workflow.volume_geometry import plane_remark
 
 SAME_GRID = 0.1  # mm between the grid of a mask and that of its volume
-# Slices whose distance is this many times the size of their pixels are told by it.
+# The axis of slices is the one of this many times the spacing of the others.
 FACTOR_OF_SLICES = 1.5
 # Of a header: all that places its volume, with the sizes of its voxels.
 FORM_FIELDS = (

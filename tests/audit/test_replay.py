@@ -19,8 +19,10 @@ from helpers.tiny_networks import federation
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
+from monai_fairfl.audit.ledger_rounds import LedgerReplies
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.run_folder.records import opening_record
 from monai_fairfl.strategies import FedAvg, Rounds, Strategy, catalogue, compose
@@ -431,3 +433,17 @@ def test_a_ledger_cannot_name_what_is_no_strategy(tmp_path: Path) -> None:
     change(tmp_path / "run", name_a_reward)
     with pytest.raises(ConfigError, match="Sparsified' is no class that can be used as a Strategy"):
         replay(tmp_path / "run")
+
+
+def test_fewer_replies_of_a_ledger_keep_what_guards_did_to_the_others() -> None:
+    requests = [Request(client, "measure", {}, ("score",), id=id) for id, client in enumerate("AB")]
+    replies = [
+        Reply(request.client, None, 0, {"score": 0.5}, id=request.id) for request in requests
+    ]
+    shares = {"A": {"A": 0.5, "C": 0.5}}
+    marks: dict[str, Any] = {"shortened": ["A"], "blended": ["A", "C"], "member_shares": shares}
+    recorded = LedgerReplies(replies, requests, ModelSpec(()), {"D": "timeout"}, None, **marks)
+    rest = recorded.without({1: "late"})
+    assert isinstance(rest, LedgerReplies) and rest.clients == ["A"]
+    assert rest.missing == {"B": "late", "D": "timeout"}
+    assert (rest.shortened, rest.blended) == ({"A"}, {"A", "C"}) and rest.member_shares == shares

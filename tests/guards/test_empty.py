@@ -101,6 +101,10 @@ def test_the_medians_of_the_others_are_those_of_numpy(count: int) -> None:
     expected = [float(np.median(np.delete(values, row))) for row in range(count)]
     assert medians_of_others(values).tolist() == expected
 
+    values[0] = np.nan
+    expected = [float(np.median(np.delete(values, row))) for row in range(count)]
+    np.testing.assert_array_equal(medians_of_others(values), expected)
+
 
 @pytest.mark.parametrize("clients", ["AB", "ABCD"])
 def test_without_inner_products_of_pairs_the_verdicts_are_the_same(clients: str) -> None:

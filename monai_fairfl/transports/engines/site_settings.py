@@ -19,6 +19,7 @@ from monai.utils import ensure_tuple
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.devices import best_device
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
 from monai_fairfl.utils.settings import is_whole, setting
@@ -114,7 +115,7 @@ class JobSiteSettings(SiteSettings):
         """Return the settings that a client has under any engine, with the device chosen."""
         settings = {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
         if not self.device:
-            settings["device"] = "cuda:0" if torch.cuda.is_available() else "cpu"
+            settings["device"] = best_device()
         return settings
 
 
