@@ -35,6 +35,8 @@ AFFINE_TOLERANCE = 1e-2
 MOST_NAMED = 20
 # Files that a note names.
 FEW_NAMED = 3
+# In degrees, from a right angle. What the rounding of a header's numbers makes is far smaller.
+SHEAR_TOLERANCE = 0.1
 # What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
 ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
 TAKEN_FOR_A_PAIR = (
@@ -119,6 +121,7 @@ def inspect_site(
     if pairs_by_shape:
         notes.extend(_notes_on_pairs(readable, site))
     notes.extend(_notes_on_orientation(readable, site))
+    notes.extend(_notes_on_shear(readable, site))
     labels_with_values = [(label, known_values) for _, label in readable]
     notes.extend(_notes_on_missing_structures(labels_with_values, site))
     notes.extend(_notes_on_empty(empty, site))
@@ -156,6 +159,7 @@ def inspect_cases(
             labels_with_values.append((label, case.get("values", {})))
     notes = [
         *_notes_on_orientation(readable, site),
+        *_notes_on_shear(readable, site),
         *_notes_on_missing_structures(labels_with_values, site),
         *_notes_on_empty(empty, site),
     ]
@@ -215,6 +219,33 @@ def _notes_on_orientation(files: Sequence[tuple[FileFacts, FileFacts]], site: Pa
         f" ({all_named(paths, FEW_NAMED, separator=', ')}). It is taken for {ASSUMED_AXES}. Where"
         " that is wrong, write the right affine (nibabel: image.set_sform(affine))"
     ]
+
+
+def _notes_on_shear(files: Sequence[tuple[FileFacts, FileFacts]], site: Path) -> list[str]:
+    """A note on the labels with axes that are not at right angles, if there are any."""
+    angles: dict[str, float] = {}
+    for _, label in files:
+        if label.affine is not None and (angle := _shear(label.affine)) > SHEAR_TOLERANCE:
+            angles[label.path] = angle
+    if not angles:
+        return []
+    return [
+        f"{site}: {len(angles)} label(s) have axes up to {max(angles.values()):.3g} degrees away"
+        f" from right angles ({all_named(list(angles), FEW_NAMED, separator=', ')}). Distances"
+        " between surfaces (HD95) take them for right angles, and so are wrong. Resample"
+        " image and label to a grid with right angles"
+    ]
+
+
+def _shear(affine: np.ndarray) -> float:
+    """By how many degrees the axes of a volume are at most away from right angles.
+
+    >>> _shear(np.diag([0.5, 0.5, 3.0, 1.0]))
+    0.0
+    """
+    axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+    cosines = np.abs(axes.T @ axes)[np.triu_indices(3, k=1)]
+    return float(np.degrees(np.arcsin(cosines.clip(max=1))).max())
 
 
 def _notes_on_missing_structures(

@@ -410,6 +410,20 @@ def test_a_volume_that_stores_no_orientation_is_noted_with_the_one_that_is_assum
     assert "".join(nib.aff2axcodes(NibabelReader().read(str(files[0])).affine)) == "LAS"
 
 
+def test_a_label_whose_axes_are_not_at_right_angles_is_noted(tmp_path: Path) -> None:
+    site = made.saml(tmp_path)
+    files = [site / "Case01.nii.gz", site / "Case01_segmentation.nii.gz"]
+    # The last axis leans towards the first, 10 degrees away from a right angle.
+    sheared = np.diag([0.6, 0.6, 3.6, 1.0])
+    sheared[0, 2] = 3.6 * np.tan(np.radians(10))
+    for file in files:
+        nib.save(nib.Nifti1Image(np.asarray(nib.load(file).dataobj), sheared), file)
+    words = f"1 label(s) have axes up to 10 degrees away from right angles ({files[1]})."
+    for cases in (None, find_cases(site)[1:2]):
+        with pytest.warns(DataWarning, match=re.escape(words)):
+            check_cases(site, cases=cases)
+
+
 def test_pictures_that_cannot_be_read_are_named_all_at_once(tmp_path: Path) -> None:
     site = made.folders(tmp_path, cases=5)
     for file in ("images/eye01.png", "masks/eye01.png", "masks/eye03.png"):
