@@ -163,7 +163,7 @@ def _unlisted_folders(root: Path, listed_folders: set[Path]) -> list[Path]:
     """The folders of ``root`` that are not above the images of a data list, sorted."""
     folders_in_root = []
     for path in sorted(root.iterdir()):
-        if path.is_dir() and path.absolute() not in listed_folders:
+        if path.is_dir() and _without_dots(path) not in listed_folders:
             folders_in_root.append(path)
     return folders_in_root
 
@@ -179,7 +179,16 @@ def _folders_of_sites(root: Path) -> list[Path]:
 
 
 def _is_above_any(folder: Path, others: set[Path]) -> bool:
-    return any(folder.absolute() in other.parents for other in others)
+    return any(_without_dots(folder) in other.parents for other in others)
+
+
+def _without_dots(path: Path) -> Path:
+    """The absolute path without ``..``, as the folders of a data list are.
+
+    >>> _without_dots(Path("/hospitals/../clinics/elm")).parts[1:]
+    ('clinics', 'elm')
+    """
+    return Path(os.path.abspath(path))
 
 
 def _no_site_in(root: Path) -> str:

@@ -202,6 +202,22 @@ def test_lists_and_folders_lie_side_by_side(tmp_path: Path) -> None:
         find_sites(root)
 
 
+def test_a_path_with_dots_leads_to_the_same_sites(tmp_path: Path) -> None:
+    made.saml(tmp_path / "root" / "elm")
+    listed: dict[str, list[dict[str, str]]] = {}
+    for part, cases in site_datalist(tmp_path / "root" / "elm").items():
+        listed[part] = []
+        for case in cases:
+            image, label = Path(case["image"]).name, Path(case["label"]).name
+            listed[part].append({"image": f"elm/{image}", "label": f"elm/{label}"})
+    file = tmp_path / "root" / "datalist" / "elm.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps(listed))
+    assert site_folders(tmp_path / "root") == {"elm": file}
+    with_dots = tmp_path / "root" / "elm" / ".."
+    assert site_folders(with_dots) == {"elm": with_dots / "datalist" / "elm.json"}
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
