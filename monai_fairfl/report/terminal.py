@@ -15,6 +15,7 @@ from rich.text import Text
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.columns import columns, comparable, judged_groups
 from monai_fairfl.report.comparison import difference_words
+from monai_fairfl.report.contribution import range_words
 from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, has_last_mile
@@ -71,6 +72,8 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
     Args:
         decision: of ``report.json`` or ``comparison.json``.
     """
+    found = decision["contributions"]
+    of_another = found["strategy"] if found["strategy"] != decision["strategy"] else None
     yield decision["why"]
     for site, hospital in decision["hospitals"].items():
         title = VERDICTS[hospital["verdict"]].title
@@ -78,12 +81,31 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
             title += f", {hospital['reason']}"
         words = [title, dice_of(hospital)]
         if hospital["contribution"] is not None:
-            words.append(hospital["contribution"]["words"])
+            words.append(contribution_of(hospital["contribution"], of_another))
         known = "; ".join(word for word in words if word)
         advice = "".join(f" {sentence}." for sentence in hospital["advice"])
         yield f"{site}: {known}.{advice}"
-    found = decision["contributions"]
     yield f"Who contributed what: {found['meaning']} {found['together']}".rstrip()
+
+
+def contribution_of(contribution: Mapping[str, Any], of_another: str | None) -> str:
+    """What a hospital contributed, in words, or as a number where these say no share.
+
+    Args:
+        contribution: of a hospital, as ``report.json`` has it.
+        of_another: the strategy that it is of, where the verdicts are about another one.
+
+    >>> contribution_of({"words": "carries half its share of the images"}, None)
+    'carries half its share of the images'
+    >>> ends = {"least": 0.91, "most": 0.95, "range_of": "rounds", "interval": False}
+    >>> contribution_of({"words": "", "value": 0.93, "share": None, **ends}, "ShapFed")
+    'with ShapFed: contribution 0.9300; over rounds 0.9100 to 0.9500'
+    """
+    words: str = contribution["words"]
+    if words or contribution["value"] is None:
+        return words
+    number = f"contribution {range_words(contribution)}"
+    return f"with {of_another}: {number}" if of_another else number
 
 
 def last_mile_line(sites: Mapping[str, Any]) -> str:

@@ -62,3 +62,13 @@ def test_names_are_no_markup_on_the_terminal_and_an_unfinished_run_is_starred(
     assert "[red]elm" in text
     assert "FedCE *" in text
     assert "not compared" in text
+
+
+def test_a_contribution_without_a_share_is_shown_as_a_number(write_run: WriteRun) -> None:
+    rounds = [
+        {"contributions": {"elm": 0.9, "oak": 0.7}},
+        {"contributions": {"elm": 0.8, "oak": 0.6}},
+    ]
+    run = write_run("Mine", {"elm": 0.5, "oak": 0.6}, rounds=rounds)
+    text = as_text(summarise(load_runs([run])))
+    assert "Dice 0.600; contribution 0.6000; over rounds 0.6000 to 0.7000" in text
