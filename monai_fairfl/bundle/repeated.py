@@ -63,7 +63,7 @@ def run_comparison(
     if devices:
         Jobs(jobs, devices).require_devices()
     with locked(out):
-        _require_same_plan(out / PLAN, plan.record())
+        require_same_plan(plan, out)
         trainings = trainings_of(plan, out)
         done = [training for training in trainings if ended(training.folder)]
         lists: dict[Path, bytes] = {}
@@ -153,18 +153,24 @@ class RepeatedFederation:
             return found
 
 
-def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:
+def require_same_plan(plan: ComparisonPlan, out: Path) -> None:
     """Refuse to mix two comparisons in one folder.
+
+    Args:
+        plan: what is asked for.
+        out: folder of the comparison, which exists.
 
     Raises:
         ConfigError: naming each setting that differs, with both values; or when the folder holds
             something else.
     """
+    file = out / PLAN
+    asked = plan.record()
     if not file.exists():
-        others = [path.name for path in file.parent.iterdir() if path.name not in BESIDE]
+        others = [path.name for path in out.iterdir() if path.name not in BESIDE]
         if others:
             raise ConfigError(
-                f"{file.parent} holds no comparison but {', '.join(sorted(others)[:3])}: give the "
+                f"{out} holds no comparison but {', '.join(sorted(others)[:3])}: give the "
                 "comparison a folder of its own with --out"
             )
         return
@@ -181,7 +187,7 @@ def _require_same_plan(file: Path, asked: Mapping[str, Any]) -> None:
         differences += _differences(name, recorded.get(name), plain[name])
     if differences:
         raise ConfigError(
-            f"{file.parent} holds another comparison: {'; '.join(differences)}. Give the same "
+            f"{out} holds another comparison: {'; '.join(differences)}. Give the same "
             "command as before to go on with it, or another folder with --out"
         )
 

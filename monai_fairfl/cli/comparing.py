@@ -82,7 +82,7 @@ def compare(args: argparse.Namespace) -> Answer:
     from rich.console import Console
 
     from monai_fairfl.bundle.plan import ComparisonPlan
-    from monai_fairfl.bundle.repeated import run_comparison
+    from monai_fairfl.bundle.repeated import require_same_plan, run_comparison
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
@@ -92,6 +92,8 @@ def compare(args: argparse.Namespace) -> Answer:
     line = line_of(args, root)
     plan = ComparisonPlan.from_parser(line.configuration())
     out = Path(line.arguments["run_dir"])
+    if out.is_dir():
+        require_same_plan(plan, out)
     output = Console(file=progress_stream(args), highlight=False)
     runs = [cell.folder(out) for cell in plan.cells()]
     time = expected_time(line, runs)

@@ -394,6 +394,21 @@ def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
     assert "another folder with --out" in error
 
 
+def test_another_comparison_is_refused_before_any_time_is_promised(
+    sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = asked(sites, "--strategies", "FedAvg", "FedCE", *TINY)
+    (tmp_path / "plan.json").write_text(json.dumps(before.record(), default=str))
+    (tmp_path / "log.txt").write_text("of the comparison")
+    given = ["--strategies", "FedAvg", "FedCE", "CGSV", "--out", str(tmp_path), *TINY]
+    assert main(["compare", str(sites), *given]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("monai-fairfl: ")
+    assert "asked for are FedAvg, FedCE, CGSV" in printed.err
+    assert (tmp_path / "log.txt").read_text() == "of the comparison"
+
+
 def test_other_strategies_are_refused_as_they_were_given(sites: Path, tmp_path: Path) -> None:
     before = asked(sites, "--strategies", "FedAvg", "FedCE('sum')")
     (tmp_path / "plan.json").write_text(json.dumps(before.record(), default=str))
