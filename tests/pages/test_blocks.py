@@ -163,6 +163,8 @@ ELSEWHERE = {
         "test_a_process_for_each_hospital_gives_the_same_ledger_and_models",
         "python docs/examples/own_client.py": "tests/pages/test_own_client.py::"
         "test_the_script_of_the_page_prints_the_weights_of_each_round",
+        "python docs/examples/own_engines.py": "tests/pages/test_own_engines.py::"
+        "test_the_script_of_the_page_measures_trains_and_resumes",
         "from dataclasses": f"{OWN_LOOP}"
         "test_a_round_by_hand_is_the_first_round_of_the_federation",
         "from monai.fl": f"{OWN_LOOP}test_the_mended_client_alone_trains_and_evaluates",
