@@ -56,7 +56,8 @@ def federation_line(
             raise ConfigError(
                 f"{config} does not exist: --config names a file with keys of federate.json"
             )
-        files.append(str(config))
+        # The line is recorded with the run, and may be used in another folder.
+        files.append(str(config.absolute()))
     of_files = MonaiLine(files, {}).configuration()
 
     arguments: dict[str, Any] = {

@@ -350,13 +350,18 @@ def test_a_file_of_ones_own_may_change_the_size_too(sites: Path, tmp_path: Path)
     assert expected(sites, "--config", str(own)).startswith("The first round is timed")
 
 
-def test_a_file_of_ones_own_comes_after_those_of_the_bundle(sites: Path, tmp_path: Path) -> None:
+def test_a_file_of_ones_own_comes_after_those_of_the_bundle(
+    sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = tmp_path / "own.json"
     own.write_text('{"rounds": 7, "overrides": {"size": [48, 48]}, "min_clients": 3}')
     words = words_of(sites, "--quick", "--config", str(own), "--overrides", "{'channels': [4, 8]}")
     arguments = dict(zip(words[4::2], words[5::2], strict=True))
     files = json.loads(arguments["--config_file"])
     assert [Path(file).name for file in files] == ["federate.json", "quick.json", "own.json"]
+    # The line is the same in any folder.
+    monkeypatch.chdir(tmp_path)
+    assert words_of(sites, "--config", "own.json") == words_of(sites, "--config", str(own))
     # Its overrides stay, and those of the command come beside them.
     assert arguments["--overrides#channels"] == "[4, 8]" and "--overrides" not in arguments
     with pytest.raises(ConfigError, match="none.json does not exist: --config names a file"):
