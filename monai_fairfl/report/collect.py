@@ -97,7 +97,10 @@ def _runs_in(folder: Path) -> list[Path]:
             f"{folder} does not exist (looked for {folder.absolute()}): " "give the folder of a run"
         )
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: give the folder of the run that it is of")
+        raise ConfigError(
+            f"{folder} is a file: give the folder of the run that it is of; a ledger alone must be "
+            "in a folder, under the name ledger.jsonl"
+        )
     runs = runs_in(folder)
     if runs:
         return runs

@@ -163,6 +163,7 @@ def test_a_folder_that_does_not_exist_is_not_called_empty(
     write_run(tmp_path / "run")
     error = run_json(capsys, command, "run/ledger.jsonl", code=2)["error"]
     assert error.startswith("run/ledger.jsonl is a file: give the folder")
+    assert error.endswith("a ledger alone must be in a folder, under the name ledger.jsonl")
 
 
 @pytest.mark.slow
