@@ -20,7 +20,7 @@ def add_commands(add: Add) -> None:
     command = add(
         "compare",
         compare,
-        "compare hospitals --strategies FedAvg FedCE --quick\n"
+        "compare hospitals --strategies Standalone FedAvg FedCE --quick\n"
         'compare hospitals --strategies FedAvg FedCE "CGSV(gamma=None)" --seeds 0 1 2 --folds 4',
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
@@ -32,7 +32,8 @@ def add_commands(add: Add) -> None:
         metavar="STRATEGY",
         help=(
             "two or more strategies, in the order of the tables, such as FedAvg, "
-            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own'
+            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own; Standalone shows '
+            "what each hospital gains over training alone"
         ),
     )
     command.add_argument(
