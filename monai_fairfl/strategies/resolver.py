@@ -35,6 +35,17 @@ PARTS = (Strategy, Weighting, Reward, Average)
 CONSTANTS = {"True": True, "False": False, "None": None}
 """Python's constants, which JSON writes otherwise."""
 
+_PROX = """write "compose(FedAvg(), training={'prox_mu': 0.01})\""""
+_SAM = """write "compose(FedAvg(), training={'sam_rho': 0.05})\""""
+
+OPTIONS = {
+    "fedprox": _PROX,
+    "fedbn": "set the key local_norm of federate.json to true",
+    "sam": _SAM,
+    "fedsam": _SAM,
+}
+"""Methods that any strategy can be combined with, in small letters -> how."""
+
 _EXPECTED = (
     'give a name, such as FedCE, or {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}'
 )
@@ -70,6 +81,11 @@ def find(name: str) -> type[Strategy]:
         raise ConfigError(
             "compose is no strategy: it puts other parts into one, and is written as a call, such "
             'as "compose(FedCE(), clip_reports=3)" (docs/methods/composition.md)'
+        )
+    if isinstance(name, str) and name.lower() in OPTIONS:
+        raise ConfigError(
+            f"{name} is no strategy, but an option of every strategy: {OPTIONS[name.lower()]} "
+            "(docs/methods/handlers.md)"
         )
     kind = find_class(name, shipped(), "strategy", "my_methods")
     if not is_subclass(kind, Strategy):

@@ -78,6 +78,11 @@ def test_every_shipped_strategy_is_made_by_its_name(name: str) -> None:
         ("os.getcwd", "'os.getcwd' is no class that inherits"),
         ("no_such_module.Mine", "no_such_module"),
         ("compose", "compose.*cannot take these arguments: missing a required argument"),
+        (
+            "FedProx",
+            r"an option of every strategy: write .compose\(FedAvg\(\), training=.'prox_mu'",
+        ),
+        ("FedBN", "FedBN is no strategy, but an option .* the key local_norm"),
         ("compose(FedCE(), clip_report=3)", "compose has no argument 'clip_report'; did you mean"),
         ("compose(fedce())", "unknown strategy or part 'fedce': did you mean 'FedCE'"),
         ("compose(FedCE(mod='sum'))", "FedCE has no argument 'mod'; did you mean 'mode'"),
