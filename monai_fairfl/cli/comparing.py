@@ -32,8 +32,8 @@ def add_commands(add: Add) -> None:
         metavar="STRATEGY",
         help=(
             "two or more strategies, in the order of the tables, such as FedAvg, "
-            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own; Standalone shows '
-            "what each hospital gains over training alone"
+            '"CGSV(gamma=None)", "FedCE(\'sum\')", or the dotted path of your own; Standalone '
+            "shows what each hospital gains over training alone"
         ),
     )
     command.add_argument(
