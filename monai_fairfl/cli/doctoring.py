@@ -278,7 +278,12 @@ def own_settings(root: Path) -> Finding:
     if not images.exists():
         fix = f"mend dataset_dir in {root / SITE_FILE}"
         return Finding(what, WRONG, f"the images {images} do not exist", fix)
-    return Finding(what, OK, f"{SITE_FILE} can be read; images in {images}")
+    found = f"{SITE_FILE} can be read; images in {images}"
+    datalist = site.settings.overrides.get("datalist_file")
+    if isinstance(datalist, str) and not datalist.startswith("$") and not Path(datalist).exists():
+        fix = "correct datalist_file if you made a split; else a job makes a new split there"
+        return Finding(what, NOTE, f"{found}; no data list {datalist}", fix)
+    return Finding(what, OK, found)
 
 
 def data(root: Path) -> Iterator[Finding]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -161,6 +162,16 @@ def test_a_site_of_flower_has_the_same_settings_without_a_kit(
     found = run_json(capsys, "doctor", tmp_path / "site")["checks"][-1]
     assert (found["what"], found["status"]) == ("site site", "ok")
     assert found["found"] == f"local/fairfl.json can be read; images in {tmp_path}"
+
+    # A misspelt data list is no error: the site would make another split there, without a word.
+    lists = {"datalist_file": str(tmp_path / "list.json")}
+    settings.write_text(json.dumps({"dataset_dir": str(tmp_path), "overrides": lists}))
+    found = run_json(capsys, "doctor", tmp_path / "site")["checks"][-1]
+    assert found["status"] == "note" and found["found"].endswith(
+        f"; no data list {tmp_path}/list.json"
+    )
+    (tmp_path / "list.json").touch()
+    assert run_json(capsys, "doctor", tmp_path / "site")["checks"][-1]["status"] == "ok"
 
     settings.write_text('{"dataset_dir": "/nosuch"}')
     found = run_json(capsys, "doctor", tmp_path / "site", code=2)["checks"][-1]
