@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
 
 
+WITHOUT_STANDALONE = (
+    "Standalone is not among the strategies: nothing will show what a hospital gains over training "
+    "alone. You cannot add it later."
+)
+"""Said before hours of training."""
+
+
 def add_commands(add: Add) -> None:
     """Add the command of this module to the program."""
     command = add(
@@ -83,7 +90,7 @@ def compare(args: argparse.Namespace) -> Answer:
     from rich.console import Console
 
     from monai_fairfl.bundle.plan import ComparisonPlan
-    from monai_fairfl.bundle.repeated import require_same_plan, run_comparison
+    from monai_fairfl.bundle.repeated import PLAN, require_same_plan, run_comparison
     from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
@@ -102,7 +109,10 @@ def compare(args: argparse.Namespace) -> Answer:
     trainings = count_words(len(runs), "training")
     rounds = count_words(training["rounds"], "round")
     epochs = count_words(training["local_epochs"], "local epoch")
-    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n\n{line.text}\n"
+    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n"
+    if "Standalone" not in plan.names() and not (out / PLAN).exists():
+        opening += f"{WITHOUT_STANDALONE}\n"
+    opening += f"\n{line.text}\n"
     output.print(opening, markup=False, soft_wrap=True)
     with output_into(out / "log.txt", args.verbose):
         found = run_comparison(plan, out, args.jobs, args.devices)

@@ -30,6 +30,7 @@ from helpers.worker_clients import all_end, children_of
 from monai.bundle import ConfigParser
 from scipy import stats
 
+from monai_fairfl.bundle import repeated
 from monai_fairfl.bundle.cells import check_plan, run_cell
 from monai_fairfl.bundle.first_look import first_look
 from monai_fairfl.bundle.plan import Cell, ComparisonPlan
@@ -407,6 +408,23 @@ def test_another_comparison_is_refused_before_any_time_is_promised(
     assert printed.err.startswith("monai-fairfl: ")
     assert "asked for are FedAvg, FedCE, CGSV" in printed.err
     assert (tmp_path / "log.txt").read_text() == "of the comparison"
+
+
+def test_a_comparison_without_standalone_says_before_it_trains_what_it_cannot_show(
+    sites: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def stop(*_: object) -> None:
+        raise ConfigError("stopped before the training")
+
+    monkeypatch.setattr(repeated, "run_comparison", stop)
+    said = "Standalone is not among the strategies: nothing will show what a hospital gains"
+    for third, expected in (("CGSV", True), ("Standalone", False)):
+        given = ["--strategies", "FedAvg", "FedCE", third, "--out", str(tmp_path / third), *TINY]
+        assert main(["compare", str(sites), *given]) == 2
+        assert (said in capsys.readouterr().out) is expected
 
 
 def test_other_strategies_are_refused_as_they_were_given(sites: Path, tmp_path: Path) -> None:
