@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files,
 from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.full_run import FullRun
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.files import read_state_dict, sha256_of
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +213,4 @@ def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[st
         file = bundle_root / name
         if file.parent.absolute() != folder.absolute() and file.is_file():
             files[name] = file
-    digests = {}
-    for name, file in files.items():
-        digests[name] = hashlib.sha256(file.read_bytes()).hexdigest()
-    return digests
+    return {name: sha256_of(file) for name, file in files.items()}

@@ -15,11 +15,6 @@ ASKED = "asked.json"
 """File in which a run records what it was asked for, so that another one never mixes with it."""
 
 
-def digest_of(file: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def state_of_files(files: Iterable[Path]) -> str:
     """A digest of names, sizes and times: another one where a file came, went or changed."""
     facts: list[tuple[Any, ...]] = []

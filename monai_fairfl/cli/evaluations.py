@@ -27,7 +27,7 @@ from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
-from monai_fairfl.cli.asked import ASKED, digest_of, is_recorded, state_of_files
+from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.training_words import training_words
@@ -39,7 +39,7 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.utils.devices import best_device, require_device
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
@@ -149,7 +149,7 @@ class Evaluation:
             ConfigError: a folder holds scores of another model or of other data.
             DataError: with every fault of the test cases of all hospitals that have no scores yet.
         """
-        model = digest_of(self.model)
+        model = sha256_of(self.model)
         scorings = {site: self._scoring(site, model) for site in self.sites}
         new = {}
         for site, scoring in scorings.items():

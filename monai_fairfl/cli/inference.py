@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from monai_fairfl.cli.asked import ASKED, digest_of, is_recorded, state_of_files
+from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.devices import require_device
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.words import count_words
 from monai_fairfl.workflow.answer import answer_text
@@ -110,7 +110,7 @@ class Inference:
         """
         if not self.images.is_dir():
             raise DataError(f"{self.images} is not a folder: name the folder of the images")
-        asked = {"model": digest_of(self.model), "images": str(self.images)}
+        asked = {"model": sha256_of(self.model), "images": str(self.images)}
         images = [file for file in files_under(self.images) if self.out not in file.parents]
         files = state_of_files([*images, *(Path(file) for file in self.line.files)])
         pictures = bool(self.line.arguments.get("pictures", True))

@@ -15,7 +15,6 @@ lies beside the model, as ``NAME.recipe.json``, for people to read.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import logging
@@ -30,7 +29,7 @@ import torch
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import load_saved, read_state_dict, write_atomically
+from monai_fairfl.utils.files import load_saved, read_state_dict, sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
@@ -251,10 +250,7 @@ def recipe_of_json(text: bytes | str, source: str | Path) -> ModelRecipe:
 
 def digests_of_files(root: str | Path, names: Sequence[str]) -> dict[str, str]:
     """Configuration file, relative to ``root`` -> SHA-256, in the order of ``names``."""
-    digests = {}
-    for name in names:
-        digests[str(name)] = hashlib.sha256(Path(root, name).read_bytes()).hexdigest()
-    return digests
+    return {str(name): sha256_of(Path(root, name)) for name in names}
 
 
 def read_recipe(path: str | Path) -> ModelRecipe | None:

@@ -206,6 +206,11 @@ def _flush(path: Path, size: int) -> None:
         os.fsync(file.fileno())
 
 
+def sha256_of(file: str | Path) -> str:
+    """SHA-256 of a file's content."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+
+
 def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
     """One file of a folder that :func:`write_folder` wrote, checked against its manifest.
 

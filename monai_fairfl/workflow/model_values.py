@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ from monai_fairfl.bundle.configuration import (
 )
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.workflow.bundle_files import TRAIN, read_configs
 from monai_fairfl.workflow.recipe_comparison import (
     require_same_sections,
@@ -190,7 +189,7 @@ class ModelValues:
             recipe = self.recipe.state_dict()
         content = {
             "model": str(self.path),
-            "sha256": hashlib.sha256(self.path.read_bytes()).hexdigest(),
+            "sha256": sha256_of(self.path),
             "recipe": recipe,
             "values": self.values,
             "settings": dict(settings),

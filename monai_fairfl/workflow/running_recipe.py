@@ -19,6 +19,7 @@ from monai_fairfl.bundle.configuration import (
 )
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.utils.files import sha256_of
 from monai_fairfl.workflow.section_changes import DESCRIPTION
 
 
@@ -157,7 +158,7 @@ def _digests_of_running_files(bundle_root: Path) -> dict[str, str]:
         name = path.name
         if path.is_relative_to(root):
             name = path.relative_to(root).as_posix()
-        digests[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        digests[name] = sha256_of(path)
     return digests
 
 
