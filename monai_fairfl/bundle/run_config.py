@@ -22,7 +22,7 @@ from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import config_of
 from monai_fairfl.run_folder.case_digests import files_to_write
-from monai_fairfl.run_folder.commands import command_line, folds_command, short_full_command
+from monai_fairfl.run_folder.commands import commands_to_record
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
 
@@ -63,6 +63,7 @@ def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: boo
         valuations: names of those that are made of the finished runs.
         share_cases: whether the report may write each case's score.
     """
+    commands = commands_to_record()
     config = {
         **config_of_runs(runs),
         "valuations": valuations,
@@ -72,9 +73,9 @@ def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: boo
             runs.sites.bundle_root, runs.sites.common.overrides
         ),
         "share_cases": share_cases,
-        "command": command_line(),
-        "full_command": short_full_command(),
-        "folds_command": folds_command(),
+        "command": commands.own,
+        "full_command": commands.full,
+        "folds_command": commands.folds,
     }
     return json.dumps(config, indent=4, default=str).encode()
 

@@ -23,7 +23,8 @@ class Commands:
     """The commands that a run records.
 
     Args:
-        own: words of ``python -m monai.bundle run`` and its arguments, which do what is run.
+        own: words of ``python -m monai.bundle run`` and its arguments, which do what is run;
+            ``None`` where nobody knows them.
         full: words of the short command that trains the bundle's full run on the same hospitals;
             ``None`` where there is none.
         folds: words of the short command that trains it in folds, so that every case is tested;
@@ -35,9 +36,7 @@ class Commands:
     folds: Sequence[str] | None = None
 
 
-NO_COMMANDS = Commands()
-
-_recorded: ContextVar[Commands] = ContextVar("commands", default=NO_COMMANDS)
+_recorded: ContextVar[Commands | None] = ContextVar("commands", default=None)
 
 
 @contextmanager
@@ -46,10 +45,8 @@ def recorded_as(
 ) -> Iterator[None]:
     """Let the runs within record these commands, see :class:`Commands`.
 
-    The first one counts in place of the command that started the process.
-
     >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
-    ...     command_line()[-1]
+    ...     commands_to_record().own[-1]
     '3'
     """
     token = _recorded.set(Commands(words, full, folds))
@@ -59,36 +56,15 @@ def recorded_as(
         _recorded.reset(token)
 
 
-def command_line() -> list[str] | None:
-    """The words of ``python -m monai.bundle`` that train what runs now.
-
-    Those of :func:`recorded_as` come first, then those that started this process; ``None`` where
-    there are neither.
-    """
-    given = _recorded.get().own
+def commands_to_record() -> Commands:
+    """The commands of :func:`recorded_as`, or else the one that started this process."""
+    given = _recorded.get()
     if given is not None:
-        return list(given)
+        return given
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or not spec.name.startswith("monai.bundle"):
-        return None
-    return ["python", "-m", "monai.bundle", *sys.argv[1:]]
-
-
-def short_full_command() -> list[str] | None:
-    """The words of the short command of a full run, of :func:`recorded_as`.
-
-    >>> with recorded_as(["python"], full=["monai-fairfl", "train", "hospitals"]):
-    ...     short_full_command()
-    ['monai-fairfl', 'train', 'hospitals']
-    """
-    given = _recorded.get().full
-    return None if given is None else list(given)
-
-
-def folds_command() -> list[str] | None:
-    """The words of the short command of a full run in folds, of :func:`recorded_as`."""
-    given = _recorded.get().folds
-    return None if given is None else list(given)
+        return Commands()
+    return Commands(["python", "-m", "monai.bundle", *sys.argv[1:]])
 
 
 def full_command(words: Sequence[str], full: FullRun, contradicting: Iterable[str] = ()) -> str:
@@ -97,7 +73,7 @@ def full_command(words: Sequence[str], full: FullRun, contradicting: Iterable[st
     The overlay of a first look is left out, and with it its small images.
 
     Args:
-        words: of the command of a shorter run, see :func:`command_line`.
+        words: of the command of a shorter run, see :class:`Commands`.
         full: of its bundle.
         contradicting: overrides of which the shorter run had other values than ``full``.
 
@@ -135,10 +111,7 @@ def _gives_override(words: Sequence[str], key: str) -> bool:
 
 def _overrides(words: Sequence[str]) -> Mapping[str, Any]:
     """The value of ``--overrides``; empty where it is not given."""
-    try:
-        given = ast.literal_eval(_argument(words, "overrides") or "")
-    except (ValueError, SyntaxError):
-        return {}
+    given = _literal_argument(words, "overrides")
     return given if isinstance(given, Mapping) else {}
 
 
@@ -152,12 +125,7 @@ def _with_override(words: list[str], key: str, value: Any) -> list[str]:
 
 def _without_first_look(words: list[str]) -> list[str]:
     """``words`` without the bundle's overlay of a first look."""
-    given = _argument(words, "config_file")
-    try:
-        files = ast.literal_eval(given or "")
-    except (ValueError, SyntaxError):
-        # One file, which is no list.
-        return words
+    files = _literal_argument(words, "config_file")
     if not isinstance(files, (list, tuple)):
         return words
     remaining = [str(file) for file in files if Path(str(file)).name != QUICK]
@@ -170,7 +138,7 @@ def command_without(words: Sequence[str], sites: Sequence[str], folder: str) -> 
     """The command that trains the same with these sites only, from the start.
 
     Args:
-        words: of the run's command, see :func:`command_line`.
+        words: of the run's command, see :class:`Commands`.
         sites: that take part.
         folder: of the new run, its ``run_dir``.
 
@@ -194,6 +162,14 @@ def _argument(words: Sequence[str], name: str) -> str | None:
         elif word.startswith(f"--{name}="):
             found = word.partition("=")[2]
     return found
+
+
+def _literal_argument(words: Sequence[str], name: str) -> Any:
+    """The value of ``--name`` as Python writes it; ``None`` for any other text, or for none."""
+    try:
+        return ast.literal_eval(_argument(words, name) or "")
+    except (ValueError, SyntaxError):
+        return None
 
 
 def _with_argument(words: list[str], name: str, value: str) -> list[str]:
