@@ -27,6 +27,7 @@ from monai.transforms import EnsureTyped, LoadImage, LoadImaged, Orientationd
 from monai.utils import ensure_tuple
 from PIL import Image
 
+from monai_fairfl.bundle.configuration import parsed_value
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.site import bundle_client, evaluation_files
 from monai_fairfl.data.layouts.image_files import as_stored, is_picture
@@ -187,9 +188,7 @@ class SiteData:
         parser = ConfigParser()
         parser.read_config(list(files))
         parser.update(client.train_kwargs)
-        if "validate#dataset#data" not in parser:
-            return []
-        return list(parser.get_parsed_content("validate#dataset#data"))
+        return list(parsed_value(parser, "validate#dataset#data", ()))
 
     def _case_numbers(
         self,

@@ -203,7 +203,7 @@ class BundleFederation:
                 "BundleFederation.from_config reads the configuration that is running, and there "
                 "is none: in Python use BundleFederation(...)"
             )
-        if any(key in parser and parser.get_parsed_content(key) for key in ("seeds", "folds")):
+        if any(configuration.parsed_value(parser, key) for key in ("seeds", "folds")):
             # Here, not at the top: it is made of such federations.
             from monai_fairfl.bundle.repeated import RepeatedFederation
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl.bundle.configuration import parsed_value
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.cli.running import MonaiLine
@@ -57,7 +58,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     if case_seconds is None or on_a_gpu or not _is_as_measured(line, settings):
         return later
     cases = sum(number_of_cases(folder) for folder in folders)
-    drawn = min(_value(settings, "clients_per_round") or len(folders), len(folders))
+    drawn = min(parsed_value(settings, "clients_per_round") or len(folders), len(folders))
     of_a_round = case_seconds * cases * settings["local_epochs"] * drawn / len(folders)
     words = duration_words(of_a_round * sum(left) / processes)
     return f"Expected time: {words} on idle cores, as the bundle was measured. {later}"
@@ -67,18 +68,13 @@ def _folders_of_sites(settings: ConfigParser) -> list[str]:
     """Where the images of the sites are that take part."""
     root = Path(settings["sites_root"])
     any_folder = bool(settings.get("any_folder"))
-    sites: Mapping[str, Mapping[str, Any]] = _value(settings, "sites") or {}
+    sites: Mapping[str, Mapping[str, Any]] = parsed_value(settings, "sites") or {}
     folders = data_folders(root, any_folder)
     found = []
-    for name in site_names(root, _value(settings, "site_names"), sites, any_folder):
+    for name in site_names(root, parsed_value(settings, "site_names"), sites, any_folder):
         elsewhere = (sites.get(name) or {}).get("dataset_dir")
         found.append(str(elsewhere or folders[name]))
     return found
-
-
-def _value(settings: ConfigParser, key: str) -> Any:
-    """A value, which may be an expression; ``None`` where there is none."""
-    return settings.get_parsed_content(key) if key in settings else None
 
 
 def _is_as_measured(line: MonaiLine, settings: ConfigParser) -> bool:
