@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.audit.ledger_rounds import LedgerRequest, LedgerRound, NotInLedgerError
-from monai_fairfl.audit.replaying import Answer, LedgerRun, play
+from monai_fairfl.audit.replaying import LedgerRun, play
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.protocol.messages import Request
@@ -49,23 +49,10 @@ class WhatIf:
         sites: site -> ``"weight"`` (mean over the rounds in which it has one) and
             ``"contribution"`` (of its last round), each ``"recorded"`` and ``"what_if"``.
 
-    >>> import torch
-    >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
-    >>> from monai_fairfl.strategies import FedAvg
-    >>> images = {"elm": 30, "fir": 10, "oak": 10}
-    >>> class Hospital:
-    ...     def answer(self, asked):
-    ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
-    ...         update = {"w": torch.ones(1)} if asked.task == "train" else None
-    ...         return Reply(asked.client, update, images[asked.client], **echo)
-    >>> initial = lambda: ({"w": torch.zeros(1)}, ModelSpec(("w",)))
-    >>> hospitals = InProcess(dict.fromkeys(images, Hospital))
-    >>> with TemporaryDirectory() as folder:
-    ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
-    ...     found = what_if(folder, without="oak")
-    >>> found.rounds[0]["what_if"]["aggregation"], found.first_round_is_exact
-    ({'elm': 0.75, 'fir': 0.25}, True)
+    >>> elm = {"weight": {"recorded": 0.6, "what_if": 0.75}}
+    >>> found = WhatIf({"strategy": "FedAvg", "without": "oak"}, True, "", [], {"elm": elm})
+    >>> found.sites["elm"]["weight"]["what_if"]
+    0.75
     """
 
     question: Mapping[str, str]
@@ -99,7 +86,7 @@ def what_if(
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
     >>> from monai_fairfl.strategies import CGSV, FedAvg
-    >>> images = {"elm": 30, "oak": 10}
+    >>> images = {"elm": 30, "fir": 10, "oak": 10}
     >>> class Hospital:
     ...     def answer(self, asked):
     ...         echo = {"id": asked.id, "run": asked.run, "round": asked.round}
@@ -109,9 +96,12 @@ def what_if(
     >>> hospitals = InProcess(dict.fromkeys(images, Hospital))
     >>> with TemporaryDirectory() as folder:
     ...     history = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
-    ...     found = what_if(folder, strategy=CGSV())  # it compares updates, which are alike here
-    >>> found.sites["elm"]["contribution"]
-    {'recorded': 0.75, 'what_if': 0.5}
+    ...     without_oak = what_if(folder, without="oak")
+    ...     by_cgsv = what_if(folder, strategy=CGSV())  # it compares updates, which are alike here
+    >>> without_oak.rounds[0]["what_if"]["aggregation"], without_oak.first_round_is_exact
+    ({'elm': 0.75, 'fir': 0.25}, True)
+    >>> by_cgsv.sites["elm"]["contribution"]
+    {'recorded': 0.6, 'what_if': 0.3333333333333333}
     """
     run = LedgerRun(run_dir)
     if without is None and strategy is None:
@@ -127,13 +117,12 @@ def what_if(
 
     rounds = []
     for recorded in run.rounds:
-        watched = _Watched(recorded)
-        play(own, recorded, watched.answer)
+        own_requests = _requests_of(own, recorded)
         remaining = recorded
         if without is not None:
             remaining = _left_out(recorded, without)
         _check_count(asked, remaining, name)
-        answers = _Answers(own, asked, watched, remaining, without)
+        answers = _Answers(own, asked, own_requests, remaining, without)
         result = play(asked, remaining, answers.answer)
         rounds.append(
             {
@@ -155,21 +144,16 @@ def what_if(
     return WhatIf(question, not why_not, why_not, rounds, _by_site(rounds))
 
 
-class _Watched:
-    """Answers the run's own strategy, and remembers what it asked in each exchange."""
+def _requests_of(own: Strategy, recorded: LedgerRound) -> list[Sequence[Request]]:
+    """What the run's own strategy asked in each exchange of a round."""
+    asked: list[Sequence[Request]] = []
 
-    def __init__(self, recorded: LedgerRound):
-        self.recorded = recorded
-        self.requests: list[Sequence[Request]] = []
+    def answer(number: int, requests: Sequence[Request]) -> Sequence[LedgerRequest]:
+        asked.append(requests)
+        return recorded.exchanges[number]
 
-    @property
-    def answer(self) -> Answer:
-        """What :func:`play` calls."""
-        return self._answer
-
-    def _answer(self, number: int, requests: Sequence[Request]) -> Sequence[LedgerRequest]:
-        self.requests.append(requests)
-        return self.recorded.exchanges[number]
+    play(own, recorded, answer)
+    return asked
 
 
 class _Answers:
@@ -178,7 +162,7 @@ class _Answers:
     Args:
         own: the run's own strategy.
         asked: the strategy that asks.
-        watched: what the own strategy asked in this round.
+        own_requests: what the own strategy asked in each exchange of this round.
         remaining: the round, without the site that is left out.
         without: that site.
     """
@@ -187,13 +171,13 @@ class _Answers:
         self,
         own: Strategy,
         asked: Strategy,
-        watched: _Watched,
+        own_requests: Sequence[Sequence[Request]],
         remaining: LedgerRound,
         without: str | None,
     ):
         self.own = own
         self.asked = asked
-        self.watched = watched
+        self.own_requests = own_requests
         self.remaining = remaining
         self.without = without
 
@@ -201,7 +185,7 @@ class _Answers:
         """What the ledger has of the requests of exchange ``number``, in their order."""
         place = self._exchange_of(number, requests)
         entries = self.remaining.exchanges[place]
-        own_requests = self._own_requests(place)
+        own_requests = [own for own in self.own_requests[place] if own.client != self.without]
         if [request.client for request in requests] != [entry.client for entry in entries]:
             raise NotInLedgerError(
                 f"it asks {[request.client for request in requests]} in exchange {number}, and the "
@@ -236,11 +220,6 @@ class _Answers:
         kind = type(self.asked)
         is_shipped = kind.__module__.startswith(SHIPPED)
         return self.without is None and kind is type(self.own) and is_shipped
-
-    def _own_requests(self, place: int) -> list[Request]:
-        """The run's own requests of an exchange, less those to the site that is left out."""
-        requests = self.watched.requests[place]
-        return [request for request in requests if request.client != self.without]
 
     def _check_measurements(self, request: Request, own: Request, place: int) -> None:
         """Refuse a measurement that the run did not ask for."""
