@@ -17,6 +17,7 @@ from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.run_folder.training_config import training_settings
+from monai_fairfl.utils.words import count_words
 from monai_fairfl.valuation.free_riders import EVIDENCE
 
 FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}
@@ -251,10 +252,9 @@ def suspicious_sites(
     for event in free_riding:
         rounds_of.setdefault((event.site, event.kind), []).append(event.round)
     for (site, guard), rounds in rounds_of.items():
-        count = "1 round" if len(rounds) == 1 else f"{len(rounds)} rounds"
         warnings.append(
-            f"In {run.name}, in {count}, first in round {rounds[0]}, the update of {site} "
-            f"{EVIDENCE[guard]}"
+            f"In {run.name}, in {count_words(len(rounds), 'round')}, first in round {rounds[0]}, "
+            f"the update of {site} {EVIDENCE[guard]}"
         )
     return warnings
 

@@ -17,6 +17,7 @@ from monai_fairfl.protocol.last_mile import (
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
+from monai_fairfl.utils.words import count_words
 
 MODEL_WORDS = {
     "adapted": "trained further",
@@ -113,8 +114,7 @@ def gain_words(candidate: Mapping[str, Any]) -> str:
     'nothing on 4 validation cases'
     """
     gain = candidate["gain"]
-    plural = "" if gain["n"] == 1 else "s"
-    cases = f"{gain['n']} validation case{plural}"
+    cases = count_words(gain["n"], "validation case")
     if candidate["epochs"] == 0:
         return f"nothing on {cases}"
     if gain["stderr"] is None:

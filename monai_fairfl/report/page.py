@@ -39,6 +39,7 @@ from monai_fairfl.report.sentences import dice_words, rounds_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
 from monai_fairfl.report.verdicts import VERDICTS
+from monai_fairfl.utils.words import count_words
 
 TEMPLATE = "template.html.jinja"
 MANY = 12
@@ -261,8 +262,7 @@ def _notes(report: Mapping[str, Any]) -> dict[str, str]:
     notes = {}
     for name, found in report["strategies"].items():
         if found["measurement"] != report["measurement"]:
-            count = found["after_rounds"]
-            rounds = "1 round" if count == 1 else f"{count} rounds"
+            rounds = count_words(found["after_rounds"], "round")
             notes[name] = f"{dice_words(found['measurement'])} after {rounds}, not compared"
         elif name not in compared:
             notes[name] = "not compared: fewer sites or rounds"

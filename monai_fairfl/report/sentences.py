@@ -17,6 +17,7 @@ from monai_fairfl.report.last_mile import last_mile_words
 from monai_fairfl.report.own_contributions import earlier_round, is_weight, values_of_round
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.verdicts import verdict_of
+from monai_fairfl.utils.words import count_words
 
 SHARE_TOLERANCE = 0.02
 """By how much the sum of contributions may differ from 1 where they are shares of a whole."""
@@ -65,8 +66,7 @@ def cases_words(n: int | None, measurement: str) -> str:
     """
     if not n:
         return "its cases"
-    plural = "" if n == 1 else "s"
-    return f"{n} {CASES_OF[measurement]} case{plural}"
+    return count_words(n, f"{CASES_OF[measurement]} case")
 
 
 def rounds_words(strategy: Mapping[str, Any]) -> str:
@@ -79,7 +79,7 @@ def rounds_words(strategy: Mapping[str, Any]) -> str:
     'unfinished, 1 of 4 rounds'
     """
     done = strategy["rounds"]
-    rounds = "1 round" if done == 1 else f"{done} rounds"
+    rounds = count_words(done, "round")
     if strategy["finished"]:
         return rounds
     if strategy["planned_rounds"]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.utils.words import count_words
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,4 @@ def overview(report: Mapping[str, Any]) -> str:
     words = []
     for verdict, count in counted(report, name).items():
         words.append(f"{count} {VERDICTS[verdict].counted}")
-    return f"{name}, {_hospitals(len(report['sites']))}: {', '.join(words)}."
-
-
-def _hospitals(count: int) -> str:
-    return "1 hospital" if count == 1 else f"{count} hospitals"
+    return f"{name}, {count_words(len(report['sites']), 'hospital')}: {', '.join(words)}."
