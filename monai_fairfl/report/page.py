@@ -9,7 +9,7 @@ follows, and on paper it begins a new page.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -69,12 +69,14 @@ def render(report: Mapping[str, Any]) -> str:
             "report.html needs jinja2; report.json and the CSV files are written without it: "
             'pip install "monai_fairfl[report]"'
         )
+    decision = report["decision"]
+    changes = changes_of(report)
     values = {
         "report": report,
-        "decision": report["decision"],
+        "decision": decision,
         "first_look": first_look_lines(report),
-        "changes": changes_of(report),
-        "captions": _captions(report),
+        "changes": changes,
+        "captions": _captions(report, changes),
         "settings": _settings(report),
         "events": grouped(report["events"]),
         "free_riding": grouped(report["free_riding"]),
@@ -83,7 +85,7 @@ def render(report: Mapping[str, Any]) -> str:
         **plots(report),
     }
     functions: dict[str, Any] = {
-        **functions_of_rows(_differences(report)),
+        **functions_of_rows(decision["hospitals"].values(), changes),
         "model_words": MODEL_WORDS,
         "rounds_words": rounds_words,
         "title_of": title_of,
@@ -103,12 +105,19 @@ def has_jinja() -> bool:
     return True
 
 
-def functions_of_rows(differences: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def functions_of_rows(
+    hospitals: Iterable[Mapping[str, Any]], changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """What the rows of the hospitals call.
 
     Args:
-        differences: all that the page shows with their intervals; they share one axis.
+        hospitals: rows of the page, whose differences share one axis,
+        changes: with what changed against FedAvg, if the page shows that.
     """
+    differences = list(changes["differences"]) if changes else []
+    for hospital in hospitals:
+        if hospital["difference"] is not None:
+            differences.append(hospital["difference"])
     reach = LEAST_REACH
     for difference in differences:
         for end in ("value", "low", "high"):
@@ -165,18 +174,6 @@ def _statistics(report: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _differences(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The differences that the page shows with their intervals."""
-    found = []
-    for hospital in report["decision"]["hospitals"].values():
-        if hospital["difference"] is not None:
-            found.append(hospital["difference"])
-    changed = changes_of(report)
-    if changed is not None:
-        found.extend(changed["differences"])
-    return found
-
-
 def dice_text(value: float | None) -> str:
     """A Dice as a table shows it.
 
@@ -214,13 +211,12 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _captions(report: Mapping[str, Any]) -> dict[str, str]:
+def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, str]:
     """The paragraphs that depend on the runs, and those that do not."""
-    changed = changes_of(report)
     some_judged = bool(judged_groups(report))
     return {
         "hospitals": captions.hospitals_caption(report),
-        "changes": captions.changes_caption(report, changed) if changed else "",
+        "changes": captions.changes_caption(report, changes) if changes else "",
         "dice": captions.dice_caption(report, some_judged, _sites_are_rows(report)),
         "fairness": captions.fairness_caption(report),
         "gain": captions.gain_caption(report),

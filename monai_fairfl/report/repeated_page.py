@@ -69,11 +69,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
 
     decision = comparison.get("decision")
     changes = comparison.get("changes")
-    differences = list(changes["differences"]) if changes else []
-    if decision is not None:
-        for hospital in decision["hospitals"].values():
-            if hospital["difference"] is not None:
-                differences.append(hospital["difference"])
+    hospitals = decision["hospitals"].values() if decision else ()
     values = {
         "plan": comparison["plan"],
         "sections": sections,
@@ -86,7 +82,7 @@ def render_comparison(comparison: Mapping[str, Any]) -> str:
         "rule": RULE,
         "interval": INTERVAL,
     }
-    return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
+    return filled(TEMPLATE, {**values, **functions_of_rows(hospitals, changes)})
 
 
 def _contributions(decision: Mapping[str, Any] | None) -> Figure | None:

@@ -103,10 +103,7 @@ def render_site(report: Mapping[str, Any], site: str) -> str:
             "last_mile": captions.LAST_MILE,
         },
     }
-    differences = []
-    if hospital["difference"] is not None:
-        differences.append(hospital["difference"])
-    return filled(TEMPLATE, {**values, **functions_of_rows(differences)})
+    return filled(TEMPLATE, {**values, **functions_of_rows([hospital])})
 
 
 def _not_judged(report: Mapping[str, Any]) -> dict[str, str]:
