@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The strategies' own quantities, beyond weights and contributions, and which figure shows them.
+"""The strategies' own quantities, beyond weights and contributions.
 
 The strategies declare what their quantities mean; here is only what a ledger holds of them.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
@@ -17,19 +16,6 @@ from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.strategies.catalogue import quantity
 from monai_fairfl.strategies.quantities import Quantity
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A quantity, and what one figure shows of it.
-
-    Args:
-        quantity: its texts.
-        found: strategy -> its part of ``report["strategies"][strategy]["details"]``.
-    """
-
-    quantity: Quantity
-    found: dict[str, Any] = field(default_factory=dict)
 
 
 def details_of(run: Run) -> dict[str, Any]:
@@ -61,31 +47,19 @@ def details_of(run: Run) -> dict[str, Any]:
     return {"by_round": by_round, "last_round": last_round}
 
 
-def line_plots(report: Mapping[str, Any]) -> list[Drawn]:
-    """Quantities with one number per site and round: strategies that share one share a figure.
+def quantities_of(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, Quantity, Any]]:
+    """Strategy, name, texts and numbers of each quantity.
 
     Args:
         report: of :func:`~monai_fairfl.report.write_report`.
+        form: of the quantities, a key of :func:`details_of`.
     """
-    figures: dict[tuple[str, str], Drawn] = {}
-    for strategy, name, texts, found in _each(report, "by_round"):
-        drawn = figures.setdefault((name, texts.meaning), Drawn(texts))
-        drawn.found[strategy] = found
-    return list(figures.values())
-
-
-def heat_maps(report: Mapping[str, Any]) -> list[Drawn]:
-    """Quantities of the last round with one number per site and class or layer.
-
-    Each strategy has figures of its own.
-
-    Args:
-        report: of :func:`~monai_fairfl.report.write_report`.
-    """
-    drawn = []
-    for strategy, _, texts, found in _each(report, "last_round"):
-        drawn.append(Drawn(texts, {strategy: found}))
-    return drawn
+    for strategy, found in report["strategies"].items():
+        for name, values in found["details"][form].items():
+            texts = quantity(found["strategy"], name)
+            if texts is None:
+                texts = Quantity(name, name, "As the strategy reports it.")
+            yield strategy, name, texts, values
 
 
 def label_of(key: str, quantity: Quantity) -> str:
@@ -131,13 +105,3 @@ def _plain(value: Any) -> float | None:
     if isinstance(value, Mapping) and value.get("value", 0) is None:
         return None
     return Number.read(value).value
-
-
-def _each(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, Quantity, Any]]:
-    """Strategy, name, texts and numbers of each quantity of one form."""
-    for strategy, found in report["strategies"].items():
-        for name, values in found["details"][form].items():
-            texts = quantity(found["strategy"], name)
-            if texts is None:
-                texts = Quantity(name, name, "As the strategy reports it.")
-            yield strategy, name, texts, values

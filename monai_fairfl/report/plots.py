@@ -10,9 +10,18 @@ from typing import Any
 
 from monai_fairfl.report.contributions import contributor_of
 from monai_fairfl.report.data_statistics import histogram_figure
-from monai_fairfl.report.details import heat_maps, label_of, line_plots
+from monai_fairfl.report.details import label_of, quantities_of
 from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
 from monai_fairfl.report.valuations import bars_of
+from monai_fairfl.strategies.quantities import Quantity
+
+BY_ROUND = {
+    # The models that a site received: 0 before the first round, the last after all rounds.
+    "dice": ("Validation Dice", "rounds finished"),
+    "weights": ("Aggregation weight", "round"),
+    "contributions": ("Contribution", "round"),
+}
+"""Series of a site -> title of its drawing, and what its numbers of rounds count."""
 
 
 def plots(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,16 +35,8 @@ def plots(report: Mapping[str, Any]) -> dict[str, Any]:
         strategies' own quantities; ``"valued"``, by strategy.
     """
     sites = list(report["sites"])
+    series = series_by_round(report)
     figures = {
-        "dice": small_multiples(
-            series_of(report, "dice"), sites, y="Validation Dice", x="rounds finished"
-        ),
-        "weights": small_multiples(series_of(report, "weights"), sites, y="Aggregation weight"),
-        "contributions": small_multiples(
-            series_of(report, "contributions", only="estimates_contributions"),
-            sites,
-            y="Contribution",
-        ),
         "free-riders": small_multiples(
             series_of(report, "free_rider_scores"), sites, y="Free-rider score"
         ),
@@ -43,20 +44,27 @@ def plots(report: Mapping[str, Any]) -> dict[str, Any]:
         "credit": _credit(report),
         "histograms": None,
     }
+    for key, (title, x) in BY_ROUND.items():
+        figures[key] = small_multiples(series[key], sites, y=title, x=x)
     statistics = report.get("statistics")
     if statistics:
         figures["histograms"] = histogram_figure(statistics, sites)
 
+    # Strategies that share a quantity share a figure of its rounds.
+    shared: dict[tuple[str, str], tuple[Quantity, dict[str, Any]]] = {}
+    for strategy, name, quantity, found in quantities_of(report, "by_round"):
+        _, by_strategy = shared.setdefault((name, quantity.meaning), (quantity, {}))
+        by_strategy[strategy] = found
     lines = []
-    for drawn in line_plots(report):
-        lines.append((drawn, small_multiples(drawn.found, sites, y=drawn.quantity.axis)))
+    for quantity, by_strategy in shared.values():
+        lines.append((quantity, small_multiples(by_strategy, sites, y=quantity.axis)))
 
     maps = []
-    for drawn in heat_maps(report):
-        for name, found in drawn.found.items():
-            labels = {key: label_of(key, drawn.quantity) for key in found["keys"]}
-            title = f"{drawn.quantity.title}, {name}, round {found['round']}"
-            maps.append((name, drawn, found["round"], heat_map(found["sites"], labels, title)))
+    for strategy, _, quantity, found in quantities_of(report, "last_round"):
+        labels = {key: label_of(key, quantity) for key in found["keys"]}
+        title = f"{quantity.title}, {strategy}, round {found['round']}"
+        figure = heat_map(found["sites"], labels, title)
+        maps.append((strategy, quantity, found["round"], figure))
 
     valued = {}
     for name, found in report["strategies"].items():
@@ -91,6 +99,15 @@ def over_trainings(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) ->
                 point = {"round": number, "value": mean(found)}
                 series[site].append({**point, "least": min(found), "most": max(found)})
     return series
+
+
+def series_by_round(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The series of :data:`BY_ROUND`; contributions of the strategies that estimate some."""
+    return {
+        "dice": series_of(report, "dice"),
+        "weights": series_of(report, "weights"),
+        "contributions": series_of(report, "contributions", only="estimates_contributions"),
+    }
 
 
 def series_of(report: Mapping[str, Any], key: str, only: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from monai_fairfl.report.changes import changes_of
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.hospitals import decision_of
-from monai_fairfl.report.plots import series_of
+from monai_fairfl.report.plots import series_by_round
 from monai_fairfl.report.repeated_hospitals import report_over_seeds
 from monai_fairfl.report.repeated_sites import why_no_score
 from monai_fairfl.report.repeated_tables import latex_tables
@@ -154,11 +154,7 @@ def first_screen(
     return {
         "decision": to_json(asdict(decision)),
         "changes": changes_of(shown),
-        "series": {
-            "dice": series_of(report, "dice"),
-            "weights": series_of(report, "weights"),
-            "contributions": series_of(report, "contributions", only="estimates_contributions"),
-        },
+        "series": series_by_round(report),
         # Equal comparisons have equal files, also after a kill.
         "first_look": first_look_lines(_by_method(report), with_time=False),
     }

@@ -10,6 +10,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.figures import Figure, bars, intervals, small_multiples
 from monai_fairfl.report.page import functions_of_rows, has_jinja
+from monai_fairfl.report.plots import BY_ROUND
 from monai_fairfl.report.repeated_tables import (
     metric_words,
     pairs_table,
@@ -17,7 +18,6 @@ from monai_fairfl.report.repeated_tables import (
     sites_table,
     strategies_table,
 )
-from monai_fairfl.report.site_pages import QUANTITIES
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.verdicts import RULE
 
@@ -112,9 +112,8 @@ def _by_round(comparison: Mapping[str, Any]) -> dict[str, Figure]:
     for of_strategies in comparison.get("series", {}).values():
         for of_sites in of_strategies.values():
             sites.update(of_sites)
-    for key, title in QUANTITIES.items():
+    for key, (title, x) in BY_ROUND.items():
         series = comparison.get("series", {}).get(key, {})
-        x = "rounds finished" if key == "dice" else "round"
         drawn = small_multiples(series, sorted(sites), y=title, x=x)
         if drawn is not None:
             figures[f"{title} by round"] = drawn

@@ -16,6 +16,7 @@ from monai_fairfl.report.figures import Figure, small_multiples
 from monai_fairfl.report.judging import MEAN_DICE
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.page import dice_text, functions_of_rows
+from monai_fairfl.report.plots import BY_ROUND
 from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
@@ -23,13 +24,6 @@ from monai_fairfl.utils.files import safe_name, write_atomically
 from monai_fairfl.utils.words import count_words
 
 TEMPLATE = "site.html.jinja"
-
-QUANTITIES = {
-    "dice": "Validation Dice",
-    "weights": "Aggregation weight",
-    "contributions": "Contribution",
-}
-"""Series of a site -> title of its drawing."""
 
 
 def write_site_pages(report: Mapping[str, Any], folder: Path, withdrawn: set[str]) -> None:
@@ -145,13 +139,11 @@ def _last_mile_rows(strategies: Mapping[str, Any], site: str) -> list[list[str]]
 def _by_round(strategies: Mapping[str, Any], site: str) -> Figure | None:
     """One panel for each quantity, one line for each strategy."""
     figures = []
-    for key, title in QUANTITIES.items():
+    for key, (title, x) in BY_ROUND.items():
         by_strategy = {}
         for name, found in strategies.items():
             if key != "contributions" or found["estimates_contributions"]:
                 by_strategy[name] = found["series"][key].get(site) or []
-        # The models that a site received: 0 before the first round, the last after all rounds.
-        x = "rounds finished" if key == "dice" else "round"
         drawn = small_multiples({title: by_strategy}, list(strategies), y=title, x=x)
         if drawn is not None:
             figures.append(drawn)
