@@ -112,17 +112,20 @@ def is_of_own_model(measurement: str) -> bool:
     return measurement.startswith(OWN_MODEL_PREFIXES)
 
 
-def joined_notes(earlier: str | None, text: str) -> str:
-    """Two notes on one client as one; a text that is already there is not repeated.
+def add_note(notes: dict[str, str], client: str, text: str) -> None:
+    """Add a note on a client to those that it has; a text that is already there is not repeated.
 
-    >>> joined_notes(joined_notes("late", "no score"), "late")
-    'late; no score'
+    >>> notes = {"elm": "late"}
+    >>> add_note(notes, "elm", "no score")
+    >>> add_note(notes, "elm", "late")
+    >>> notes
+    {'elm': 'late; no score'}
     """
+    earlier = notes.get(client)
     if not earlier:
-        return text
-    if text == earlier or text in earlier.split("; "):
-        return earlier
-    return f"{earlier}; {text}"
+        notes[client] = text
+    elif text != earlier and text not in earlier.split("; "):
+        notes[client] = f"{earlier}; {text}"
 
 
 def to_json(value: Any) -> Any:

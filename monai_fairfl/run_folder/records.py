@@ -15,7 +15,7 @@ from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.averages import Aggregation, weights_of_model
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_of_own_model, joined_notes
+from monai_fairfl.protocol.values import Weights, add_note, is_of_own_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -204,7 +204,7 @@ def round_record(
     rewards = result.rewards or {}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():
-        notes[client] = joined_notes(notes.get(client), note)
+        add_note(notes, client, note)
     return {
         "kind": "round",
         "round": number,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement, joined_notes
+from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement, add_note
 from monai_fairfl.server.global_models import GlobalModels
 
 PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
@@ -110,21 +110,18 @@ def notes_on_own_models(replies: Replies) -> dict[str, str]:
     personal = set(PERSONAL.values())
     gains = {gain_name(candidate) for candidate in CANDIDATES}
     notes: dict[str, str] = {}
-
-    def note(client: str, text: str) -> None:
-        notes[client] = joined_notes(notes.get(client), text)
-
     for reply in replies:
         asked = set(replies.requests[reply.id].measure)
         sent = set(reply.measurements)
         # A test score is not sent where the test cases are not fit for one.
         if asked & personal and sent & set(PERSONAL) and not sent & personal:
-            note(
+            add_note(
+                notes,
                 reply.client,
                 "no score of a personal model came: its own score is of the model that it received",
             )
         if asked & gains and not sent & gains:
-            note(reply.client, "no gain came: it did not take part in the last mile")
+            add_note(notes, reply.client, "no gain came: it did not take part in the last mile")
     return notes
 
 

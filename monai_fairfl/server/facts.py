@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Measurement, joined_notes
+from monai_fairfl.protocol.values import Estimate, Measurement, add_note
 
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 """Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""
@@ -91,7 +91,7 @@ class Facts:
             changes: dict[str, str] = {}
             replies[position] = self._fixed(reply, changes)
             for text in changes.values():
-                notes[reply.client] = joined_notes(notes.get(reply.client), text)
+                add_note(notes, reply.client, text)
         return notes
 
     def _fixed(self, reply: Reply, changes: dict[str, str]) -> Reply:

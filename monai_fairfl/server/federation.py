@@ -19,7 +19,7 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Measurement, Weights, joined_notes
+from monai_fairfl.protocol.values import Measurement, Weights, add_note
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
@@ -467,7 +467,7 @@ class Federation:
         notes = dict(end.notes)
         for client, note in notes_on_own_models(end.replies).items():
             logger.warning("client %s: %s", client, note)
-            notes[client] = joined_notes(notes.get(client), note)
+            add_note(notes, client, note)
         self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
         self.models.write(self.global_models.weights, self.global_models.rewards, done)
         weights = self.global_models.weights

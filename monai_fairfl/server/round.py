@@ -20,7 +20,7 @@ from monai_fairfl.protocol.checks import unsent_statistics
 from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import is_of_own_model, joined_notes
+from monai_fairfl.protocol.values import add_note, is_of_own_model
 from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
 from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, require_min_clients
@@ -361,7 +361,7 @@ class RoundPlayer:
         attempt.digests.update(stated_digests(arrived))
         for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):
             for client, note in notes.items():
-                attempt.notes[client] = joined_notes(attempt.notes.get(client), note)
+                add_note(attempt.notes, client, note)
         return arrived
 
     def _log_dropped(self, arrived: Replies) -> None:

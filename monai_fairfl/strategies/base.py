@@ -22,7 +22,7 @@ from monai_fairfl.protocol.measured import Range
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, joined_notes, value_of
+from monai_fairfl.protocol.values import Estimate, Weights, add_note, value_of
 from monai_fairfl.strategies.arguments import check_choice as check_choice
 from monai_fairfl.strategies.arguments import check_layer as check_layer
 from monai_fairfl.strategies.arguments import non_default_arguments
@@ -472,7 +472,7 @@ class Strategy(ABC):
 
     def note(self, client: str, text: str) -> None:
         """Add a note on ``client`` to this round's record, beside earlier ones of the round."""
-        self._notes[client] = joined_notes(self._notes.get(client), text)
+        add_note(self._notes, client, text)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""

@@ -15,7 +15,7 @@ from nvflare.apis.fl_context import FLContext
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.values import joined_notes, to_json
+from monai_fairfl.protocol.values import add_note, to_json
 from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
 
@@ -69,7 +69,7 @@ class AggregatorState:
             details[client] = [asdict(verdict) for verdict in of_client]
         all_notes = dict(result.notes)
         for client, note in notes.items():
-            all_notes[client] = joined_notes(all_notes.get(client), note)
+            add_note(all_notes, client, note)
         self.rounds.append(
             {
                 "round": number,
