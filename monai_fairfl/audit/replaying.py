@@ -42,6 +42,7 @@ from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
 from monai_fairfl.strategies.parts import Average, Details, Parts, Reward
 from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.utils.settings import is_number
 
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
@@ -427,11 +428,7 @@ def _distance(recorded: Any, computed: Any) -> float:
     """How far two values are apart: 0 where they are the same, infinite where one is no number."""
     if recorded == computed:
         return 0.0
-    if not _is_number(recorded) or not _is_number(computed):
+    if not is_number(recorded) or not is_number(computed):
         return float("inf")
     scale = max(1.0, abs(recorded))
     return abs(float(recorded) - float(computed)) / scale
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

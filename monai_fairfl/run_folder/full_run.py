@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.settings import is_number, is_whole
 
 NEEDED = ("rounds", "local_epochs", "mean_dice")
 KEYS = (*NEEDED, "overrides")
@@ -69,7 +69,7 @@ class FullRun:
                     f"full_run: {name} must be a whole number of at least 1, got {count!r}"
                 )
         dice = given["mean_dice"]
-        if not isinstance(dice, (int, float)) or isinstance(dice, bool) or not 0 <= dice <= 1:
+        if not is_number(dice) or not 0 <= dice <= 1:
             raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
         overrides = given.get("overrides") or {}
         if not isinstance(overrides, Mapping):

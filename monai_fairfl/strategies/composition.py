@@ -11,6 +11,7 @@ from typing import Any
 from monai_fairfl.errors import did_you_mean
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
+from monai_fairfl.utils.settings import is_number
 
 
 def compose(
@@ -100,8 +101,7 @@ def compose(
 
 
 def _is_at_least_0(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and 0 <= value < math.inf
+    return is_number(value) and 0 <= value < math.inf
 
 
 def _is_count(value: Any) -> bool:

@@ -26,6 +26,15 @@ def is_whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number; ``True`` and ``False`` are none.
+
+    >>> is_number(3), is_number(0.5), is_number(True)
+    (True, True, False)
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def setting(default: Any, *marks: str) -> Any:
     """A field of a settings class.
 

@@ -14,6 +14,7 @@ from monai.bundle import ConfigParser
 from monai.bundle.utils import merge_kv
 
 from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.utils.settings import is_number
 
 REFERENCE = re.compile(r"[@%]([\w#:]+)")
 """A value that only stands for another one of the same configuration."""
@@ -123,9 +124,7 @@ class TrainingConfig:
             value = self.built(key)
         except Exception:  # whatever an expression raises
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return None
-        return value
+        return value if is_number(value) else None
 
     def sections(self, key: str = "") -> Iterator[tuple[str, Any]]:
         """Yields every key below ``key`` with its value, the outer ones first."""

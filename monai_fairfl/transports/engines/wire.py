@@ -14,6 +14,7 @@ from monai_fairfl import __version__
 from monai_fairfl.protocol.measured import MOST_NAME, MOST_VALUES
 from monai_fairfl.protocol.messages import Reply, Request, failed
 from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.utils.settings import is_whole
 
 FORMAT = 1
 """Number of the format of messages, which grows when another version would misread one."""
@@ -218,6 +219,6 @@ def _text(value: Any, what: str) -> str:
 
 def _whole_number(value: Any, what: str) -> int:
     """Return a whole number that came. A truth value is none."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_whole(value):
         raise TypeError(f"{what} is a {type(value).__name__}, not a whole number")
     return value
