@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Computes bootstrap intervals of scores: of single values, and of the cases of several sites."""
+"""Intervals of scores, and the bootstrap of the cases of several sites."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.fairness import finite_values
@@ -46,44 +45,6 @@ class Interval(NamedTuple):
         if math.isnan(self.low) or math.isnan(self.high):
             return text
         return f"{text} ({self.low:.{digits}f} to {self.high:.{digits}f})"
-
-
-def bootstrap_interval(
-    values: Sequence[float],
-    statistic: Callable[..., Any] = np.mean,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Interval:
-    """Percentile bootstrap interval of a statistic of independent values.
-
-    These are, for example, one value per case.
-
-    Args:
-        values: finite numbers in any unit.
-        statistic: function of a sample, such as ``numpy.mean`` or ``numpy.median``.
-        level: confidence level, between 0 and 1.
-        seed: seed of the resampling.
-
-    Returns:
-        The statistic and its interval in the unit of ``values``. One value says nothing of its
-        spread: the ends are NaN. Equal values give an interval of no width.
-
-    Raises:
-        ConfigError: when there is no value, one is not finite, or the level is not between 0 and 1.
-
-    >>> interval = bootstrap_interval([0.80, 0.85, 0.90, 0.95])
-    >>> round(interval.estimate, 3), interval.low < interval.estimate < interval.high
-    (0.875, True)
-    """
-    _, x = finite_values(values, "values")
-    check_level(level)
-    estimate = float(statistic(x))
-    if len(x) == 1:
-        return Interval(estimate, float("nan"), float("nan"))
-    rng = np.random.default_rng(seed)
-    found = stats.bootstrap((x,), statistic, confidence_level=level, method="percentile", rng=rng)
-    interval = found.confidence_interval
-    return Interval(estimate, float(interval.low), float(interval.high))
 
 
 def bootstrap_site_mean(

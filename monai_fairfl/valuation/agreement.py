@@ -18,7 +18,7 @@ from monai_fairfl.games.valuation import Valuation
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.statistics.fairness import named_agreement
-from monai_fairfl.statistics.intervals import Interval
+from monai_fairfl.statistics.intervals import Interval, check_level
 
 LEAST_REPEATS = 5
 """A standard error of fewer rounds or samples gives no interval: it is hardly known itself."""
@@ -95,8 +95,7 @@ def fidelity(
     >>> found.pearson.low < 99 < found.pearson.high
     True
     """
-    if not 0 < level < 1:
-        raise ConfigError(f"level must be between 0 and 1, got {level}.")
+    check_level(level)
     shares = _shares(contributions, "contributions")
     reference_shares = _shares(reference, "reference")
     measures, p_value = _measures(shares, reference_shares)

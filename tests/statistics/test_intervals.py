@@ -10,14 +10,13 @@ import pytest
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.intervals import bootstrap_interval, bootstrap_site_mean
+from monai_fairfl.statistics.intervals import bootstrap_site_mean
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: bootstrap_interval([]), "empty"),
-        (lambda: bootstrap_interval([0.1, 0.2], level=95), "level"),
+        (lambda: bootstrap_site_mean({"siteA": [0.1, 0.2]}, level=95), "level"),
         (lambda: bootstrap_site_mean({}), "empty"),
         (lambda: bootstrap_site_mean({"siteA": []}), "siteA"),
         (lambda: bootstrap_site_mean({"siteA": [0.5, float("inf")]}), "siteA.*'1' has inf"),
@@ -30,26 +29,7 @@ def test_input_that_has_no_interval_is_refused_with_the_client_named(
         call()
 
 
-def test_bootstrap_interval_of_a_mean_is_near_the_normal_one_and_repeats_by_seed() -> None:
-    x = np.random.default_rng(3).normal(0.8, 0.05, 200)
-    found = bootstrap_interval(x.tolist(), seed=5)
-    assert (found.low, found.high) == pytest.approx(
-        stats.norm.interval(0.95, x.mean(), stats.sem(x)), abs=0.2 * stats.sem(x)
-    )
-    assert found == bootstrap_interval(x.tolist(), seed=5) != bootstrap_interval(x.tolist(), seed=6)
-    narrower = bootstrap_interval(x.tolist(), level=0.5, seed=5)
-    assert found.low < narrower.low < narrower.high < found.high
-
-
-def test_bootstrap_takes_other_statistics() -> None:
-    found = bootstrap_interval([0.1, 0.5, 0.6, 0.7, 0.9], statistic=np.median)
-    assert found.estimate == 0.6 and 0.1 <= found.low <= 0.6 <= found.high <= 0.9
-
-
 def test_bootstrap_of_one_value_has_no_ends_and_of_equal_values_no_width() -> None:
-    one = bootstrap_interval([0.7])
-    assert one.estimate == 0.7 and math.isnan(one.low) and math.isnan(one.high)
-    assert bootstrap_interval([0.5] * 4) == (0.5, 0.5, 0.5)
     single = bootstrap_site_mean({"a": [0.7], "b": [0.5]})
     assert single.estimate == pytest.approx(0.6) and math.isnan(single.low)
     assert bootstrap_site_mean({"a": [0.5, 0.5], "b": [0.25]}) == (0.375, 0.375, 0.375)
