@@ -39,31 +39,11 @@ ROUNDING = 1e-12
 """Share of the features' squares below which their variance between samples is rounding error."""
 
 
-def cka(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Linear CKA of two feature matrices in [0, 1], by the biased estimator.
-
-    Source: Fed-LWR, MICCAI 2024, Eq. 2. It is computed over samples (n x n) or over features
-    (z x z), whichever is the smaller; both are exact.
-
-    Args:
-        first: (n, z), one row per sample, n at least 2.
-        second: (n, any number of features), the same samples.
-
-    >>> features = torch.tensor([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0]])
-    >>> round(cka(features, 3 * features), 6)
-    1.0
-    """
-    _check(first, second)
-    if max(first.shape[1], second.shape[1]) >= len(first):
-        return cka_of_grams(centred_gram(first), centred_gram(second))
-    u = _centred(first)
-    v = _centred(second)
-    cross = (v.T @ u).square().sum()
-    return _ratio(cross, (u.T @ u).square().sum(), (v.T @ v).square().sum())
-
-
 def cka_of_grams(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Biased CKA of two centred Gram matrices (n, n)."""
+    """Biased CKA of two centred Gram matrices (n, n), in [0, 1].
+
+    Source: Fed-LWR, MICCAI 2024, Eq. 2.
+    """
     return _ratio(hsic(first, second), hsic(first, first), hsic(second, second))
 
 
@@ -165,18 +145,6 @@ def _without_diagonal(gram: torch.Tensor) -> torch.Tensor:
     return gram - torch.diag(torch.diagonal(gram))
 
 
-def _centred(features: torch.Tensor) -> torch.Tensor:
-    """Features less their mean over samples, in float64.
-
-    Exactly zero where only rounding makes the samples differ.
-    """
-    features = features.double()
-    centred = features - features.mean(0)
-    if centred.square().sum() <= ROUNDING * features.square().sum():
-        return torch.zeros_like(centred)
-    return centred
-
-
 def _ratio(cross: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> float:
     """cross / sqrt(first second); 1 where neither varies, 0 where one does not."""
     if bool(cross.isnan()) or (first > 0 and second > 0):
@@ -187,11 +155,3 @@ def _ratio(cross: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> fl
 
 def _total(values: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(values)).sum()
-
-
-def _check(first: torch.Tensor, second: torch.Tensor) -> None:
-    if first.ndim != 2 or second.ndim != 2 or len(first) != len(second) or len(first) < 2:
-        raise ValueError(
-            "CKA compares features (samples, features) of the same two or more samples, "
-            f"got shapes {tuple(first.shape)} and {tuple(second.shape)}"
-        )

@@ -21,7 +21,7 @@ from monai.metrics import FBetaScore, compute_dice
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.cka import cka as cka_of_features
+from monai_fairfl.measurements.cka import centred_gram, cka_of_grams
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
@@ -85,7 +85,8 @@ def test_cka_and_cosine_of_each_layer_are_those_of_its_features(probe: Probe) ->
     values = measured("cka", probe, anchor, local)
     assert set(values) == {"first", "second", "mean"}
     for layer in ours:
-        assert values[layer] == pytest.approx(cka_of_features(ours[layer], theirs[layer]), abs=1e-5)
+        expected = cka_of_grams(centred_gram(ours[layer]), centred_gram(theirs[layer]))
+        assert values[layer] == pytest.approx(expected, abs=1e-5)
     cosine = measured("feature_cosine", probe, anchor, local)
     for layer in ours:
         expected = torch.nn.functional.cosine_similarity(ours[layer], theirs[layer]).mean()
