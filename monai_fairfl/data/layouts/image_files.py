@@ -191,15 +191,21 @@ def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
         DataError: the file is not there, cannot be read to its end, or is damaged, see
             :func:`gzip_fault`.
     """
+    fault = ""
     try:
-        nifti = nib.load(path)
-        voxels = np.asanyarray(nifti.dataobj)  # type: ignore[attr-defined]
+        nifti: Any = nib.load(path)
+        if _is_compressed(path):
+            # Unpacked once: for the voxels, and from there on for the checksum.
+            with gzip.open(path) as file:
+                voxels = np.asanyarray(type(nifti).from_stream(file).dataobj)
+                fault = _fault_of_rest(file)
+        else:
+            voxels = np.asanyarray(nifti.dataobj)
     except Exception as error:
         raise _unreadable(path, "NIfTI", error) from error
-    fault = gzip_fault(path)
     if fault:
         raise DataError(f"{path} {fault}")
-    return nifti, voxels  # type: ignore[return-value]
+    return nifti, voxels
 
 
 def gzip_fault(path: str | Path) -> str:
@@ -223,17 +229,27 @@ def gzip_fault(path: str | Path) -> str:
     >>> gzip_fault(file)  # doctest: +ELLIPSIS
     'is damaged (Compressed file ended before the end-of-stream marker...); copy it again...'
     """
-    if not str(path).lower().endswith(".gz"):
+    if not _is_compressed(path):
         return ""
     try:
         with gzip.open(path) as file:
-            # Python compares the checksum and the length when it arrives at the end.
-            while file.read(CHUNK):
-                pass
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        return f"is damaged ({error}); copy it again from its source"
+            return _fault_of_rest(file)
     except OSError as error:
         raise _unreadable(path, "gzip", error) from error
+
+
+def _is_compressed(path: str | Path) -> bool:
+    return str(path).lower().endswith(".gz")
+
+
+def _fault_of_rest(file: gzip.GzipFile) -> str:
+    """As :func:`gzip_fault`, of what is still unread of an opened file."""
+    try:
+        # Python compares the checksum and the length when it arrives at the end.
+        while file.read(CHUNK):
+            pass
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        return f"is damaged ({error}); copy it again from its source"
     return ""
 
 
