@@ -334,8 +334,7 @@ class Evaluation:
             cases: Sequence[CaseFiles] = all_cases(listed)
         else:
             cases = layouts.find(folder).cases
-        # Paths of a list of NVFlare's begin at its folder.
-        begin = folder.parent if folder.is_file() else folder
+        begin = layouts.folder_of_site(folder)
         relative = []
         for case in cases:
             files = {name: os.path.relpath(case[name], begin) for name in ("image", "label")}

@@ -120,7 +120,7 @@ def site_datalist(
     [2, 1, 1]
     """
     dataset_dir = Path(dataset_dir).absolute()
-    folder = dataset_dir.parent if dataset_dir.is_file() else dataset_dir
+    folder = layouts.folder_of_site(dataset_dir)
     arguments = _split_arguments(split)
     if file is not None and Path(file).exists():
         parts, written_here = read_datalist(Path(file), folder, arguments)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.layouts import PARTS, CaseFiles
+from monai_fairfl.data.layouts import PARTS, CaseFiles, folder_of_site
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.layouts.values import check_values
 from monai_fairfl.errors import DataError
@@ -140,7 +140,7 @@ def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -
     Raises:
         DataError: the file is no data list.
     """
-    folder = dataset_dir.parent if dataset_dir.is_file() else dataset_dir
+    folder = folder_of_site(dataset_dir)
     cases = []
     with _refusing_other_files(file):
         content = object_of_json(file.read_bytes())

@@ -87,7 +87,6 @@ def inspect_site(
     """
     site = Path(site_dir)
     layout = layouts.layout_of(site)
-    folder = _folder_of(site)
     unpaired: Sequence[str] = ()
     try:
         found = layouts.LAYOUTS[layout].find(site)
@@ -97,7 +96,7 @@ def inspect_site(
         found = Found(as_cases(error.pairs))
     files = _read_cases(found)
     pairs_by_shape = bool(structures) and stereo is None
-    lines, case_problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
+    lines, case_problems = _sound_and_faulty(files, site, structures, pairs_by_shape)
     problems = [*unpaired, *case_problems]
 
     # Pixel values of the structures.
@@ -125,7 +124,7 @@ def inspect_site(
     labels_with_values = [(label, known_values) for _, label in readable]
     notes.extend(_notes_on_missing_structures(labels_with_values, site))
     notes.extend(_notes_on_empty(empty, site))
-    name = site.stem if site.is_file() else folder.name
+    name = layouts.name_of_site(Path(os.path.abspath(site)))
     return Inspection(name, layout, lines, problems, notes, readable, known_values)
 
 
@@ -144,13 +143,12 @@ def inspect_cases(
         stereo: see there.
     """
     site = Path(site_dir)
-    folder = _folder_of(site)
     channels: tuple[str, ...] = ()
     with suppress(DataError):  # of other files
         channels = layouts.find(site).channels
     files = _read_cases(Found(list(cases), channels=channels))
     pairs_by_shape = bool(structures) and stereo is None
-    lines, problems = _sound_and_faulty(files, folder, structures, pairs_by_shape)
+    lines, problems = _sound_and_faulty(files, site, structures, pairs_by_shape)
     readable = [(image, label) for image, label in files if image.digest and label.digest]
     empty = [line["image"] for line in lines if not line["gland_slices"]]
     labels_with_values = []
@@ -167,11 +165,6 @@ def inspect_cases(
     return Inspection(name, "data list", lines, problems, notes, readable)
 
 
-def _folder_of(site: Path) -> Path:
-    """The folder that the paths of a site begin at."""
-    return Path(os.path.abspath(site.parent if site.is_file() else site))
-
-
 def _read_cases(found: Found) -> list[tuple[FileFacts, FileFacts]]:
     with ThreadPoolExecutor(WORKERS) as pool:
         return list(pool.map(partial(_read_case, found), found.cases))
@@ -179,11 +172,12 @@ def _read_cases(found: Found) -> list[tuple[FileFacts, FileFacts]]:
 
 def _sound_and_faulty(
     files: Sequence[tuple[FileFacts, FileFacts]],
-    folder: Path,
+    site: Path,
     structures: Sequence[str],
     pairs_by_shape: bool,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """A line for each case that is sound, and what is wrong with each of the others."""
+    folder = layouts.folder_of_site(site)
     lines: list[dict[str, Any]] = []
     problems: list[str] = []
     for image, label in files:
@@ -286,7 +280,7 @@ def _notes_on_empty(empty: Sequence[str], site: Path) -> list[str]:
     """A note for each image whose label is empty."""
     notes = []
     for name in empty[:MOST_NAMED]:
-        path = os.path.normpath(_folder_of(site) / name)
+        path = os.path.abspath(layouts.folder_of_site(site) / name)
         notes.append(f"{path}: its label is empty; the case is kept")
     if len(empty) > MOST_NAMED:
         notes.append(f"{site}: {len(empty) - MOST_NAMED} more labels are empty")

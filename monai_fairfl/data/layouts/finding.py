@@ -238,6 +238,16 @@ def name_of_site(site_dir: Path) -> str:
     return site_dir.stem if site_dir.is_file() else site_dir.name
 
 
+def folder_of_site(site_dir: Path) -> Path:
+    """The folder that the paths of a site begin at: its own, or that of its data list (NVFlare).
+
+    >>> from pathlib import Path
+    >>> folder_of_site(Path("hospitals/elm")).name
+    'elm'
+    """
+    return site_dir.parent if site_dir.is_file() else site_dir
+
+
 def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
     if folder.name.startswith("."):
