@@ -177,7 +177,7 @@ def full_run_of(bundle_root: Path) -> Any:
     >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
     60
     """
-    return _federate_of(bundle_root).get("full_run")
+    return _keys_if_any(bundle_root / FEDERATE).get("full_run")
 
 
 def takes_any_folder(bundle_root: Path) -> bool:
@@ -187,7 +187,7 @@ def takes_any_folder(bundle_root: Path) -> bool:
     >>> takes_any_folder(find_bundle("prostate_mri_segmentation"))
     False
     """
-    return bool(_federate_of(bundle_root).get("any_folder"))
+    return bool(_keys_if_any(bundle_root / FEDERATE).get("any_folder"))
 
 
 def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,25 +200,13 @@ def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, 
     >>> own_overrides(bundle, {"channels": [4, 8], "stereo": False})
     {'channels': [4, 8]}
     """
-    of_recipe: Mapping[str, Any] = _federate_of(bundle_root).get("overrides") or {}
+    of_recipe: Mapping[str, Any] = _keys_if_any(bundle_root / FEDERATE).get("overrides") or {}
     of_files = settings_of_files(overrides)
     own = {}
     for name, value in overrides.items():
         if name not in of_files and (name not in of_recipe or of_recipe[name] != value):
             own[name] = value
     return own
-
-
-def _federate_of(bundle_root: Path) -> dict[str, Any]:
-    """The keys of a bundle's ``federate.json``; none where it has no such file.
-
-    Raises:
-        ConfigError: the file is damaged.
-    """
-    file = bundle_root / FEDERATE
-    if not file.is_file():
-        return {}
-    return read_keys(file)
 
 
 def read_keys(file: Path) -> dict[str, Any]:
@@ -239,10 +227,12 @@ def read_metadata(bundle_root: Path) -> dict[str, Any]:
     Raises:
         ConfigError: the file is damaged.
     """
-    file = bundle_root / METADATA
-    if not file.is_file():
-        return {}
-    return read_keys(file)
+    return _keys_if_any(bundle_root / METADATA)
+
+
+def _keys_if_any(file: Path) -> dict[str, Any]:
+    """As :func:`read_keys`; no keys where there is no such file."""
+    return read_keys(file) if file.is_file() else {}
 
 
 def require_same_bundle(model: str, recipe: ModelRecipe, bundle_root: Path) -> None:
