@@ -81,6 +81,10 @@ def _add_strategies(add: Add) -> None:
     command = add(
         "strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy"
     )
+    _add_name(command)
+
+
+def _add_name(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name",
         metavar="NAME|PATH",
@@ -113,15 +117,7 @@ def strategies(args: argparse.Namespace) -> Answer:
 
 def _add_guards(add: Add) -> None:
     command = add("guards", guards, "guards\nguards TooLong\nguards my_guards.MyGuard")
-    command.add_argument(
-        "name",
-        metavar="NAME|PATH",
-        nargs="?",
-        help=(
-            "show only this one, with its formula and arguments; for one of your own "
-            "give its dotted path (its folder on PYTHONPATH)"
-        ),
-    )
+    _add_name(command)
 
 
 def guards(args: argparse.Namespace) -> Answer:
