@@ -16,9 +16,6 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from monai_fairfl.data.partition import partition
 
-DIGITS = 10
-"""Classes of the digits."""
-
 
 class Samples(NamedTuple):
     """Points, shape (n, features), and their labels, whole numbers of shape (n,)."""

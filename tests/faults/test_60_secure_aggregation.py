@@ -98,10 +98,6 @@ def test_a_federation_of_encrypted_updates_stops_and_names_the_reason(tmp_path: 
 # --- the page's table
 
 
-class UpdateSeenError(Exception):
-    """A strategy looked at single updates."""
-
-
 def rows() -> dict[str, str]:
     """strategy -> the page's answer: could it work under secure aggregation?"""
     found = {}
