@@ -112,6 +112,21 @@ def train_config(
     return parser
 
 
+def read_configs(bundle_root: Path, names: Sequence[str]) -> ConfigParser:
+    """Merge configuration files of the bundle, without the overrides of the running configuration.
+
+    Args:
+        bundle_root: folder of the bundle.
+        names: of the files, relative to ``bundle_root``; missing files are left out.
+    """
+    files = [bundle_root / name for name in names]
+    parser = ConfigParser()
+    parser.read_config([str(file) for file in files if file.is_file()])
+    # A parser that runs has done this, too, so that both can be compared.
+    parser.resolve_macro_and_relative_ids()
+    return parser
+
+
 def data_folder_of(config: ConfigParser, folder: str | Path) -> str:
     """The absolute path of a site's images, as a bundle's configuration writes ``dataset_dir``.
 

@@ -16,12 +16,14 @@ from monai.bundle import ConfigParser
 from monai_fairfl.bundle.configuration import (
     calling_parser,
     errors_in_one_line,
+    parsed_value,
+    read_configs,
     require_same_bundle,
 )
+from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
 from monai_fairfl.utils.files import sha256_of, write_atomically
-from monai_fairfl.workflow.bundle_files import TRAIN, read_configs
 from monai_fairfl.workflow.recipe_comparison import (
     require_same_sections,
     require_same_values,
@@ -140,7 +142,7 @@ class ModelValues:
             if default is NOT_GIVEN:
                 raise ConfigError(
                     f"nothing gives {key}: no model is loaded from {self.path}, and "
-                    f"{self.bundle_root / TRAIN} does not have it. Name the bundle with "
+                    f"{self.bundle_root / TRAIN[0]} does not have it. Name the bundle with "
                     "--bundle_root, or a model with --ckpt_path"
                 )
         self._warn_of_defaults(key)
@@ -207,10 +209,7 @@ class ModelValues:
         """Return the value of ``defaults``, or of the bundle's own training configuration."""
         if self.defaults is not None:
             return self.defaults.get(key, NOT_GIVEN)
-        training = read_configs(self.bundle_root, [TRAIN])
-        if key not in training:
-            return NOT_GIVEN
-        return training.get_parsed_content(key)
+        return parsed_value(read_configs(self.bundle_root, TRAIN), key, NOT_GIVEN)
 
     def _warn_of_defaults(self, key: str) -> None:
         """Warn, once and not for every key, that a federation's evaluation uses defaults."""
@@ -222,7 +221,7 @@ class ModelValues:
             "of %s. Where the training has others, give them to the evaluation, too (eval_kwargs "
             "of MonaiAlgo)",
             key,
-            self.bundle_root / TRAIN,
+            self.bundle_root / TRAIN[0],
         )
 
     def _require_all_given(self, values: Mapping[str, Any]) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import calling_parser, read_metadata
+from monai_fairfl.bundle.configuration import calling_parser, read_configs, read_metadata
+from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.workflow.bundle_files import TRAIN, read_configs
 from monai_fairfl.workflow.running_recipe import digest_of_section, key_as_written
 from monai_fairfl.workflow.section_changes import Change, changes_of
 
@@ -94,7 +94,7 @@ def require_same_sections(
                     "'configs/MY_OVERLAY.json']\""
                 )
             continue
-        training = read_configs(bundle_root, [TRAIN])
+        training = read_configs(bundle_root, TRAIN)
         if section in training and digest_of_section(training[section]) != digest:
             _report_other_preprocessing(model, recipe, bundle_root, section)
 
@@ -115,7 +115,7 @@ def _report_other_preprocessing(
         "same, and name the section that it changes in --own_values",
         model,
         section,
-        bundle_root / TRAIN,
+        bundle_root / TRAIN[0],
     )
 
 
