@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.averaging import Averaging, averaged_buffers, reduced_buffers
+from monai_fairfl.protocol.averages_of_replies import Averaging, averaged_buffers, reduced_buffers
 from monai_fairfl.protocol.geometry import Geometry, SumGeometry
 from monai_fairfl.protocol.measured import LEAST_PARTS, Expected
 from monai_fairfl.protocol.messages import Reply, Request
