@@ -94,6 +94,18 @@ def add_verbose(command: argparse.ArgumentParser) -> None:
     )
 
 
+def add_allow_import(command: argparse.ArgumentParser) -> None:
+    """Add the option that lets a command run the code of a strategy that a ledger names."""
+    command.add_argument(
+        "--allow-import",
+        action="store_true",
+        help=(
+            "import a strategy outside this package if the ledger names one; this "
+            "runs the strategy's code"
+        ),
+    )
+
+
 def whole(text: str) -> int:
     """Parse a whole number from 0, for ``type=`` of an argument."""
     if not text.isdecimal():

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer
+from monai_fairfl.cli.command import Add, Answer, add_allow_import
 
 NOT_RIGHT = 2
 """Exit code of what was checked and is not right."""
@@ -64,18 +64,7 @@ def _add_verify(add: Add) -> None:
         action="store_true",
         help="compute every weight and contribution again from the recorded replies, and compare",
     )
-    _add_allow_import(command)
-
-
-def _add_allow_import(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--allow-import",
-        action="store_true",
-        help=(
-            "import a strategy outside this package if the ledger names one; this "
-            "runs the strategy's code"
-        ),
-    )
+    add_allow_import(command)
 
 
 def verify(args: argparse.Namespace) -> Answer:
@@ -255,7 +244,7 @@ def _add_what_if(add: Add) -> None:
         metavar=("NAME", "ARGUMENT=VALUE"),
         help="use this strategy in place of the run's own: \"FedCE('sum')\", or FedCE mode=sum",
     )
-    _add_allow_import(command)
+    add_allow_import(command)
 
 
 def what_if(args: argparse.Namespace) -> Answer:

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer
+from monai_fairfl.cli.command import Add, Answer, add_allow_import
 
 if TYPE_CHECKING:
     from monai_fairfl.audit import Statement
@@ -50,14 +50,7 @@ def add_commands(add: Add) -> None:
         action="store_true",
         help="also write the other sites' names, weights and contributions into the statement",
     )
-    command.add_argument(
-        "--allow-import",
-        action="store_true",
-        help=(
-            "import a strategy outside this package if the ledger names one; this "
-            "runs the strategy's code"
-        ),
-    )
+    add_allow_import(command)
 
 
 def withdraw(args: argparse.Namespace) -> Answer:
