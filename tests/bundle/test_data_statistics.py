@@ -11,7 +11,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-from helpers.contract_bundles import CONTRACT_BUNDLES, ContractBundle
+from helpers.contract_bundles import CONTRACT_BUNDLES
 from helpers.made_once import MadeOnce
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 from monai.auto3dseg import SegSummarizer
@@ -24,12 +24,6 @@ from monai_fairfl.errors import ConfigError, DataError
 
 PROSTATE, FUNDUS, *_ = CONTRACT_BUNDLES
 BINS = 8
-
-
-def images_of(bundle: ContractBundle, made_once: MadeOnce) -> Path:
-    root = made_once(f"contract_{bundle.name}", bundle.write_site)
-    [site] = [path for path in root.iterdir() if path.is_dir()]
-    return site
 
 
 def moments_of(values: Any) -> dict[str, Any]:
@@ -52,7 +46,7 @@ def boxed(image: np.ndarray) -> np.ndarray:
 @pytest.mark.long
 @pytest.mark.slow
 def test_of_volumes_they_are_numpys_over_the_files(made_once: MadeOnce) -> None:
-    site = images_of(PROSTATE, made_once)
+    site = PROSTATE.images(made_once)
     data = SiteData(PROSTATE.root, "alder", site)
     found = data.statistics(BINS, (0.0, 400.0), 3)
 
@@ -90,7 +84,7 @@ def test_of_volumes_they_are_numpys_over_the_files(made_once: MadeOnce) -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_of_photographs_they_are_of_each_colour_and_have_no_spacing(made_once: MadeOnce) -> None:
-    site = images_of(FUNDUS, made_once)
+    site = FUNDUS.images(made_once)
     data = SiteData(FUNDUS.root, "acacia", site)
     found = data.statistics(BINS, (0.0, 256.0), 3)
 
@@ -167,7 +161,7 @@ def test_a_case_without_labels_has_no_intensity_of_labels(
     made_once: MadeOnce, tmp_path: Path
 ) -> None:
     site = tmp_path / "site"
-    shutil.copytree(images_of(PROSTATE, made_once), site)
+    shutil.copytree(PROSTATE.images(made_once), site)
     empty, *others = sorted(site.glob("*_segmentation.nii.gz"))
     volume = nib.load(empty)
     nib.save(nib.Nifti1Image(np.zeros(volume.shape, np.uint8), volume.affine), empty)
@@ -187,7 +181,7 @@ def test_nothing_is_written_beside_the_images_or_where_the_command_runs(
     made_once: MadeOnce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site"
-    shutil.copytree(images_of(PROSTATE, made_once), site)
+    shutil.copytree(PROSTATE.images(made_once), site)
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -202,7 +196,7 @@ def test_a_broken_image_is_an_error_and_not_one_case_less(
     made_once: MadeOnce, tmp_path: Path
 ) -> None:
     site = tmp_path / "site"
-    shutil.copytree(images_of(PROSTATE, made_once), site)
+    shutil.copytree(PROSTATE.images(made_once), site)
     label = sorted(site.glob("*_segmentation.nii.gz"))[0]
     volume = nib.load(label)
     nib.save(nib.Nifti1Image(volume.get_fdata()[:20], volume.affine), label)

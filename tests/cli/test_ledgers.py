@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.command_line import run_json
 from helpers.made_once import MadeOnce
 from helpers.tiny_networks import SITES, federation, receipts_of
 
@@ -28,12 +28,6 @@ def folder(made_once: MadeOnce, tmp_path: Path) -> Path:
     """A finished FedCE run of three rounds, to be changed."""
     shutil.copytree(made_once("run_for_commands", _make), tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def asked(capsys: pytest.CaptureFixture[str], code: int, *words: object) -> Any:
-    """What a command prints as JSON."""
-    assert main([*map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
 
 
 def printed(capsys: pytest.CaptureFixture[str], code: int, *words: object) -> str:
@@ -63,7 +57,7 @@ def test_verify_says_how_far_receipts_and_a_head_cover_the_ledger(
     run = folder / "run"
     files = [receipts_of(folder, site) for site in SITES]
     heads = heads_of(run / "ledger.jsonl")
-    found = asked(capsys, 0, "verify", run, "--head", heads[2], "--receipt", *files, "--replay")
+    found = run_json(capsys, "verify", run, "--head", heads[2], "--receipt", *files, "--replay")
     proofs = found["runs"][str(run)]
     assert proofs["stored_head"]["covered"] == 3 and proofs["receipts"]["covered"] == 5
     assert proofs["replay"]["largest_difference"] == 0 and proofs["replay"]["numbers"] > 30
@@ -96,7 +90,7 @@ def test_of_several_runs_a_broken_chain_hides_no_other(
     ledger = broken / "ledger.jsonl"
     ledger.write_text(ledger.read_text().replace("elm", "oak", 1))
 
-    found = asked(capsys, 2, "verify", folder / "several")
+    found = run_json(capsys, "verify", folder / "several", code=2)
     [problem] = found["runs"][str(broken)]["problems"]
     assert "line" in problem
     assert found["runs"][str(intact)]["rounds"] == 3
@@ -128,7 +122,7 @@ def test_a_run_that_cannot_be_replayed_is_named_and_the_others_are_replayed(
     records = read_ledger(folder / "other" / "ledger.jsonl")
     records[0].update(format=2)
     rewrite(folder / "other", records)
-    runs = asked(capsys, 2, "verify", folder, "--replay")["runs"]
+    runs = run_json(capsys, "verify", folder, "--replay", code=2)["runs"]
     assert runs[str(folder / "run")]["replay"]["largest_difference"] == 0
     assert "(format 2), which did not record" in runs[str(folder / "other")]["replay"]["refused"]
     text = printed(capsys, 2, "verify", folder, "--replay")
@@ -141,14 +135,14 @@ def test_verify_of_several_runs_takes_receipts_and_no_single_head(
 ) -> None:
     shutil.copytree(folder / "run", folder / "other")
     head = heads_of(folder / "run" / "ledger.jsonl")[-1]
-    error = asked(capsys, 2, "verify", folder, "--head", head)["error"]
+    error = run_json(capsys, "verify", folder, "--head", head, code=2)["error"]
     assert error.startswith("a head is of one run: name its folder, one of")
     receipts = folder / "receipts.jsonl"
     receipts.write_text('{"client": "elm", "run": "absent", "round": 0, "head": ""}\n')
-    error = asked(capsys, 2, "verify", folder, "--receipt", receipts)["error"]
+    error = run_json(capsys, "verify", folder, "--receipt", receipts, code=2)["error"]
     assert "no receipt is of" in error and "they are of runs ['absent']" in error
     receipts.write_text("")
-    error = asked(capsys, 2, "verify", folder, "--receipt", receipts)["error"]
+    error = run_json(capsys, "verify", folder, "--receipt", receipts, code=2)["error"]
     assert (
         f"no receipt is in {receipts}: a site writes one" in error and "sites/SITE/state" in error
     )
@@ -158,7 +152,7 @@ def test_what_if_prints_both_numbers_of_every_site_and_what_they_mean(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = folder / "run"
-    found = asked(capsys, 0, "what-if", run, "--without", "elm")
+    found = run_json(capsys, "what-if", run, "--without", "elm")
     assert found["question"] == {"strategy": "FedCE", "without": "elm"}
     assert set(found["sites"]) == set(SITES) and len(found["rounds"]) == 3
     assert found["sites"]["elm"]["weight"]["what_if"] is None
@@ -203,4 +197,4 @@ def test_what_if_says_of_which_round_the_contribution_of_an_absent_site_is(
 def test_what_if_refuses_by_name(
     words: tuple[str, ...], why: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert why in asked(capsys, 2, "what-if", folder / "run", *words)["error"]
+    assert why in run_json(capsys, "what-if", folder / "run", *words, code=2)["error"]

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import io
-import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.bundle_runs import BUNDLE, command, federation, run
+from helpers.command_line import run_json
 from helpers.made_once import MadeOnce
 
 from monai_fairfl.cli import main
@@ -48,12 +47,6 @@ def folder(trained: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(capsys: pytest.CaptureFixture[str], code: int, *words: object) -> Any:
-    """What a command prints as JSON."""
-    assert main([*map(str, words), "--json"]) == code
-    return json.loads(capsys.readouterr().out)
-
-
 def files_of(run_dir: Path) -> set[str]:
     return {str(file.relative_to(run_dir)) for file in run_dir.rglob("*") if file.is_file()}
 
@@ -63,9 +56,9 @@ def test_a_dry_run_and_a_no_change_nothing_and_a_yes_deletes(
 ) -> None:
     run_dir = folder / "run"
     before = files_of(run_dir)
-    found = asked(capsys, 0, "withdraw", run_dir, "cedar", "--dry-run")["statements"][0]
+    found = run_json(capsys, "withdraw", run_dir, "cedar", "--dry-run")["statements"][0]
     assert found["ended"] == ""
-    error = asked(capsys, 2, "withdraw", run_dir, "cedar")["error"]
+    error = run_json(capsys, "withdraw", run_dir, "cedar", code=2)["error"]
     assert "with --json nobody is asked: add --yes" in error
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert main(["withdraw", str(run_dir), "cedar"]) == 2
@@ -90,7 +83,7 @@ def test_everything_of_the_site_alone_is_gone_and_verify_still_passes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = folder / "run"
-    found = asked(capsys, 0, "withdraw", run_dir, "cedar", "--yes")["statements"][0]
+    found = run_json(capsys, "withdraw", run_dir, "cedar", "--yes")["statements"][0]
     paths = {entry["path"] for entry in found["deleted"]}
     for path in (
         "datalists/cedar.json",
@@ -106,7 +99,7 @@ def test_everything_of_the_site_alone_is_gone_and_verify_still_passes(
     receipts = [
         run_dir / "sites" / site / "state" / "receipts.jsonl" for site in ("alder", "rowan")
     ]
-    proofs = asked(capsys, 0, "verify", run_dir, "--replay", "--receipt", *receipts)
+    proofs = run_json(capsys, "verify", run_dir, "--replay", "--receipt", *receipts)
     assert proofs["runs"][str(run_dir)]["receipts"]["covered"] == 4
 
 
@@ -114,7 +107,7 @@ def test_a_finished_run_ends_cleanly_and_refuses_valuations_of_the_site(
     trained: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = folder / "run"
-    asked(capsys, 0, "withdraw", run_dir, "cedar", "--yes")
+    run_json(capsys, "withdraw", run_dir, "cedar", "--yes")
     before = files_of(run_dir)
     sites = trained / "sites"
     settings = {"resume": True, "record_updates": True, "share_cases": True}
@@ -134,7 +127,7 @@ def test_the_printed_command_trains_the_run_without_the_site(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_dir = folder / "run"
-    found = asked(capsys, 0, "withdraw", run_dir, "cedar", "--yes")["statements"][0]
+    found = run_json(capsys, "withdraw", run_dir, "cedar", "--yes")["statements"][0]
     words = shlex.split(found["retrain"])
     assert words[:4] == ["python", "-m", "monai.bundle", "run"]
     done = run(words[1:], folder)

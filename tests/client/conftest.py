@@ -82,9 +82,7 @@ def contract_bundle(request: pytest.FixtureRequest) -> ContractBundle:
 @pytest.fixture
 def images_of_bundle(contract_bundle: ContractBundle, made_once: MadeOnce) -> Path:
     """The images of one site for the bundle; read only."""
-    root = made_once(f"contract_{contract_bundle.name}", contract_bundle.write_site)
-    [site] = [path for path in root.iterdir() if path.is_dir()]
-    return site
+    return contract_bundle.images(made_once)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from helpers.checkout import DEVICE, TINY
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
+from helpers.made_once import MadeOnce
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
 from monai_fairfl.bundle.adoption import adopt_bundle
@@ -58,6 +59,12 @@ class ContractBundle:
     def root(self) -> Path:
         """Its folder."""
         return self.find()
+
+    def images(self, made_once: MadeOnce) -> Path:
+        """The images of one site, made once for all tests; read only."""
+        root = made_once(f"contract_{self.name}", self.write_site)
+        [site] = [path for path in root.iterdir() if path.is_dir()]
+        return site
 
     def settings(self, images: Path, folder: Path) -> dict[str, Any]:
         """Overrides for a client of these images, whose files go below ``folder``."""

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
+from helpers.own_bundle import save_volume
 
 KEYS = ["image", "label"]
 
@@ -137,14 +137,9 @@ def write_nested_balls(
             for ball in range(classes):
                 label[distances < 0.35 * side * (1 - ball / classes)] = ball + 1
             image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            _save(image, root / site / "volumes" / f"case{case}.nii.gz")
-            _save(label, root / site / "outlines" / f"case{case}.nii.gz")
+            save_volume(image, root / site / "volumes" / f"case{case}.nii.gz")
+            save_volume(label, root / site / "outlines" / f"case{case}.nii.gz")
     return root
-
-
-def _save(volume: np.ndarray, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    nib.save(nib.Nifti1Image(volume, np.eye(4)), file)
 
 
 def _metadata(channels: int, side: int) -> dict[str, Any]:

@@ -38,10 +38,11 @@ def write_noisy_balls(
             squared_distances = ((np.indices((side, side, side)) - centre) ** 2).sum(0)
             label = (squared_distances < squared_radius).astype(np.uint8)
             image = (label + rng.normal(0, 0.3, label.shape)).astype(np.float32)
-            _save(image, root / site / "imagesTr" / f"case{case}.nii.gz")
-            _save(label, root / site / "labelsTr" / f"case{case}.nii.gz")
+            save_volume(image, root / site / "imagesTr" / f"case{case}.nii.gz")
+            save_volume(label, root / site / "labelsTr" / f"case{case}.nii.gz")
 
 
-def _save(volume: np.ndarray, file: Path) -> None:
+def save_volume(volume: np.ndarray, file: Path) -> None:
+    """Write a volume with voxels of 1 mm, and the folder that it lies in."""
     file.parent.mkdir(parents=True, exist_ok=True)
     nib.save(nib.Nifti1Image(volume, np.eye(4)), file)

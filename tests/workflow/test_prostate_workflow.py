@@ -25,6 +25,7 @@ highdicom = pytest.importorskip("highdicom")
 
 from helpers import warm_python  # noqa: E402
 from helpers.checkout import CHECKOUT  # noqa: E402
+from helpers.dicom_cases import loaded  # noqa: E402
 from helpers.dicom_series import affine_of, oblique, write_series  # noqa: E402
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model  # noqa: E402
@@ -119,18 +120,12 @@ def cases_of(out: Path) -> dict[str, dict[str, Any]]:
     return {case["case"]: case for case in table["cases"]}
 
 
-def read_mask(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Voxels and affine."""
-    image = nib.Nifti1Image.from_filename(file)
-    return np.asanyarray(image.dataobj), image.affine
-
-
 # ---- the outputs of one series agree
 
 
 def check_outputs(case: dict[str, Any], sent: list[Any], out: Path) -> np.ndarray:
     """Check that all outputs of one series agree with it and with each other; return the mask."""
-    mask, affine = read_mask(out / case["mask"])
+    mask, affine = loaded(out / case["mask"])
     np.testing.assert_allclose(affine, AFFINE, atol=1e-4)
     assert mask.shape == (sent[0].Columns, sent[0].Rows, len(sent))
     assert mask.dtype == np.uint8
@@ -200,8 +195,8 @@ def test_series_and_its_nifti_copy_give_one_mask(model: Path, tmp_path: Path) ->
 
     cases = cases_of(out)
     assert sorted(cases) == ["copy", "series"]
-    mask_of_series, _ = read_mask(out / cases["series"]["mask"])
-    mask_of_copy, _ = read_mask(out / cases["copy"]["mask"])
+    mask_of_series, _ = loaded(out / cases["series"]["mask"])
+    mask_of_copy, _ = loaded(out / cases["copy"]["mask"])
     np.testing.assert_array_equal(mask_of_copy, mask_of_series)
     assert mask_of_copy.any()
     assert cases["copy"]["millilitres"] == cases["series"]["millilitres"]
