@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from typing import Any
 
 
@@ -30,15 +29,10 @@ def _environment() -> Any:
     import jinja2
 
     return jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text_of),
+        loader=jinja2.PackageLoader(__package__, ""),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-
-
-def _text_of(template: str) -> str:
-    """The text of a template of this package."""
-    return resources.files(__package__).joinpath(template).read_text(encoding="utf-8")
