@@ -126,11 +126,11 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
 
 
 def check_checkpoints(folders: Iterable[Path]) -> None:
-    """Refuse runs that have rounds and no checkpoint: to resume them would begin them again.
+    """Refuse runs with rounds and no checkpoint, or the other way round: they would begin again.
 
-    Those of a comparison over seeds or folds are such runs that have ended. A run that was killed
-    before its first checkpoint may begin again. A round is recorded before its checkpoint is
-    written, so such a run has recorded one round at most.
+    Those of a comparison over seeds or folds are runs that have ended without a checkpoint. A run
+    that was killed before its first checkpoint may begin again. A round is recorded before its
+    checkpoint is written, so such a run has recorded one round at most.
 
     Args:
         folders: of runs that are to go on, or to be valued.
@@ -140,7 +140,16 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     """
     for folder in folders:
         records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
-        if not records or Checkpoints(folder / "checkpoints").newest_first():
+        checkpoints = Checkpoints(folder / "checkpoints").newest_first()
+        if checkpoints and not records:
+            raise FederationError(
+                f"{folder} has the checkpoint {checkpoints[0].name} and no record of a round: its "
+                "ledger.jsonl is missing or damaged. To begin the run again would replace what it "
+                "trained. If a backup, or the machine where it ran, has its ledger.jsonl, copy "
+                f"that to {folder / 'ledger.jsonl'} and give the same command again. Without a "
+                f"copy, choose another run_dir {FOR_TRAIN} or name"
+            )
+        if checkpoints or not records:
             continue
         if records[-1]["kind"] == "end":
             raise FederationError(

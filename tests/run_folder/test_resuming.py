@@ -151,6 +151,25 @@ def test_a_run_of_another_version_or_without_its_checkpoints_needs_another_folde
         check_checkpoints([tmp_path])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("left", [None, b"", bytes(300)])
+def test_a_run_without_its_ledger_does_not_begin_again(
+    sites: Path, tmp_path: Path, left: bytes | None
+) -> None:
+    """It is missing, or a crash of the machine left it empty or full of zeros."""
+    folder = tmp_path / "run"
+    run(sites, folder, [FedAvg()], rounds=1)
+    ledger = folder / "ledger.jsonl"
+    ledger.unlink()
+    if left is not None:
+        ledger.write_bytes(left)
+    before = content(folder)
+    message = f"checkpoint round-0000 and no record .* copy that to {ledger} .* choose {ANOTHER}"
+    with pytest.raises(FederationError, match=message):
+        run(sites, folder, [FedAvg()], resume=True)
+    assert content(folder) == before
+
+
 # --- a comparison grows
 
 
