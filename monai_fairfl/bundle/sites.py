@@ -112,13 +112,30 @@ class BundleSites:
     def listed(self, name: str) -> dict[str, list[CaseFiles]]:
         """The cases of a site in this run, by part; none where the bundle has no data list."""
         settings = self.settings_of(name)
-        file = Path(settings.overrides.get("datalist_file") or self._datalist_of(name))
+        file = self._used_datalist_of(name)
         try:
             return listed_cases(
                 self.data_of(name), self.bundle_root, settings.config, settings.overrides, file
             )
         except ConfigError:
             return {}
+
+    def require_datalists(self) -> None:
+        """Refuse a data list that is there and cannot be used.
+
+        Else its site would answer with an error in every round, and the others would go on.
+
+        Raises:
+            DataError: naming the file, and the fix.
+        """
+        for name in self.names:
+            if self._used_datalist_of(name).exists():
+                self.listed(name)
+
+    def _used_datalist_of(self, name: str) -> Path:
+        """The data list that the settings of a site name, else that of the run."""
+        own = self.settings_of(name).overrides.get("datalist_file")
+        return Path(own or self._datalist_of(name))
 
     def server_score(self, data: str, folder: Path) -> ServerScore:
         """What scores a model on the server's own images.

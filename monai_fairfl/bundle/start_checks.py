@@ -96,6 +96,7 @@ def _check_images(
     used = runs.folders.used()
     if used:
         require_same_cases(sites.datalists, digests)
+    sites.require_datalists()
     for folder in used:
         # Nothing new is recorded of a site that withdrew.
         for site in withdrawn_sites(folder):
