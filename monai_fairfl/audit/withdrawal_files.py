@@ -41,6 +41,8 @@ def files_to_delete(root: Path, run: Path, site: str, all_updates: bool) -> list
     found = {*_regular_files(run / "sites" / site)}
     for folder in {root, run}:
         found.add(folder / "datalists" / f"{site}.json")
+        # What a crash left of writing it; a later process writes under another name.
+        found.update(folder.glob(f"datalists/{site}.json.*.part"))
         found.add(folder / "datalists" / f"{site}{DIGESTS}")
         found.add(folder / SITE_REPORTS / f"{site}.html")
         found.update(_valuations_of(folder / "valuations", site))

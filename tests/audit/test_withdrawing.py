@@ -149,6 +149,16 @@ def test_a_checkpoint_that_was_damaged_goes_too(averaged: Path) -> None:
     assert [path.name for path in checkpoints.iterdir()] == ["round-0001"]
 
 
+def test_what_a_crash_left_of_the_sites_data_list_goes_too(averaged: Path) -> None:
+    datalists = averaged / "run" / "datalists"
+    datalists.mkdir(exist_ok=True)
+    for name in ("elm.json.4711.part", "elms.json.4711.part"):
+        (datalists / name).write_text('{"training": [{"image": "Case07.nii.gz"')
+    [statement] = withdraw(averaged / "run", "elm")
+    assert [path.name for path in datalists.iterdir()] == ["elms.json.4711.part"]
+    assert "datalists/elm.json.4711.part" in [entry["path"] for entry in statement.deleted]
+
+
 def test_a_round_whose_update_can_still_be_computed_is_named_and_all_updates_go_on_request(
     tmp_path: Path,
 ) -> None:
