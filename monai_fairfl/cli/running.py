@@ -204,7 +204,9 @@ def quietly(log: Path) -> Iterator[None]:
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as inside:
-        stream = inside.enter_context(log.open("a", encoding="utf-8", buffering=1))
+        # A path may have bytes that are no UTF-8: it must not end the run that prints it.
+        opened = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+        stream = inside.enter_context(opened)
         console = Console(file=inside.enter_context(_terminal()), highlight=False)
         inside.enter_context(_descriptors_into(stream))
         inside.enter_context(redirect_stdout(stream))

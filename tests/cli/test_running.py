@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -64,3 +65,10 @@ def test_warnings_are_as_before_after_a_quiet_run(tmp_path: Path) -> None:
     assert (warnings.showwarning, list(warnings.filters)) == before
     with pytest.warns(DataWarning, match="its label is empty"):
         warnings.warn("its label is empty", DataWarning, stacklevel=1)
+
+
+def test_a_path_that_is_no_utf_8_is_written_to_the_log_with_escapes(tmp_path: Path) -> None:
+    folder = os.fsdecode("höspital".encode("latin-1"))
+    with quietly(tmp_path / "log.txt"):
+        print(f"Report: {folder}/report.html")
+    assert (tmp_path / "log.txt").read_text() == "Report: h\\udcf6spital/report.html\n"
