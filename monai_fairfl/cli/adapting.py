@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,7 @@ LEAST_CASES = 2
 """So many validation cases the standard error of a gain needs."""
 
 LOG = "log.txt"
+NEW_SPLIT = "datalist.json"
 NOT_TRAINED: dict[str, Any] = {"gain": None, "epochs": 0, "before": {}, "after": {}, "model": None}
 """The answer for ``--json`` where nothing was trained."""
 
@@ -133,7 +136,10 @@ def adapt(args: argparse.Namespace) -> Answer:
     out = out_folder(args.out, f"adapt-{name}")
     # Where the files were at fault, the same command may be given again.
     if out.exists() and any(path.name != LOG for path in out.iterdir()):
-        raise ConfigError(f"{out} is not empty: name another folder with --out")
+        raise ConfigError(
+            f"{out} is not empty: name another folder with --out, or delete this one if an adapt "
+            "was stopped in it"
+        )
     of_run = site_of_run(model, name)
     datalist, split = _cases(args.datalist, of_run, hospital, out)
     bundle = bundle_of_model(model, args.bundle)
@@ -152,7 +158,7 @@ def adapt(args: argparse.Namespace) -> Answer:
         file=progress_stream(args),
         flush=True,
     )
-    with output_into(out / LOG, args.verbose):
+    with _emptied_unless_done(out), output_into(out / LOG, args.verbose):
         found = adapt_model(
             model,
             bundle,
@@ -167,6 +173,23 @@ def adapt(args: argparse.Namespace) -> Answer:
             overrides=None if of_run is None else of_run.settings(),
         )
     return Answer(_plain(found), f"{adaptation_text(found, name)}\n{origin}")
+
+
+@contextmanager
+def _emptied_unless_done(out: Path) -> Iterator[None]:
+    """After Ctrl-C or an error, delete what was written, so that the same command works again.
+
+    Args:
+        out: a folder that was empty but for the log, which stays.
+    """
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(out / "site", ignore_errors=True)
+        for name in (NEW_SPLIT, "model.pt", "model.recipe.json"):
+            for file in (out / name, *out.glob(f".{name}.writing"), *out.glob(f"{name}.*.part")):
+                file.unlink(missing_ok=True)
+        raise
 
 
 def _require_hospital(folder: Path) -> None:
@@ -208,7 +231,7 @@ def _cases(
         return datalist, "the one you named"
     if of_run is not None:
         return of_run.datalist, f"that of the run{of_run.warning_of_other_data(hospital)}"
-    return out / "datalist.json", "new"
+    return out / NEW_SPLIT, "new"
 
 
 def adaptation_text(found: Adaptation, hospital: str) -> str:

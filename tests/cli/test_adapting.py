@@ -15,6 +15,7 @@ import pytest
 import torch
 from helpers.command_line import run_json
 
+from monai_fairfl.bundle import adaptation
 from monai_fairfl.bundle.adaptation import Adaptation, adapt_model
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
@@ -129,6 +130,30 @@ def test_the_command_says_that_one_validation_case_cannot_judge(
     # A second time it replaces nothing.
     assert main(words) == 2
     assert f"{out} is not empty" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError("the disk is gone")])
+def test_the_same_command_may_be_given_again_after_a_stop_or_an_error(
+    fault: BaseException,
+    model: Path,
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = tmp_path / "out"
+
+    def stopped(*_: object, datalist_file: Path, **__: object) -> None:
+        (out / "site" / "state").mkdir(parents=True)
+        for name in (datalist_file.name, "model.pt", ".model.recipe.json.writing"):
+            (out / name).touch()
+        raise fault
+
+    monkeypatch.setattr(adaptation, "adapt_model", stopped)
+    words = ["adapt", str(model), str(hospitals / "alder"), "--out", str(out)]
+    first = main(words)
+    assert first != 0
+    assert [path.name for path in out.iterdir()] == ["log.txt"]
+    assert main(words) == first
 
 
 def test_a_data_list_with_one_validation_case_trains_nothing(
