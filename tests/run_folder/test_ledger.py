@@ -84,6 +84,15 @@ def test_a_last_line_cut_short_by_a_crash_is_dropped(tmp_path: Path) -> None:
     assert (tmp_path / "l.jsonl").read_bytes() == whole
 
 
+def test_a_ledger_that_was_removed_does_not_go_on_without_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "l.jsonl"
+    ledger = write(path)
+    path.unlink()
+    with pytest.raises(FederationError, match="l.jsonl was removed while its run was on"):
+        ledger.append({"round": 3})
+    assert not path.exists() and len(ledger.records) == 3
+
+
 def test_keep_drops_what_comes_after_a_checkpoint(tmp_path: Path) -> None:
     ledger = write(tmp_path / "l.jsonl")
     ledger.truncate(2)
