@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Characters that standard output cannot show are replaced. When its reader has left (``| head``),
-    the command ends without a word.
+    the command ends without a word. Where it goes to a full disk, that is an error in one line.
 
     Args:
         argv: the words after ``monai-fairfl``; those of this process by default.
@@ -130,9 +130,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             # What is still buffered must not fail later, when Python ends.
             print(end="", flush=True)
     except BrokenPipeError:
-        # Python writes once more at its end: that goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
+    except OSError as error:
+        print(f"monai-fairfl: standard output: {error.strerror}", file=sys.stderr)
+        _discard_output()
+        code = EXIT_FAILED
     return code
+
+
+def _discard_output() -> None:
+    """Python writes to standard output once more at its end: that goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _answer(args: argparse.Namespace) -> Answer:

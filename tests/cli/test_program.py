@@ -134,6 +134,15 @@ def test_a_reader_that_closed_the_pipe_is_no_error(
     assert not (tmp_path / "first").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is full")
+def test_an_output_that_goes_to_a_full_disk_is_an_error_in_one_line(tmp_path: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = run_process("--help", stdout=full.fileno(), folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == b"monai-fairfl: standard output: No space left on device\n"
+
+
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["strategies", "report"])
