@@ -26,7 +26,7 @@ from monai_fairfl.protocol.values import (
 )
 from monai_fairfl.server.exchange import Inbox, Transport
 from monai_fairfl.server.facts import Facts
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import append_line, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -281,7 +281,11 @@ class MeasuredModels:
         return iter(self._known)
 
     def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
-        """Store what ``key.clients`` measured, in the file too."""
+        """Store what ``key.clients`` measured, in the file too.
+
+        Raises:
+            DiskFullError: when there is no room; the file is as before.
+        """
         self._known[key] = dict(measured)
         row = {
             "game": key.game,
@@ -289,8 +293,7 @@ class MeasuredModels:
             "measurement": key.measurement,
             "measured": to_json(measured),
         }
-        with open(self.path, "ab") as file:
-            file.write((json.dumps(row, allow_nan=False) + "\n").encode())
+        append_line(self.path, (json.dumps(row, allow_nan=False) + "\n").encode())
 
 
 def _read_row(line: bytes) -> tuple[Key, dict[str, Measurement]]:

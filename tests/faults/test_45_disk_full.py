@@ -24,6 +24,7 @@ from monai_fairfl.errors import DiskFullError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.valuation.utility import Key, MeasuredModels
 
 ROOM = "could not be written .*: it needs [0-9]+ bytes, [0-9]+ are free there"
 
@@ -61,6 +62,19 @@ def test_a_ledger_that_cannot_grow_keeps_its_whole_lines_and_the_run_goes_on(
     federation(tmp_path / "parts").run(resume=True)
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
     assert torch.equal(global_weights(tmp_path / "parts"), global_weights(tmp_path / "whole"))
+
+
+def test_a_valuation_without_room_for_a_score_names_the_file_and_keeps_the_others(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "measured.jsonl"
+    models = MeasuredModels(path, "run")
+    first, second = (Key(f"round {t}", frozenset("AB"), "score", frozenset("A")) for t in (0, 1))
+    models.add(first, {"A": 0.5})
+    before = path.read_bytes()
+    with files_of_at_most(len(before) + 10), pytest.raises(DiskFullError, match=f"{path} {ROOM}"):
+        models.add(second, {"A": 0.5})
+    assert path.read_bytes() == before
 
 
 def test_a_checkpoint_that_finds_no_room_leaves_the_previous_one(
