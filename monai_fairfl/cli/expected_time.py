@@ -16,7 +16,7 @@ from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.utils.words import duration_words
+from monai_fairfl.utils.words import duration_words, rounds_done
 
 
 def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
@@ -50,7 +50,7 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
         # Nothing is done before its longest run.
         in_turn = max(sum(left) / processes, max(left))
         words = duration_words(mean(done) * in_turn)
-        return f"{len(done)} rounds are done; {words} for the others."
+        return f"{rounds_done(len(done))}; {words} for the others."
 
     later = "The first round is timed, to estimate the rest."
     on_a_gpu = any("cuda" in device for device in devices)

@@ -33,6 +33,7 @@ from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.playing import drive, play_round
 from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.words import rounds_done
 
 T = TypeVar("T")
 
@@ -247,8 +248,8 @@ class RoundPlayer:
                 if failures > self.settings.retries:
                     fix = "Bring the clients back" if reason.are_gone else "Mend these causes"
                     raise FederationError(
-                        f"{what}: {reason}. Nothing of it was recorded; {number} rounds are "
-                        f"done. {fix}, and run the same command with --resume True (in Python: "
+                        f"{what}: {reason}. Nothing of it was recorded; {rounds_done(number)}. "
+                        f"{fix}, and run the same command with --resume True (in Python: "
                         "run(resume=True))"
                     ) from None
 
@@ -318,7 +319,7 @@ class RoundPlayer:
             require_finite(result, self.strategy.weights, training_of(attempt.exchanges))
         except FederationError as reason:
             raise FederationError(
-                f"round {number}: {reason}. Nothing of it was recorded; {number} rounds are done. "
+                f"round {number}: {reason}. Nothing of it was recorded; {rounds_done(number)}. "
                 "Look at that site's training, and run the same command with --resume True"
             ) from None
 

@@ -26,3 +26,12 @@ def count_words(number: int, what: str) -> str:
     ('1 round', '2 rounds')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def rounds_done(number: int) -> str:
+    """How many rounds are done, in words.
+
+    >>> rounds_done(1), rounds_done(2)
+    ('1 round is done', '2 rounds are done')
+    """
+    return f"{count_words(number, 'round')} {'is' if number == 1 else 'are'} done"

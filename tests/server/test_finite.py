@@ -38,7 +38,7 @@ def test_the_round_fails_with_tensor_and_client_and_nothing_of_it_is_recorded(
         run.run()
     message = str(failed.value)
     assert message.startswith("round 1: the new global model is not finite in 'w'; client 'B' most")
-    assert "1 rounds are done" in message and "--resume True" in message
+    assert "1 round is done" in message and "--resume True" in message
     assert [record["kind"] for record in read_ledger(ledger_file(folder))] == ["start", "round"]
     assert not (folder / "run" / "updates" / "round-0001").exists()
 
