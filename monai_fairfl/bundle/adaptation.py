@@ -23,6 +23,7 @@ from monai_fairfl.data import check_cases
 from monai_fairfl.data.datalist_file import cases_of_list, settings_of_split
 from monai_fairfl.data.layouts import CaseFiles, name_of_site
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.fused import num_members
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
     read_recipe,
@@ -132,6 +133,12 @@ def adapt_model(
         )
     configuration.require_same_bundle(Path(model).name, recipe, root)
     files = list(config or files_of(recipe, root))
+    weights = state_of_file(model)
+    if num_members(weights):
+        raise ConfigError(
+            f"{model} is a fused model, of {num_members(weights)} models, which is not trained "
+            "further: adapt one of these, such as the run's models/global.pt"
+        )
     untouched = configuration.train_config(root, {}, files)
     values = {
         **values_of(recipe, site, untouched),
@@ -157,7 +164,7 @@ def adapt_model(
     final = closing_measurements(root)
     if not has_tests:
         final = tuple(name for name in final if not name.startswith("test_"))
-    request = _closing_request(site, state_of_file(model), final, epochs, rate)
+    request = _closing_request(site, weights, final, epochs, rate)
     try:
         found = client.answer(replace(request, seed=seed_of(seed, site, 0))).measurements
     finally:
@@ -173,9 +180,9 @@ def adapt_model(
     taken = None
     if is_taken(gain):
         taken = out / "model.pt"
-        weights = state_of_file(client.states.path(RUN, "own.pt"))
+        adapted = state_of_file(client.states.path(RUN, "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
-        save_model_file(taken, weights, recipe.of_site(site).trained(adapted=how))
+        save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))
     before = {name: found[name] for name in final if name in found}
     after = {}
     for name, of_adapted in score_names(ADAPTED).items():

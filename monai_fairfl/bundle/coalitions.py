@@ -74,6 +74,7 @@ class CoalitionTraining:
             record_updates=False,
             cross_evaluate_every=None,
             adapt_epochs=0,
+            adapt_fuse=False,
             server_score=None,
             samples=samples,
         )

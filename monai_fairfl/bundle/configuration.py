@@ -26,6 +26,9 @@ FEDERATE = Path("configs", "federate.json")
 METADATA = Path("configs", "metadata.json")
 """What a bundle says of itself, in its folder."""
 
+INFERENCE = Path("configs", "inference.json")
+"""The configuration of a bundle's inference, in its folder."""
+
 
 def parsed_value(parser: ConfigParser, key: str, default: Any = None) -> Any:
     """The value of a key of a configuration; the default where it has none.

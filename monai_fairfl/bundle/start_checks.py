@@ -19,7 +19,7 @@ from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import is_shipped
 from monai_fairfl.bundle.sites import SERVER, BundleSites
 from monai_fairfl.data.checks import check_cases
-from monai_fairfl.errors import DataError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.run_folder.case_digests import require_same_cases
 from monai_fairfl.run_folder.full_run import FullRun
@@ -27,7 +27,7 @@ from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recorded_updates import check_recorded
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.valuation import RunValuation
 from monai_fairfl.valuation.run import check_valuations
 
@@ -101,6 +101,8 @@ def _check_images(
         # Nothing new is recorded of a site that withdrew.
         for site in withdrawn_sites(folder):
             digests.pop(site, None)
+    if runs.settings.adapt_fuse:
+        _check_fusing(runs, strategies)
     if runs.settings.adapt_epochs and runs.trained_alone is not None:
         preflight.check_trained_alone(runs.trained_alone, folders, sites.listed)
     new = []
@@ -109,6 +111,23 @@ def _check_images(
             new.append(strategy)
     preflight.check_images(new, partial(sites.count_images, runs.jobs.device_of(0)))
     return digests
+
+
+def _check_fusing(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
+    """There are models to fuse, and the bundle's inference can run a fused one."""
+    others = [strategy for strategy in strategies if not isinstance(strategy, Standalone)]
+    if others and runs.trained_alone is None:
+        raise ConfigError(
+            "adapt_fuse fuses a site's model with the one that it trained alone, and there is none:"
+            " add Standalone to the strategies, or name the folder of such models as trained_alone"
+        )
+    file = runs.sites.bundle_root / configuration.INFERENCE
+    if file.is_file() and "network_of" not in file.read_text():
+        raise ConfigError(
+            f"{file} could not run a fused model, so adapt_fuse is of no use: let its network be "
+            '{"_target_": "monai_fairfl.workflow.network_of", "network_def": "@network_def", '
+            '"ckpt_path": "@ckpt_path", "device": "@device"}'
+        )
 
 
 def _check_training_configs(

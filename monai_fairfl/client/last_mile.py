@@ -3,8 +3,8 @@
 """The last mile: at the end a site may use another model than the one that it would use.
 
 Each candidate is compared with that one on the site's own validation cases, of which no training
-has seen any. The site takes the candidate with the largest gain of those whose gain is larger than
-its standard error. Nothing leaves the site but scores.
+has seen any. Which one the site takes, :func:`~monai_fairfl.protocol.last_mile.chosen` decides.
+Nothing leaves the site but scores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from monai_fairfl.client.adapting import adapted
 from monai_fairfl.client.averaging import mean_with, with_new_statistics
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.protocol.last_mile import candidates_asked
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import Estimate, Weights
 
@@ -103,6 +105,10 @@ def candidates(
         alone = _read(models.alone, models.own, request.client)
         if alone is not None:
             found["alone"] = Candidate(alone, judge.gain(alone))
+            # The site's own model and that one, with the mean of their outputs.
+            if "fused" in candidates_asked(context):
+                fused = fused_weights([models.own, alone])
+                found["fused"] = Candidate(fused, judge.gain(fused))
     return found
 
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from monai.engines import SupervisedEvaluator
 from torch import nn
 
+from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.tensors import CPU, moved
 
@@ -49,3 +51,19 @@ def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
         yield
     finally:
         network.load_state_dict(own_weights)
+
+
+@contextmanager
+def runs_with(evaluator: SupervisedEvaluator, weights: Weights) -> Iterator[None]:
+    """Inside, ``evaluator`` runs the model ``weights``; afterwards it is as before, to the bit.
+
+    A fused model runs in a network of its own, made of copies of the evaluator's.
+    """
+    own_network = evaluator.network
+    network = network_for(own_network, weights)
+    evaluator.network = network
+    try:
+        with loaded(network, weights):
+            yield
+    finally:
+        evaluator.network = own_network

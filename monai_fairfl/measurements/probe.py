@@ -26,7 +26,7 @@ from torch.utils.data import SequentialSampler
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.forward import has_no_batch, inferred, prepared, same_epoch
-from monai_fairfl.measurements.loading import loaded
+from monai_fairfl.measurements.loading import loaded, runs_with
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.utils.engine_internals import (
     Handler,
@@ -138,7 +138,7 @@ class Probe:
         makers = _makers_of_the_score(self.engine)
         with (
             self._bare(makers) as evaluator,
-            loaded(evaluator.network, weights),
+            runs_with(evaluator, weights),
             own_random_state(0),
         ):
             evaluator.run()
@@ -195,7 +195,7 @@ class Probe:
         def makes_it(handler: Handler) -> bool:
             return is_monai_output_step(handler) or handler_owner(handler) is metric
 
-        with self._bare(makes_it) as evaluator, loaded(evaluator.network, weights):
+        with self._bare(makes_it) as evaluator, runs_with(evaluator, weights):
             with own_random_state(0):
                 evaluator.run()
             require_whole_run(evaluator)

@@ -83,6 +83,8 @@ MEASUREMENTS: dict[str, Entry] = {
     "averaged_test_score": Entry("averaged", score_of_tests, data="test"),
     "alone_score": Entry("alone", score),
     "alone_test_score": Entry("alone", score_of_tests, data="test"),
+    "fused_score": Entry("fused", score),
+    "fused_test_score": Entry("fused", score_of_tests, data="test"),
     "global_loss": Entry("received", loss, data="training"),
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .fused import FusedNetwork as FusedNetwork
+from .fused import fused_weights as fused_weights
 from .recipe import ModelRecipe as ModelRecipe
 from .recipe import read_recipe as read_recipe
 from .recipe import save_model_file as save_model_file

@@ -11,13 +11,20 @@ from collections.abc import Mapping
 
 from monai_fairfl.protocol.values import Estimate
 
-CANDIDATES = ("adapted", "averaged", "alone")
+CANDIDATES = ("adapted", "averaged", "alone", "fused")
 """The models that a site may use in place of the one that it would use:
 
 - ``"adapted"``: that one, trained a little further on the site's own images;
 - ``"averaged"``: the mean of the models that it received in the last rounds;
-- ``"alone"``: the one that the site trained alone, where it did.
+- ``"alone"``: the one that the site trained alone, where it did;
+- ``"fused"``: the model that it would use and the one that it trained alone, with the mean of both
+  outputs (``adapt_fuse``).
 """
+
+FUSED_LOSS = 0.02
+"""By so much may the score of ``"fused"`` be below that of the model that the site would take
+without it. Two models that were trained apart seldom fail on the same case, so this one need not
+gain; it must not lose."""
 
 ADAPTED_EPOCHS = "adapted_epochs"
 """Epochs of the further training until its best one; 0: none was better."""
@@ -44,6 +51,20 @@ def score_names(candidate: str) -> dict[str, str]:
     return {name: f"{candidate}_{name}" for name in ("score", "test_score")}
 
 
+def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
+    """The candidates that a run asks for.
+
+    Args:
+        context: of its closing requests.
+
+    >>> candidates_asked({"adapt_epochs": 10.0})
+    ('adapted', 'averaged', 'alone')
+    """
+    if context.get("adapt_fuse", 0):
+        return CANDIDATES
+    return tuple(name for name in CANDIDATES if name != "fused")
+
+
 def is_taken(gain: Estimate) -> bool:
     """Whether a gain counts: it is larger than its standard error.
 
@@ -63,6 +84,8 @@ def is_taken(gain: Estimate) -> bool:
 def chosen(gains: Mapping[str, Estimate]) -> str | None:
     """The candidate that a site takes: of those whose gain counts, the one with the largest.
 
+    The exception is ``"fused"``, which a site takes if it does not lose, see :data:`FUSED_LOSS`.
+
     Args:
         gains: candidate -> its gain.
 
@@ -73,11 +96,18 @@ def chosen(gains: Mapping[str, Estimate]) -> str | None:
     'adapted'
     >>> chosen({"adapted": Estimate(0.03, 0.04, 5)}) is None
     True
+    >>> chosen({"adapted": Estimate(0.03, 0.01, 5), "fused": Estimate(0.02, 0.04, 5)})
+    'fused'
     """
     best = None
     for name in CANDIDATES:
-        if name not in gains or not is_taken(gains[name]):
+        if name not in gains or name == "fused" or not is_taken(gains[name]):
             continue
         if best is None or gains[name].value > gains[best].value:
             best = name
+    fused = gains.get("fused")
+    if fused is not None and fused.n:
+        gain_of_best = 0.0 if best is None else gains[best].value
+        if fused.value >= gain_of_best - FUSED_LOSS:
+            return "fused"
     return best

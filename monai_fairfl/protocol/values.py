@@ -97,7 +97,7 @@ def plain_numbers(value: Any) -> Any:
     return plain_number(value)
 
 
-OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_")
+OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_", "fused_")
 """How the name of a measurement begins that is of a model which the client itself trained in that
 round. All others are of the model that the client was sent. The server dates a score by that.
 """

@@ -23,6 +23,7 @@ MODEL_WORDS = {
     "adapted": "trained further",
     "averaged": "averaged over the last rounds",
     "alone": "trained alone",
+    "fused": "fused with the one trained alone",
 }
 """Candidate -> what it is called in the report."""
 

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, gain_name, score_names
+from monai_fairfl.protocol.last_mile import (
+    ADAPTED_EPOCHS,
+    CANDIDATES,
+    candidates_asked,
+    gain_name,
+    score_names,
+)
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement, add_note
@@ -45,7 +51,7 @@ def closing_requests(
     """
     names = (*final, *_personal_names(personal, final).values())
     if last_mile:
-        for candidate in CANDIDATES:
+        for candidate in candidates_asked(last_mile):
             names = (*names, *_candidate_names(candidate, final).values())
     requests = []
     for client in clients:

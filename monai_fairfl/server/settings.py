@@ -70,6 +70,8 @@ class RunSettings(Settings):
         adapt_rate: learning rate of the last mile, constant.
         adapt_average: models of the last rounds whose mean is another candidate of the last mile;
             fewer than 2: it is none.
+        adapt_fuse: whether the model that a site would use, fused with the one that it trained
+            alone, is another candidate, see :mod:`~monai_fairfl.model_files.fused`.
         gram: compute the inner products of all pairs of updates in every round, for the ledger and
             for guards and methods that compare pairs. ``False``, for large federations: the lengths
             and the inner products with the sums that the method uses, such as the round's step.
@@ -111,6 +113,7 @@ class RunSettings(Settings):
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
     adapt_average: int = setting(5)
+    adapt_fuse: bool = setting(False)
     gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
@@ -128,7 +131,7 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
-        for name in ("gram", "score_global"):
+        for name in ("gram", "score_global", "adapt_fuse"):
             value = getattr(self, name)
             if not isinstance(value, bool):
                 raise ConfigError(f"{name} must be True or False, got {value!r}")
@@ -147,6 +150,11 @@ class RunSettings(Settings):
             raise ConfigError(
                 "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
                 f"{self.adapt_rate!r}"
+            )
+        if self.adapt_fuse and not self.adapt_epochs:
+            raise ConfigError(
+                "adapt_fuse is a candidate of the last mile, which adapt_epochs switches on: give "
+                "adapt_epochs, such as 10"
             )
         if self.buffers not in BUFFER_POLICIES:
             raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
@@ -203,6 +211,8 @@ class RunSettings(Settings):
         context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
         if self.average_from is not None:
             context["average_from"] = float(self.average_from)
+        if self.adapt_fuse:
+            context["adapt_fuse"] = 1.0
         return context
 
     @property

@@ -16,8 +16,9 @@ from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from torch import nn
 
-from monai_fairfl.bundle.configuration import METADATA, input_shape, require_same_bundle
+from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape, require_same_bundle
 from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.model_files.recipe import (
     IN_TORCHSCRIPT,
     ModelRecipe,
@@ -31,7 +32,6 @@ from monai_fairfl.workflow.running_recipe import digest_of_section
 ONNX_KEY = "monai_fairfl.recipe"
 """Key of the recipe in an ONNX file's metadata."""
 
-INFERENCE = Path("configs", "inference.json")
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +108,9 @@ def _build_network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Mo
         )
     # A constructor may raise anything, and so may load_state_dict.
     try:
-        network: nn.Module = parser.get_parsed_content("network_def")
-        network.load_state_dict(dict(state_of_file(model)))
+        weights = state_of_file(model)
+        network = network_for(parser.get_parsed_content("network_def"), weights)
+        network.load_state_dict(dict(weights))
     except ConfigError:
         raise
     except Exception as error:

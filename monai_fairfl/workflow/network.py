@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.model_files.recipe import is_torchscript, state_of_file
 
 
@@ -20,7 +22,8 @@ def network_of(
 ) -> nn.Module:
     """Return the network to run: the configured one, or that of a TorchScript file.
 
-    A TorchScript file holds the weights, too.
+    A TorchScript file holds the weights, too. A fused model runs in copies of the configured
+    network.
 
     Args:
         network_def: as configured; ``CheckpointLoader`` fills it from other files than TorchScript.
@@ -40,7 +43,11 @@ def network_of(
     if is_torchscript(ckpt_path):
         scripted: nn.Module = torch.jit.load(str(ckpt_path), map_location=device)
         return scripted
-    return network_def.to(device)
+    network = network_def
+    # Of a file that is missing or damaged; `require_model` names it.
+    with suppress(ConfigError):
+        network = network_for(network_def, state_of_file(ckpt_path))
+    return network.to(device)
 
 
 def require_model(ckpt_path: str | Path, network: nn.Module) -> None:

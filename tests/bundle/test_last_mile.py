@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from helpers.bundle_runs import federation
 from helpers.checkout import TINY
+from helpers.client_requests import PROSTATE, same
 
+from monai_fairfl.bundle.adaptation import adapt_model
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.model_files import fused_weights, state_of_file
 from monai_fairfl.protocol.last_mile import chosen, gain_name
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import read_ledger
@@ -87,6 +89,50 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
         assert mile["used"] == used
     page = (run_dir / "report.html").read_text()
     assert "<h2>The last mile</h2>" in page and "on 2 validation cases" in page
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_every_site_may_fuse_its_model_with_the_one_that_it_trained_alone(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "adapt_epochs": 1, "adapt_rate": 1e-9, "adapt_fuse": True}
+    lonely = federation(hospitals, tmp_path / "lonely", FedAvg(), **settings)
+    with pytest.raises(ConfigError, match="add Standalone to the strategies, or name the folder"):
+        lonely.run()
+
+    run_dir = tmp_path / "run"
+    federation(hospitals, run_dir, [Standalone(), FedAvg()], report=True, **settings).run()
+    end = read_ledger(run_dir / "FedAvg/ledger.jsonl")[-1]
+    taken = {}
+    for site in SITES:
+        found = end["scores"][site]
+        gains = {}
+        for name in ("adapted", "averaged", "alone", "fused"):
+            if name in found:
+                gains[name] = Estimate(**found[name][gain_name(name)])
+        taken[site] = chosen(gains)
+        assert set(found["fused"]) == {"score", "test_score", "fused_gain"}
+    assert "fused" in taken.values()
+
+    report = json.loads((run_dir / "report.json").read_text())
+    for site, name in taken.items():
+        assert report["strategies"]["FedAvg"]["sites"][site]["last_mile"]["taken"] == name
+        if name != "fused":
+            continue
+        own = state_of_file(run_dir / f"FedAvg/sites/{site}/state/FedAvg-own.pt")
+        global_model = state_of_file(run_dir / "FedAvg/models/global.pt")
+        alone = state_of_file(run_dir / f"Standalone/models/{site}.pt")
+        assert same(own, fused_weights([global_model, alone]))
+    assert "fused with the one trained alone" in (run_dir / "report.html").read_text()
+
+    fused = run_dir / f"FedAvg/sites/{site_with(taken, 'fused')}/state/FedAvg-own.pt"
+    with pytest.raises(ConfigError, match="is a fused model, of 2 models.*adapt one of these"):
+        adapt_model(fused, PROSTATE, hospitals / "alder", tmp_path / "adapted")
+
+
+def site_with(taken: dict[str, str | None], name: str) -> str:
+    return next(site for site, model in taken.items() if model == name)
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from helpers.shipped_bundles import EVALUATE, INFERENCE, Bundle
 from PIL import Image
 
 from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.model_files import fused_weights, read_recipe, save_model_file, state_of_file
 from monai_fairfl.strategies import Ditto
 from monai_fairfl.workflow.export import ONNX_KEY, export_model
 
@@ -188,6 +189,24 @@ def test_evaluation_runs_torchscript_as_it_runs_the_plain_model(
     datalist = trained_long.parent / "datalist.json"
     found = evaluated(bundle, site, tmp_path / "model.ts", tmp_path, datalist)
     assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.long
+def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
+    bundle: Bundle, site: Path, trained: Path, trained_long: Path, tmp_path: Path
+) -> None:
+    fused = tmp_path / "fused.pt"
+    members = [state_of_file(trained), state_of_file(trained_long)]
+    save_model_file(fused, fused_weights(members), read_recipe(trained_long))
+    datalist = trained_long.parent / "datalist.json"
+    expected = evaluated(bundle, site, fused, tmp_path / "evaluation", datalist)
+    assert expected != evaluated(bundle, site, trained_long, tmp_path / "member", datalist)
+
+    found = dice_of_inference(bundle, site, fused, list(expected), tmp_path)
+    assert found == pytest.approx(expected, abs=1e-3)
+    export_model(fused, tmp_path / "fused.ts", bundle.root)
+    exported = evaluated(bundle, site, tmp_path / "fused.ts", tmp_path / "exported", datalist)
+    assert exported == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.client_requests import after, same, tiny_model, train
+from monai.engines import EnsembleEvaluator, SupervisedEvaluator
+from monai.handlers import MeanDice, from_engine
+from monai.transforms import Compose, MeanEnsembled
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, update_bn
 
@@ -22,6 +26,7 @@ from monai_fairfl.model_files.recipe import save_model_file, state_of_file
 from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name, score_names
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.utils.engine_internals import postprocessing_of
 
 Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]
@@ -163,6 +168,65 @@ def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
         found = close(client, weights)
     assert "alone_gain" not in found and "adapted_gain" in found
     assert "client alder: the model trained alone" in caplog.text and "alone.pt" in caplog.text
+
+
+@pytest.mark.slow
+def test_the_fused_candidate_is_the_ensemble_of_the_own_model_and_the_one_trained_alone(
+    prostate_client: Maker, weights: Weights, tmp_path: Path
+) -> None:
+    client = prostate_client(**TWO_VALIDATE)
+    received = received_models(client, weights, begin=3)[-1]
+    alone = after(weights, train(prostate_client(state="alone", **TWO_VALIDATE), weights, 0))
+    file = tmp_path / "alone.pt"
+    save_model_file(file, alone)
+    client.alone = file
+
+    assert "fused_gain" not in close(client, received)
+    found = close(client, received, adapt_fuse=1.0)
+    expected = dice_of_ensemble(client.train_workflow.evaluator, [received, alone])
+    assert found["fused_score"]["mean"].value == pytest.approx(expected, abs=1e-6)
+    expected_of_tests = dice_of_ensemble(client.evaluator, [received, alone])
+    assert found["fused_test_score"]["mean"].value == pytest.approx(expected_of_tests, abs=1e-6)
+    before = score(client, received)["mean"].value
+    assert found["fused_gain"].value == pytest.approx(expected - before, abs=1e-6)
+    # The client's own network is as before.
+    assert score(client, received)["mean"].value == before
+
+
+def dice_of_ensemble(evaluator: SupervisedEvaluator, models: list[Weights]) -> float:
+    """The Dice of models whose outputs are averaged, by MONAI's own ensemble."""
+    networks = []
+    for weights in models:
+        network = copy.deepcopy(evaluator.network)
+        network.load_state_dict(weights, strict=False)
+        networks.append(network)
+    names = [f"pred_{number}" for number in range(len(models))]
+    dice = MeanDice(output_transform=from_engine(["pred", "label"]))
+    ensemble = EnsembleEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=evaluator.data_loader,
+        pred_keys=names,
+        networks=networks,
+        inferer=evaluator.inferer,
+        postprocessing=Compose(
+            [MeanEnsembled(keys=names, output_key="pred"), postprocessing_of(evaluator)]
+        ),
+        key_val_metric={"dice": dice},
+    )
+    ensemble.run()
+    return float(ensemble.state.metrics["dice"])
+
+
+def test_a_fused_model_need_not_gain_and_must_not_lose() -> None:
+    gain = Estimate(0.03, 0.01, 4)
+    for value, expected in ((0.015, "fused"), (0.005, "adapted"), (0.05, "fused")):
+        assert chosen({"adapted": gain, "fused": Estimate(value, 0.04, 4)}) == expected
+    for value, expected in ((-0.015, "fused"), (-0.03, None)):
+        assert chosen({"adapted": Estimate(0.03, 0.04, 4), "fused": Estimate(value, 0.001, 4)}) is (
+            expected
+        )
+    # No case had a score.
+    assert chosen({"fused": Estimate(0.0, None, 0)}) is None
 
 
 def test_the_largest_gain_above_its_standard_error_is_chosen() -> None:

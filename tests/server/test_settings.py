@@ -47,6 +47,7 @@ OTHER: dict[str, Any] = {
     "adapt_epochs": 4,
     "adapt_rate": 0.01,
     "adapt_average": 3,
+    "adapt_fuse": True,
     "gram": False,
     "unasked": True,
 }
@@ -69,7 +70,8 @@ def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_rec
     recorded = RunSettings(2).opening()
     assert {key: read_ledger(tmp_path / "run/ledger.jsonl")[0][key] for key in recorded} == recorded
 
-    changed = federation(tmp_path / "run", guards=(), **{name: OTHER[name]})
+    needed = {"adapt_epochs": 4} if name == "adapt_fuse" else {}
+    changed = federation(tmp_path / "run", guards=(), **{name: OTHER[name], **needed})
     if name in recorded:
         with pytest.raises(FederationError, match=f"was begun with {name} = "):
             changed.run(resume=True)
@@ -124,6 +126,7 @@ def test_an_unknown_keyword_is_an_error_that_names_the_one_that_was_meant(tmp_pa
         ({"samples": {"A": True}}, "samples of 'A' must be a whole number from 1"),
         ({"samples": {"A": 11}, "most_samples": 10}, "which is 10, got 11"),
         ({"most_samples": 0}, "most_samples must be a whole number of at least 1, got 0"),
+        ({"adapt_fuse": True}, "adapt_epochs switches on: give adapt_epochs, such as 10"),
         ({"score_global": "false"}, "score_global must be True or False, got 'false'"),
         ({"score_global": False, "cross_evaluate_every": 1}, "a site that judges can compute it"),
     ],
