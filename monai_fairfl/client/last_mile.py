@@ -23,7 +23,7 @@ from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.last_mile import candidates_asked
+from monai_fairfl.protocol.last_mile import candidates_asked, chosen
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import Estimate, Weights
 
@@ -105,11 +105,21 @@ def candidates(
         alone = _read(models.alone, models.own, request.client)
         if alone is not None:
             found["alone"] = Candidate(alone, judge.gain(alone))
-            # The site's own model and that one, with the mean of their outputs.
             if "fused" in candidates_asked(context):
-                fused = fused_weights([models.own, alone])
+                fused = _fused(found, models.own, alone)
                 found["fused"] = Candidate(fused, judge.gain(fused))
     return found
+
+
+def _fused(found: Mapping[str, Candidate], own: Weights, alone: Weights) -> Weights:
+    """The model that the site would take so far, fused with the one that it trained alone.
+
+    A site that would take the one trained alone fuses this with the one that it would use.
+    """
+    taken = chosen({name: candidate.gain for name, candidate in found.items()})
+    if taken in (None, "alone"):
+        return fused_weights([own, alone])
+    return fused_weights([found[taken].weights, alone])
 
 
 def _read(file: Path, own: Weights, client: str) -> Weights | None:

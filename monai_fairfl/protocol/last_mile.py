@@ -17,8 +17,8 @@ CANDIDATES = ("adapted", "averaged", "alone", "fused")
 - ``"adapted"``: that one, trained a little further on the site's own images;
 - ``"averaged"``: the mean of the models that it received in the last rounds;
 - ``"alone"``: the one that the site trained alone, where it did;
-- ``"fused"``: the model that it would use and the one that it trained alone, with the mean of both
-  outputs (``adapt_fuse``).
+- ``"fused"``: the one that it would take of these and the one that it trained alone, with the mean
+  of both outputs (``adapt_fuse``).
 """
 
 FUSED_LOSS = 0.02

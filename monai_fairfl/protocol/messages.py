@@ -30,8 +30,8 @@ CONTEXT_KEYS: dict[str, str] = {
     "adapt_rate": "The learning rate of the last mile.",
     "average_from": "The first round of those whose received models the site averages, as another "
     "candidate of the last mile.",
-    "adapt_fuse": "At 1 the model that the site would use, fused with the one that it trained "
-    "alone, is another candidate of the last mile.",
+    "adapt_fuse": "At 1 the model that the site would take in the last mile, fused with the one "
+    "that it trained alone, is another candidate.",
     "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "
     "whole ledger, which the site stores.",
     "cross_evaluation": "At 1 the run lets sites score models without some other sites; "

@@ -21,15 +21,14 @@ INDEPENDENT = (
     "as if the two scores were independent; both are of the same cases, so it is usually too wide"
 )
 LAST_MILE = (
-    "After the last round, each hospital compared its model with up to four others: this model "
-    "trained further on the hospital's own images, the mean of the models of the last rounds, the "
-    "model that it trained alone, and its model fused with the one trained alone, whose outputs "
-    "are averaged. It takes the model with the largest gain on its own validation cases, if this "
-    "gain is larger than its standard error. The fused model need not gain: the hospital takes it "
-    "if it loses no more than 0.02 against that model. The model and its epoch "
-    "were chosen on the same cases, so the gain is too high. The honest score is the Dice of test "
-    "cases, which chose nothing, if the hospital has some. All other tables show the models before "
-    "the last mile."
+    "After the last round, each hospital compared its model with up to three others: this model "
+    "trained further on the hospital's own images, the mean of the models of the last rounds, and "
+    "the model that it trained alone. It takes the model with the largest gain on its own "
+    "validation cases, if this gain is larger than its standard error. With adapt_fuse, it takes "
+    "this model fused with the one trained alone, if that is at most 0.02 worse there. The model "
+    "and its epoch were chosen on the same cases, so the gain is too high. The honest score is the "
+    "Dice of test cases, which chose nothing, if the hospital has some. All other tables show the "
+    "models before the last mile."
 )
 VALUED = (
     "These values were computed after the run, from the models of coalitions of sites. They are "

@@ -70,7 +70,7 @@ class RunSettings(Settings):
         adapt_rate: learning rate of the last mile, constant.
         adapt_average: models of the last rounds whose mean is another candidate of the last mile;
             fewer than 2: it is none.
-        adapt_fuse: whether the model that a site would use, fused with the one that it trained
+        adapt_fuse: whether the model that a site would take, fused with the one that it trained
             alone, is another candidate, see :mod:`~monai_fairfl.model_files.fused`.
         gram: compute the inner products of all pairs of updates in every round, for the ledger and
             for guards and methods that compare pairs. ``False``, for large federations: the lengths

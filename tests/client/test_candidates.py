@@ -193,6 +193,27 @@ def test_the_fused_candidate_is_the_ensemble_of_the_own_model_and_the_one_traine
     assert score(client, received)["mean"].value == before
 
 
+@pytest.mark.slow
+def test_a_model_that_was_adapted_is_fused_in_place_of_the_one_before(
+    prostate_client: Maker, weights: Weights, tmp_path: Path
+) -> None:
+    alone = after(weights, train(prostate_client(state="alone", **TWO_VALIDATE), weights, 0))
+    file = tmp_path / "alone.pt"
+    save_model_file(file, alone)
+    client = prostate_client(state="federated", **TWO_VALIDATE)
+    client.alone = file
+    found = close(client, weights, adapt_epochs=20.0, adapt_rate=0.02, adapt_fuse=1.0)
+    gains = {name: found[gain_name(name)] for name in ("adapted", "alone", "fused")}
+    without_fused = {name: gains[name] for name in ("adapted", "alone")}
+    assert chosen(without_fused) == "adapted" and chosen(gains) == "fused", "the test needs both"
+
+    [own] = [path for path in tmp_path.rglob("*own.pt") if "federated" in str(path)]
+    fused = state_of_file(own)
+    adapted = {name: fused[f"members.0.{name}"] for name in weights}
+    assert score(client, adapted) == found["adapted_score"] != score(client, weights)
+    assert same({name: fused[f"members.1.{name}"] for name in weights}, alone)
+
+
 def dice_of_ensemble(evaluator: SupervisedEvaluator, models: list[Weights]) -> float:
     """The Dice of models whose outputs are averaged, by MONAI's own ensemble."""
     networks = []
