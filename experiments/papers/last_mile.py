@@ -194,9 +194,12 @@ def _row(strategy: str, cells: Cells, baseline: Cells, alone: Cells) -> list[Any
     differences = losses_of(cells, baseline, alone)
     values = _flat(differences)
     taken: Counter[str] = Counter()
+    asked = {STAYED}
     for result in cells.values():
-        taken.update(mile["taken"] or STAYED for mile in result["last_mile"].values())
-    shown = [f"{name} {taken[name]}" for name in (*CANDIDATES, STAYED)]
+        for mile in result["last_mile"].values():
+            taken[mile["taken"] or STAYED] += 1
+            asked.update(mile["gains"])
+    shown = [f"{name} {taken[name]}" for name in (*CANDIDATES, STAYED) if name in asked]
     return [
         strategy,
         len(values),
