@@ -23,7 +23,7 @@ from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.last_mile import candidates_asked, chosen
+from monai_fairfl.protocol.last_mile import chosen
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.values import Estimate, Weights
 
@@ -105,7 +105,7 @@ def candidates(
         alone = _read(models.alone, models.own, request.client)
         if alone is not None:
             found["alone"] = Candidate(alone, judge.gain(alone))
-            if "fused" in candidates_asked(context):
+            if context.get("adapt_fuse", 0):
                 fused = _fused(found, models.own, alone)
                 found["fused"] = Candidate(fused, judge.gain(fused))
     return found
