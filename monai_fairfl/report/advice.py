@@ -230,9 +230,11 @@ def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str
     if mile["used"] is not None:
         loss = before - mile["used"]["value"]
     if loss > MARGIN:
+        why = f"it was taken for a gain of {gain}"
+        if taken == "fused":
+            why = f"it was taken because it hardly loses, {gain}"
         return (
-            f"Doubt the model {MODEL_WORDS[taken]}: it was taken for a gain of {gain}, but its "
-            f"{cases} Dice is {loss:.3f} lower"
+            f"Doubt the model {MODEL_WORDS[taken]}: {why}, but its {cases} Dice is {loss:.3f} lower"
         )
     return f"Use the model {MODEL_WORDS[taken]}: {gain}"
 

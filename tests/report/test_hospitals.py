@@ -707,31 +707,41 @@ def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) 
     assert decision(*runs).hospitals["elm"].advice[0] == "Look at FedAvg: it reaches 0.800 here"
 
 
-def with_last_mile(run: Path, gain: float, test_score: float) -> Path:
-    """The run, whose site elm has trained its model further."""
-    adapted = {
-        "adapted_gain": {"value": gain, "stderr": 0.005, "n": 2},
-        "adapted_epochs": 3,
+def with_last_mile(run: Path, gain: float, test_score: float, model: str = "adapted") -> Path:
+    """The run, whose site elm has another model: trained further, or of another name."""
+    candidate: dict[str, Any] = {
+        f"{model}_gain": {"value": gain, "stderr": 0.005, "n": 2},
         "test_score": test_score,
     }
+    if model == "adapted":
+        candidate["adapted_epochs"] = 3
     own = {"test_score": {"mean": {"value": 0.8, "stderr": 0.01, "n": 9}}}
-    replace_closing_scores(run, {"elm": {"own": own, "adapted": adapted}})
+    replace_closing_scores(run, {"elm": {"own": own, model: candidate}})
     return run
 
 
 @pytest.mark.parametrize(
-    ("gain", "test_score", "advice"),
+    ("model", "gain", "test_score", "advice"),
     [
-        (0.03, 0.82, "Use the model trained further: +0.030 ± 0.005 on 2 validation cases"),
-        (0.03, 0.75, "Doubt the model trained further: it was taken for a gain of +0.030"),
-        (0.001, 0.82, "Use the federation's model"),
+        ("adapted", 0.03, 0.82, "Use the model trained further: +0.030 ± 0.005 on 2 validation"),
+        ("adapted", 0.03, 0.75, "Doubt the model trained further: it was taken for a gain of +0.0"),
+        ("adapted", 0.001, 0.82, "Use the federation's model"),
+        ("fused", -0.01, 0.82, "Use the model fused with the one trained alone: -0.010 ± 0.005"),
+        (
+            "fused",
+            -0.01,
+            0.75,
+            "Doubt the model fused with the one trained alone: it was taken because it hardly loses"
+            ", -0.010 ± 0.005 on 2 validation cases, but its test Dice is 0.050 lower",
+        ),
+        ("fused", -0.03, 0.82, "Use the federation's model"),
     ],
 )
 def test_a_model_of_the_last_mile_is_advised_unless_test_cases_speak_against_it(
-    gain: float, test_score: float, advice: str, write_run: WriteRun
+    model: str, gain: float, test_score: float, advice: str, write_run: WriteRun
 ) -> None:
     alone = write_run("Standalone", {"elm": (0.7, 0.01, 9)})
-    run = with_last_mile(write_run("FedCE", {"elm": (0.8, 0.01, 9)}), gain, test_score)
+    run = with_last_mile(write_run("FedCE", {"elm": (0.8, 0.01, 9)}), gain, test_score, model)
     assert decision(alone, run).hospitals["elm"].advice[0].startswith(advice)
 
 
