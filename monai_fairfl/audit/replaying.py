@@ -12,6 +12,7 @@ follow from the recorded inputs. It does not show that these inputs are true.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -415,9 +416,11 @@ def _without(details: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
 
 def _pairs(recorded: Any, computed: Any, where: str) -> Iterator[tuple[str, Any, Any]]:
     """Every single value of both, with its place; ``None`` where one of both has none."""
-    if isinstance(recorded, Mapping) or isinstance(computed, Mapping):
-        one = recorded if isinstance(recorded, Mapping) else {}
-        two = computed if isinstance(computed, Mapping) else {}
+    known = [value for value in (recorded, computed) if value is not None]
+    # A mapping in the place of a number is one value: an empty one has nothing to compare in it.
+    if known and all(isinstance(value, Mapping) for value in known):
+        one = recorded or {}
+        two = computed or {}
         for key in sorted({*one, *two}):
             yield from _pairs(one.get(key), two.get(key), f"{where}, {key}")
     else:
@@ -428,7 +431,15 @@ def _distance(recorded: Any, computed: Any) -> float:
     """How far two values are apart: 0 where they are the same, infinite where one is no number."""
     if recorded == computed:
         return 0.0
-    if not is_number(recorded) or not is_number(computed):
+    if not _is_finite(recorded) or not _is_finite(computed):
         return float("inf")
     scale = max(1.0, abs(recorded))
     return abs(float(recorded) - float(computed)) / scale
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value is a finite number, as all numbers are that a run records.
+
+    No difference from NaN is above a tolerance, and none from infinity is, relative to it.
+    """
+    return is_number(value) and math.isfinite(value)

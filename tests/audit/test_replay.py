@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -314,6 +315,20 @@ def test_a_number_that_is_absent_or_too_many_is_a_difference(
     found = replay(tmp_path / "run")
     assert found.largest == math.inf and len(found.differences) == 1
     assert found.differences[0].startswith(f"round 1, {entry}")
+
+
+@pytest.mark.parametrize("forged", [math.nan, math.inf, {}])
+def test_what_is_no_finite_number_is_a_difference(forged: Any, tmp_path: Path) -> None:
+    """Written by hand: the package's own ledger has ``null`` for a number that is not finite."""
+    federation(shipped.FedAvg(), tmp_path, rounds=1).run()
+    file = tmp_path / "run" / "ledger.jsonl"
+    opening, line, _ = file.read_text().splitlines(keepends=True)
+    record = json.loads(line)
+    record["aggregation"]["elm"] = forged
+    file.write_text(f"{opening}{json.dumps(record)}\n")
+    found = replay(tmp_path / "run")
+    assert found.largest == math.inf
+    assert found.where == "round 0, aggregation, elm"
 
 
 def test_a_record_of_requests_that_the_method_does_not_make_is_refused(tmp_path: Path) -> None:
