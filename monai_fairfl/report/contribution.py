@@ -15,6 +15,9 @@ LEAST_RATIO = 0.07
 NEAR = 0.1
 """By which part a ratio may differ from 1 and still be called the same."""
 
+SAME_SHARE = 0.1
+"""By which part of its share a value may differ from it and still be a share."""
+
 TIMES = {
     0.1: "a tenth of",
     0.2: "a fifth of",
@@ -178,11 +181,10 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     '0.54 in round 4; over rounds 0.37 to 0.54'
     >>> range_words({**found, "interval": True, "range_of": "3 seeds"})
     '0.54 (95 % interval over 3 seeds: 0.37 to 0.54)'
+    >>> range_words({**found, "value": 0.0044, "share": 0.04, "least": None})
+    '0.0044'
     """
-    is_share = contribution["share"] is not None
-    is_share = is_share and abs(contribution["share"] - contribution["value"]) < 0.05
-    is_share = is_share and not contribution["range_of"].startswith("judge")
-    digits = 2 if is_share else 4
+    digits = 2 if _is_share(contribution) else 4
     # Adding 0.0 turns -0.0 into 0.0.
     value = f"{round(contribution['value'], digits) + 0.0:.{digits}f}"
     if contribution.get("round") is not None:
@@ -193,3 +195,14 @@ def range_words(contribution: Mapping[str, Any]) -> str:
     if contribution["interval"]:
         return f"{value} (95 % interval over {contribution['range_of']}: {ends})"
     return f"{value}; over {contribution['range_of']} {ends}"
+
+
+def _is_share(contribution: Mapping[str, Any]) -> bool:
+    """Whether the value is about the share itself, and so need not be shown to four decimals.
+
+    A value in Dice is small, and so are the shares of many hospitals: only their ratio tells.
+    """
+    share, value = contribution["share"], contribution["value"]
+    if share is None or contribution["range_of"].startswith("judge"):
+        return False
+    return bool(abs(share - value) <= SAME_SHARE * share)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.report.advice import cases_to_tell
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.contribution import Contribution, range_words
 from monai_fairfl.report.hospitals import Decision, decision_of
 from monai_fairfl.report.plots import series_of
 from monai_fairfl.report.summary import summarise
@@ -761,3 +763,19 @@ def test_advice_asks_about_updates_that_no_training_made_and_rounds_that_were_mi
 def test_every_verdict_has_words() -> None:
     for verdict in VERDICTS.values():
         assert verdict.title and verdict.counted and verdict.tone in ("good", "bad", "open", "none")
+
+
+@pytest.mark.parametrize(
+    ("value", "share", "words"),
+    [
+        # Of many hospitals, shares are about as small as values in Dice.
+        (0.0044, 0.04, "0.0044; over rounds 0.0010 to 0.0090"),
+        (-0.0049, 0.0, "-0.0049; over rounds 0.0010 to 0.0090"),
+        (0.31, 0.3, "0.31; over rounds 0.00 to 0.01"),
+    ],
+)
+def test_a_small_value_in_dice_is_not_rounded_as_a_share(
+    value: float, share: float, words: str
+) -> None:
+    found = Contribution.of_value(value, share, None, 8, 0.001, 0.009, "rounds")
+    assert range_words(asdict(found)) == words
