@@ -28,6 +28,9 @@ NOT_ASKED = "its update had next to no weight in every judged round"
 LEAST_RELATIVE_WEIGHT = 0.05
 """With a smaller part of its reference weight an update changes too little to be judged."""
 
+PRICE = 1e-9
+"""How far a price that is 1 or -1 may lie from it by rounding."""
+
 
 @dataclass(frozen=True)
 class Credit:
@@ -266,7 +269,9 @@ def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]
         comparisons: of any number of judges and rounds.
 
     Returns:
-        site -> value. A site that the comparisons do not tell apart from others is left out.
+        site -> value. A site that the comparisons do not tell apart from others is left out. Where
+        several values have the least sum, it is the middle between the smallest and the largest of
+        these, as of a median of an even number.
 
     >>> losses = [0.1, 0.1, 0.9]  # the third judge lies
     >>> judged = [Comparison(judge, {"A": 1.0}, loss) for judge, loss in zip("BCD", losses)]
@@ -277,27 +282,73 @@ def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]
     if not sites:
         return {}
     columns = {site: column for column, site in enumerate(sites)}
-    rows = len(comparisons)
-    factors = np.zeros((rows, len(sites)))
+    factors = np.zeros((len(comparisons), len(sites)))
     for row, comparison in enumerate(comparisons):
         for site, relative_weight in comparison.group.items():
             factors[row, columns[site]] = relative_weight
     losses = np.array([comparison.loss for comparison in comparisons])
 
-    # min sum(above + below), where factors @ values + above - below = losses.
-    errors = eye_array(rows)
-    found = linprog(
-        np.concatenate([np.zeros(len(sites)), np.ones(2 * rows)]),
-        A_eq=hstack([csr_array(factors), errors, -errors]),
-        b_eq=losses,
-        bounds=[(None, None)] * len(sites) + [(0, None)] * (2 * rows),
-    )
+    errors = _Errors(factors, losses)
     determined = _determined(factors)
+    settled = _determined(factors[errors.must_be_none])
     values = {}
     for site, column in columns.items():
-        if determined[column]:
-            values[site] = float(found.x[column])
+        if not determined[column]:
+            continue
+        value = errors.least.x[column]
+        if not settled[column]:
+            # Values in between have the same errors. The middle depends on no site's name.
+            value = (errors.smallest(column) + errors.largest(column)) / 2
+        values[site] = float(value)
     return values
+
+
+class _Errors:
+    """The absolute errors of all comparisons: their least sum, and all values that have it.
+
+    It is a linear program: the sum of above and below, both from 0, where factors @ values + above
+    - below = losses.
+
+    Args:
+        factors: of the comparisons, a row each, by the sites' values, a column each.
+        losses: of the comparisons.
+
+    Attributes:
+        least: what linprog found.
+        must_be_none: of each comparison, whether its error is 0 wherever the sum is least.
+    """
+
+    def __init__(self, factors: np.ndarray, losses: np.ndarray):
+        rows, self.sites = factors.shape
+        none = eye_array(rows)
+        self.equations = hstack([csr_array(factors), none, -none])
+        self.losses = losses
+        costs = np.concatenate([np.zeros(self.sites), np.ones(2 * rows)])
+        self.least = self._solved(costs, np.full(rows, np.inf), np.full(rows, np.inf))
+        # By complementary slackness, an error above (below) 0 has the price 1 (-1).
+        price = self.least.eqlin.marginals
+        self.most_above = np.where(price > 1 - PRICE, np.inf, 0.0)
+        self.most_below = np.where(price < PRICE - 1, np.inf, 0.0)
+        self.must_be_none = (self.most_above == 0) & (self.most_below == 0)
+
+    def smallest(self, column: int) -> float:
+        """The smallest value of a site, of all values with the least sum of errors."""
+        costs = np.zeros(self.equations.shape[1])
+        costs[column] = 1.0
+        return float(self._solved(costs, self.most_above, self.most_below).x[column])
+
+    def largest(self, column: int) -> float:
+        """The largest one."""
+        costs = np.zeros(self.equations.shape[1])
+        costs[column] = -1.0
+        return float(self._solved(costs, self.most_above, self.most_below).x[column])
+
+    def _solved(self, costs: np.ndarray, most_above: np.ndarray, most_below: np.ndarray) -> Any:
+        """The values and errors that cost least, where no error is larger than allowed."""
+        bounds: list[tuple[float | None, float | None]] = [(None, None)] * self.sites
+        for most in (*most_above, *most_below):
+            bounds.append((0, float(most)))
+        return linprog(costs, A_eq=self.equations, b_eq=self.losses, bounds=bounds)
 
 
 def _determined(factors: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from helpers.attacked_federation import federation_of
 from helpers.faulty_transports import Fault
 
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.server.cross_evaluation import questions_of
 from monai_fairfl.strategies import AFL, FedAvg, FedCE, FedISM, QFedAvg, Strategy
 from monai_fairfl.valuation.cross_evaluation import (
     Comparison,
@@ -71,6 +72,30 @@ def test_one_site_at_a_time_is_the_median_over_judges() -> None:
     comparisons = [Comparison(judge, {"A": 1.0}, loss) for judge, loss in losses.items()]
     found = least_absolute_values(comparisons)
     assert found["A"] == pytest.approx(np.median(list(losses.values())))
+
+
+def test_the_median_of_an_even_number_of_judges_is_the_middle() -> None:
+    losses = {"B": 0.1, "C": 0.2, "D": 0.6, "E": 0.9}
+    comparisons = [Comparison(judge, {"A": 1.0}, loss) for judge, loss in losses.items()]
+    assert least_absolute_values(comparisons) == {"A": pytest.approx(0.4)}
+
+
+def test_values_do_not_depend_on_the_names_of_the_sites() -> None:
+    """Of a single judged round, several values have the least sum of errors."""
+    generator = np.random.default_rng(3)
+    names = "ABCDEFGH"
+    other_name = dict(zip(names, reversed(names), strict=True))
+    comparisons = []
+    renamed = []
+    for question in chain.from_iterable(questions_of(names, names, seed=2, number=0)):
+        loss = float(generator.normal())
+        group = [site for site in question.without if site != question.judge]
+        comparisons.append(Comparison(question.judge, dict.fromkeys(group, 1.0), loss))
+        of_others = dict.fromkeys((other_name[site] for site in group), 1.0)
+        renamed.append(Comparison(other_name[question.judge], of_others, loss))
+    values = least_absolute_values(comparisons)
+    found = least_absolute_values(renamed)
+    assert {other_name[site]: value for site, value in found.items()} == pytest.approx(values)
 
 
 def test_sites_that_are_always_left_out_together_have_no_value_each() -> None:
