@@ -189,8 +189,8 @@ def _text(moments: Moments | None) -> str:
 
     >>> _text({"mean": 384.0, "stdev": 0.0}), _text({"mean": 0.6251, "stdev": 0.0404})
     ('384', '0.625 ± 0.04')
-    >>> _text({"mean": 1177.6, "stdev": 1480.2})
-    '1178 ± 1480'
+    >>> _text({"mean": 1177.6, "stdev": 1480.2}), _text({"mean": 999.7, "stdev": 99.6})
+    ('1178 ± 1480', '1000 ± 100')
     """
     if moments is None:
         return NO_VALUE
@@ -201,7 +201,13 @@ def _text(moments: Moments | None) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    """A number to so many digits, or to a whole one."""
-    if abs(value) >= 10**digits:
+    """A number to so many digits, or to a whole one.
+
+    >>> _number(0.6251, 3), _number(999.4, 3), _number(999.6, 3)
+    ('0.625', '999', '1000')
+    """
+    shown = f"{value:.{digits}g}"
+    # What is rounded up may have a digit more, as 999.6 has.
+    if abs(float(shown)) >= 10**digits:
         return f"{value:.0f}"
-    return f"{value:.{digits}g}"
+    return shown
