@@ -4,7 +4,8 @@
 
 Each strategy is one entry in place of its trainings. A site's score is the mean over its cases, of
 each the mean over the seeds. Its difference from another strategy has the bootstrap interval over
-seeds and cases of :mod:`monai_fairfl.statistics.paired`; of one seed only cases can be drawn.
+seeds and cases of :mod:`monai_fairfl.statistics.paired`, and is never narrower than Student's
+interval over the cases. Of one seed it is that one.
 """
 
 from __future__ import annotations
@@ -144,7 +145,12 @@ def _differences(
         difference = over_cases
         if not math.isnan(low) and not math.isnan(high):
             # Of one case the interval is over the seeds alone, and gives no verdict.
-            within_noise = low <= 0 <= high if len(common) > 1 else None
+            within_noise = None
+            if over_cases.low is not None and over_cases.high is not None:
+                # The bootstrap of few cases is too narrow, and other seeds make nothing certain.
+                low = min(low, over_cases.low)
+                high = max(high, over_cases.high)
+                within_noise = low <= 0 <= high
             stderr, n = over_cases.stderr, over_cases.n
             difference = Difference(estimate, stderr, n, low, high, within_noise, paired=True)
         found[pair.strategy, pair.reference] = difference

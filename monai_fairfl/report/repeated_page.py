@@ -24,8 +24,9 @@ from monai_fairfl.report.verdicts import RULE
 TEMPLATE = "comparison.html.jinja"
 
 INTERVAL = (
-    "The interval is a paired bootstrap over seeds, then over cases within the hospital. With one "
-    "seed it is over cases only (Student's t). With few seeds it is too narrow."
+    "The interval is a paired bootstrap over seeds, then over cases within the hospital. It is "
+    "never narrower than that over the cases alone (Student's t), which it is with one seed. With "
+    "few seeds it is too narrow."
 )
 
 

@@ -23,6 +23,9 @@ from monai_fairfl.utils.words import count_words
 
 DIGITS = 3
 
+ENOUGH_CASES = 5
+"""Of fewer cases of a site, the bootstrap finds too small a spread."""
+
 LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -122,7 +125,9 @@ def pairs_table(metric: str, found: Mapping[str, Any]) -> TextTable:
 
 def _which_to_believe(found: Mapping[str, Any]) -> str:
     """How to read an interval and a p-value that disagree."""
-    few = [site for site, cases in found["cases"].items() if cases < 2]
+    few = []
+    if len(found["seeds"]) > 1:
+        few = [site for site, cases in found["cases"].items() if cases < ENOUGH_CASES]
     note = (
         "The interval covers seeds and cases, and gives each hospital the same weight. p gives "
         "each case the same weight and does not cover other seeds. If p is small and the interval "
@@ -131,7 +136,10 @@ def _which_to_believe(found: Mapping[str, Any]) -> str:
         "the hospitals, and test more cases."
     )
     if few:
-        note += f" {', '.join(few)} tested only one case, so the interval is too narrow."
+        note += (
+            f" {', '.join(few)} tested fewer than {ENOUGH_CASES} cases, so the interval is too "
+            "narrow."
+        )
     return note
 
 
