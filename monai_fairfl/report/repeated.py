@@ -156,7 +156,9 @@ def first_screen(
         "changes": changes_of(shown),
         "series": series_by_round(report),
         # Equal comparisons have equal files, also after a kill.
-        "first_look": first_look_lines(_by_method(report), with_time=False),
+        "first_look": first_look_lines(
+            {**shown, "first_look": _first_looks_by_method(report)}, with_time=False
+        ),
     }
 
 
@@ -166,8 +168,8 @@ def _methods_of(compared: Mapping[str, Any]) -> list[str]:
     return [standing["strategy"] for standing in main["strategies"]]
 
 
-def _by_method(report: Mapping[str, Any]) -> dict[str, Any]:
-    """The report, whose first looks name strategies with their number of trainings."""
+def _first_looks_by_method(report: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The first looks of all trainings, which name strategies with their number of trainings."""
     entries = []
     for entry in report["first_look"]:
         counts: dict[str, int] = {}
@@ -176,7 +178,7 @@ def _by_method(report: Mapping[str, Any]) -> dict[str, Any]:
             counts[method] = counts.get(method, 0) + 1
         words = [f"{method} ({count_words(n, 'training')})" for method, n in counts.items()]
         entries.append({**entry, "strategies": words})
-    return {**report, "first_look": entries}
+    return entries
 
 
 def compared_cases(

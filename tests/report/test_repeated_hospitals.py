@@ -264,6 +264,11 @@ def test_short_trainings_are_a_first_look_here_too(write_run: WriteRun, tmp_path
     assert words in page
     assert comparison_text(found).startswith(words)
     assert "A full run has 60 rounds of 4 local epochs" in comparison_text(found)
+    # The hint is of the rows below it, and of no single seed.
+    rows = found["decision"]["hospitals"].values()
+    higher = sum(row["difference"]["value"] > 0 for row in rows)
+    hint = f"FedCE is higher than training alone at {higher} of 3 hospitals"
+    assert hint in comparison_text(found)
     comments = [line for line in latex_tables(found).splitlines() if line.startswith("%")]
     assert any(words in line and "Do not publish these tables." in line for line in comments)
 
