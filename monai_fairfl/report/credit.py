@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from monai_fairfl.games.valuation import LEAST_TOTAL
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.series import EstimatedPoint, Point, last_contributions
@@ -174,13 +175,17 @@ def _by_round(run: Run, by_images: bool) -> dict[str, tuple[float, float]]:
 def shares_of(values: Mapping[str, float]) -> dict[str, float]:
     """Each value over their sum, negative ones counted as 0; all 0 where none is above 0.
 
+    Values that only rounding raises above 0 are not divided by their sum.
+
     >>> shares_of({"B": 0.03, "A": 0.01, "C": -0.01})
     {'A': 0.25, 'B': 0.75, 'C': 0.0}
     >>> shares_of({"A": -0.01, "B": -0.02})
     {'A': 0.0, 'B': 0.0}
+    >>> shares_of({"A": 0.1 + 0.2 - 0.3, "B": 0.0})  # A's value is a rounding error
+    {'A': 0.0, 'B': 0.0}
     """
     ordered = dict(sorted(values.items()))
-    if any(value > 0 for value in ordered.values()):
+    if sum(max(value, 0.0) for value in ordered.values()) > LEAST_TOTAL:
         return normalise(ordered)
     return dict.fromkeys(ordered, 0.0)
 

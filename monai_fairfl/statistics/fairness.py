@@ -27,6 +27,9 @@ PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
 ROUNDING = 0.02
 """Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
 
+LEAST_DROP = 1e-12
+"""A smaller sum of drops is rounding, and is not divided among clients."""
+
 EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
 
@@ -284,7 +287,7 @@ def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> Le
         total_drops[client] = sum(drop.values()) if isinstance(drop, Mapping) else drop
     names, signed = finite_values(total_drops, "drops")
     positive = signed.clip(min=0)
-    if positive.any():
+    if positive.sum() > LEAST_DROP:
         shares = positive / positive.sum()
     else:
         shares = np.full_like(positive, np.nan)
