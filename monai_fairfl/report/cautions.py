@@ -12,7 +12,13 @@ from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import BOUNDARY, TESTED, Scores, empty_labels
+from monai_fairfl.report.scores import (
+    BOUNDARY,
+    TESTED,
+    Scores,
+    empty_labels,
+    without_validation_score,
+)
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
@@ -133,6 +139,22 @@ def _structures(score: Any) -> tuple[str, ...]:
     if not isinstance(score, Mapping):
         return ()
     return tuple(sorted(set(score) - FIELDS_OF_A_NUMBER))
+
+
+def sites_without_validation_scores(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """Sites that count in no mean on validation cases, since a run has no such score of theirs.
+
+    Args:
+        groups: of runs that may be compared.
+    """
+    warnings = []
+    for group in groups:
+        for site, names in without_validation_score(group).items():
+            warnings.append(
+                f"The mean Dice on validation cases is without {site}, which has none in "
+                f"{', '.join(names)}"
+            )
+    return warnings
 
 
 def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:

@@ -100,7 +100,8 @@ class StrategyResult:
         no_standalone: why there is none.
         comparable: its scores are of the common measurement and of all sites of its group.
         validation_mean: mean over the sites of the Dice on validation cases, without those whose
-            reports its group's guards and limits often refused or limited.
+            reports its group's guards and limits often refused or limited, and without those that a
+            run of its group has no such score of.
         guards: names of the guards of the run; ``None`` where its ledger does not say.
         touched: site -> what guards and limits did with it.
         withdrawn: sites that withdrew from it afterwards.

@@ -200,3 +200,20 @@ def validation_mean(run: Run, without: Collection[str] = ()) -> float | None:
             if dice:
                 values.append(dice[max(dice)].value)
     return sum(values) / len(values) if values else None
+
+
+def without_validation_score(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Site -> names of the runs in which it has no closing validation score, though in others.
+
+    Means with and without such a site are of other patients, and do not compare the runs.
+
+    Args:
+        runs: that may be compared. One without any closing validation score does not count.
+    """
+    sites_of = {run.name: _sites_with(run, "score") for run in runs}
+    scored = {name: sites for name, sites in sites_of.items() if sites}
+    found: dict[str, list[str]] = {}
+    for name, sites in scored.items():
+        for site in sorted(set().union(*scored.values()) - sites):
+            found.setdefault(site, []).append(name)
+    return found

@@ -19,6 +19,7 @@ from monai_fairfl.report.cautions import (
     outdated_valuations,
     sites_with_empty_labels,
     sites_without_test_scores,
+    sites_without_validation_scores,
     suspicious_sites,
     unknown_gain,
     withdrawn_sites,
@@ -56,6 +57,7 @@ from monai_fairfl.report.scores import (
     scores_of,
     shown_measurement,
     validation_mean,
+    without_validation_score,
 )
 from monai_fairfl.report.series import (
     FREE_RIDER_RULE,
@@ -112,10 +114,13 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         comparable_names.update(comparable(scores_of_group, measurement))
 
     doubted = {}
+    left_out: dict[str, set[str]] = {}
     for group in groups:
         doubted_of_group = often_touched(runs if together else group)
+        without_score = without_validation_score(group)
         for run in group:
             doubted[run.name] = doubted_of_group
+            left_out[run.name] = {*doubted_of_group, *without_score}
 
     # What each run is measured against, whether it may be judged, and its numbers.
     judgements: dict[str, Judgement] = {}
@@ -134,7 +139,7 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
             yardstick=yardstick,
             fedavg=_fedavg_of(run, group, comparable_names),
             judgement=judgement,
-            doubted=doubted[run.name],
+            left_out=left_out[run.name],
             is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
         )
 
@@ -178,6 +183,7 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         warnings=[
             *differences_of_groups(groups, scores),
             *different_structures(runs, measurement),
+            *sites_without_validation_scores(groups),
             *sites_without_test_scores(runs),
             *sites_with_empty_labels(runs),
             *withdrawn_sites(runs),
@@ -215,7 +221,7 @@ def _strategy_result(
     yardstick: Yardstick,
     fedavg: Run | None,
     judgement: Judgement,
-    doubted: Collection[str],
+    left_out: Collection[str],
     is_comparable: bool,
 ) -> StrategyResult:
     """The results of one run.
@@ -228,7 +234,7 @@ def _strategy_result(
         yardstick: against which the run is measured.
         fedavg: the FedAvg run with which it may be compared; ``None`` where there is none.
         judgement: whether verdicts are given on it.
-        doubted: sites whose own reports do not count where a run is chosen.
+        left_out: sites whose own reports do not count where a run is chosen.
         is_comparable: whether its scores can be compared with those of its group.
     """
     mine = scores[run.name]
@@ -288,7 +294,7 @@ def _strategy_result(
         standalone=standalone_name,
         no_standalone=yardstick.why_none,
         comparable=is_comparable,
-        validation_mean=validation_mean(run, doubted),
+        validation_mean=validation_mean(run, left_out),
         guards=run.start.get("guards"),
         touched=touched_of(run),
         withdrawn=list(run.withdrawn),

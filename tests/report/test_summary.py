@@ -87,6 +87,26 @@ def test_the_report_is_about_the_strategy_that_validates_best_not_that_tests_bes
     assert summarise(load_runs([first, second]))["focus"] == "CGSV"
 
 
+def test_runs_are_chosen_by_validation_scores_of_the_same_sites(write_run: WriteRun) -> None:
+    """FedCE lacks the score of the worst site, without which its mean would be the best."""
+    validation = {"elm": 0.8, "oak": 0.3}
+    average = write_run("FedAvg", validation)
+    fedce = write_run("FedCE", validation)
+    tested = {"test_score": 0.5}
+    closing = {site: {"own": {"score": dice, **tested}} for site, dice in validation.items()}
+    replace_closing_scores(average, closing)
+    worse = {"elm": {"own": {"score": 0.7, **tested}}, "oak": {"own": tested}}
+    replace_closing_scores(fedce, worse)
+    report = summarise(load_runs([average, fedce]))
+    assert report["focus"] == "FedAvg"
+    means = {name: found["validation_mean"] for name, found in report["strategies"].items()}
+    assert means == {"FedAvg": 0.8, "FedCE": 0.7}
+    assert (
+        "The mean Dice on validation cases is without oak, which has none in FedCE"
+        in report["warnings"]
+    )
+
+
 def test_verdicts_are_of_the_model_that_validates_best_and_contributions_of_who_has_them(
     write_run: WriteRun,
 ) -> None:
