@@ -188,7 +188,16 @@ def ledger_rounds(records: Sequence[Mapping[str, Any]]) -> list[LedgerRound]:
     return rounds
 
 
-NEEDED = ("aggregation", "contributions", "details", "missing", "verdicts", "cases", "steps")
+NEEDED = (
+    "aggregation",
+    "contributions",
+    "details",
+    "measurements",
+    "missing",
+    "verdicts",
+    "cases",
+    "steps",
+)
 """Entries of a round's record that are read later."""
 
 

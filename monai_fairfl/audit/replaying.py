@@ -204,6 +204,8 @@ class _NoReward(Reward):
 def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     """Compute every weight, contribution and quantity of a run again, and compare.
 
+    The measurements that stand beside them must be those of the recorded replies.
+
     Args:
         run_dir: of the run; it may be running, resumed or finished.
         allow_import: whether a strategy outside this package may be imported: that runs its code.
@@ -234,7 +236,7 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     ...     ledger.append({**record, "aggregation": {"elm": 0.9, "oak": 0.1}})  # the chain holds
     ...     forged = replay(folder)
     >>> honest.rounds, honest.numbers, honest.largest
-    (1, 4, 0.0)
+    (1, 5, 0.0)
     >>> forged.differences[0]
     'round 0, aggregation, elm: recorded 0.9, computed 0.5'
     """
@@ -242,12 +244,14 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     strategy = run.strategy(allow_import)
     not_computed = _quantities_of_rewards(run.opening["configuration"], allow_import)
     comparison = _Comparison()
-    for recorded in run.rounds:
+    for position, recorded in enumerate(run.rounds):
         result = play(strategy, recorded, _as_recorded(recorded))
         computed = {name: to_json(getattr(result, name)) for name in COMPARED}
-        expected = {name: recorded.record[name] for name in COMPARED}
+        computed["measurements"] = _as_replied(recorded)
+        computed["round"] = position
+        expected = {name: recorded.record[name] for name in computed}
         expected["details"] = _without(expected["details"], not_computed)
-        comparison.add(f"round {recorded.number}", expected, computed)
+        comparison.add(f"round {position}", expected, computed)
     return comparison.found(len(run.rounds))
 
 
@@ -336,6 +340,24 @@ def _as_recorded(recorded: LedgerRound) -> Answer:
         return entries
 
     return answer
+
+
+def _as_replied(recorded: LedgerRound) -> dict[str, dict[str, Any]]:
+    """client -> measurement -> its value in the client's replies, of each that the record has.
+
+    Of several replies with the same measurement, the record has one: that one, where it is there.
+    """
+    replied: dict[tuple[str, str], list[Any]] = {}
+    for entries in recorded.record["exchanges"]:
+        for entry in entries:
+            for name, value in (entry["measured"] or {}).items():
+                replied.setdefault((entry["client"], name), []).append(value)
+    found: dict[str, dict[str, Any]] = {}
+    for client, measured in recorded.record["measurements"].items():
+        for name, value in measured.items():
+            values = replied.get((client, name), [None])
+            found.setdefault(client, {})[name] = value if value in values else values[-1]
+    return found
 
 
 def _replies(

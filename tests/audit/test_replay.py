@@ -317,6 +317,26 @@ def test_a_number_that_is_absent_or_too_many_is_a_difference(
     assert found.differences[0].startswith(f"round 1, {entry}")
 
 
+def test_a_measurement_that_is_in_no_reply_is_a_difference(tmp_path: Path) -> None:
+    """The report shows the Dice that stands beside the weights, and not that of the replies."""
+    federation(shipped.FedCE(), tmp_path).run()
+
+    def raise_elm(records: list[dict[str, Any]]) -> None:
+        records[2]["measurements"]["elm"]["global_score"]["mean"]["value"] += 0.125
+
+    change(tmp_path / "run", raise_elm)
+    found = replay(tmp_path / "run")
+    assert found.where == "round 1, measurements, elm, global_score, mean, value"
+    assert len(found.differences) == 1
+
+
+def test_a_round_that_was_cut_out_of_the_middle_is_a_difference(tmp_path: Path) -> None:
+    """FedAvg's weights of the other rounds do not depend on it."""
+    federation(shipped.FedAvg(), tmp_path).run()
+    change(tmp_path / "run", lambda records: records.pop(2))
+    assert replay(tmp_path / "run").differences == ("round 1, round: recorded 2, computed 1",)
+
+
 @pytest.mark.parametrize("forged", [math.nan, math.inf, {}])
 def test_what_is_no_finite_number_is_a_difference(forged: Any, tmp_path: Path) -> None:
     """Written by hand: the package's own ledger has ``null`` for a number that is not finite."""
