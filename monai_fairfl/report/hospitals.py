@@ -16,7 +16,7 @@ from monai_fairfl.report.advice import advice_for
 from monai_fairfl.report.contribution import Contribution, Contributions
 from monai_fairfl.report.contributions import contributions_of, contributor_of
 from monai_fairfl.report.own_contributions import earlier_round
-from monai_fairfl.report.results import runs_of
+from monai_fairfl.report.results import is_comparison, runs_of
 from monai_fairfl.report.touched import rounds_looked_at, touched_words
 from monai_fairfl.report.verdicts import reason_of, verdict_of
 
@@ -209,10 +209,13 @@ def _dice_alone(report: Mapping[str, Any], name: str | None, site: str) -> float
 
 
 def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] | None:
-    """The least and the largest gain over the seeds, of each the mean over its folds.
+    """The least and the largest gain over the seeds, ``None`` for one seed.
 
-    ``None`` for one seed.
+    In a comparison they are of the cases of its rows. Else each seed's is the mean over its folds.
     """
+    if is_comparison(report):
+        gains = report["strategies"][name]["sites"][site]["gain_of_seeds"]
+        return [min(gains), max(gains)] if len(gains) > 1 else None
     runs = runs_of(report)
     values: dict[str, list[float]] = {}
     for repeat in report["strategies"][name]["repeats"]:

@@ -66,6 +66,8 @@ def report_over_seeds(
             baseline = None
         references = (standalone, baseline)
         entry = _entry(runs, name, cases[name], references, cases, differences)
+        for site, result in entry["sites"].items():
+            result["gain_of_seeds"] = _by_seed(scores, name, standalone, site)
         strategies[name] = {**entry, "validation_mean": validation_means.get(name)}
     focus = _focus(strategies)
     return {
@@ -109,6 +111,21 @@ def _by_case(scores: Sequence[CaseScore], method: str, site: str) -> ByCase:
         if score.strategy == method and score.site == site:
             found.setdefault(score.case, []).append(score.value)
     return {case: mean(values) for case, values in found.items()}
+
+
+def _by_seed(
+    scores: Sequence[CaseScore], method: str, standalone: str | None, site: str
+) -> list[float]:
+    """What a method gains at a site over training alone with each seed: means over its cases."""
+    means = []
+    for name in (method, standalone):
+        of_seeds: dict[int, list[float]] = {}
+        for score in scores:
+            if (score.strategy, score.site) == (name, site):
+                of_seeds.setdefault(score.seed, []).append(score.value)
+        means.append({seed: mean(values) for seed, values in of_seeds.items()})
+    joined, alone = means
+    return [joined[seed] - alone[seed] for seed in sorted(joined.keys() & alone.keys())]
 
 
 def _number(by_case: ByCase) -> Number | None:

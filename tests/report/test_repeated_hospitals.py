@@ -369,6 +369,13 @@ def test_a_row_is_of_the_cases_that_every_training_scored(
         (by_site["FedCE"], by_site["Standalone"])
     )
     assert elm["n"] == 5
+    gains = []
+    for seed in SEEDS:
+        joined, alone = (every_case(name, seed, "elm") for name in ("FedCE", "Standalone"))
+        gains.append(
+            np.mean([joined[case] - alone[case] for case in joined if case != "case0.nii"])
+        )
+    assert elm["difference"]["seeds"] == pytest.approx([min(gains), max(gains)], abs=1e-9)
     assert (yew["verdict"], yew["federation"], yew["difference"]) == ("no_score", None, None)
     assert yew["advice"][0] == "Look at the notes: no test case of it was scored in every training"
     assert any("site yew is left out" in text for text in remarks_of(found))
