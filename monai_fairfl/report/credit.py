@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -99,7 +99,7 @@ def rules_of(
                 meaning,
                 _of_credits(by_sites),
                 by_sites,
-                _by_round(run, by_images),
+                _by_round(run, by_images, credit_from_sites),
                 by_images,
             )
         )
@@ -110,8 +110,16 @@ def rules_of(
             f"server's own images; only the valued site is left out. {weighed}. Shares are of the "
             "sums over the judged rounds."
         )
-        shares = _of_credits(by_server)
-        rules.append(Rule("Judged by the server", meaning, shares, by_server, by_images=by_images))
+        rules.append(
+            Rule(
+                "Judged by the server",
+                meaning,
+                _of_credits(by_server),
+                by_server,
+                _by_round(run, by_images, credit_from_server),
+                by_images,
+            )
+        )
 
     for valuation in valuations:
         # A valuation whose values are all negative has no shares.
@@ -162,11 +170,19 @@ def judged_words(credit: Mapping[str, Any]) -> str:
     return f"{words} ({credit['least']:+.4f} to {credit['most']:+.4f})"
 
 
-def _by_round(run: Run, by_images: bool) -> dict[str, tuple[float, float]]:
-    """Site -> the least and the largest of its values in single judged rounds, of two or more."""
+def _by_round(
+    run: Run, by_images: bool, credit_from: Callable[..., Mapping[str, Credit]]
+) -> dict[str, tuple[float, float]]:
+    """Site -> the least and the largest of its values in single judged rounds, of two or more.
+
+    Args:
+        run: in question.
+        by_images: whether updates are valued at their share of the images.
+        credit_from: computes the credit of some records.
+    """
     values: dict[str, list[float]] = {}
     for record in run.rounds:
-        for site, credit in credit_from_sites([record], by_images).items():
+        for site, credit in credit_from([record], by_images).items():
             if credit.value is not None:
                 values.setdefault(site, []).append(credit.value)
     return {site: (min(found), max(found)) for site, found in values.items() if len(found) > 1}

@@ -164,7 +164,9 @@ def credit_from_sites(
     return credits
 
 
-def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit]:
+def credit_from_server(
+    records: Iterable[Mapping[str, Any]], by_images: bool | None = None
+) -> dict[str, Credit]:
     r"""The value of each site's update on the server's own images.
 
     .. math:: \phi_i = \frac{1}{T} \sum_t
@@ -174,13 +176,15 @@ def credit_from_server(records: Iterable[Mapping[str, Any]]) -> dict[str, Credit
 
     Args:
         records: of a ledger, with the opening one.
+        by_images: as of :func:`credit_from_sites`.
 
     Returns:
         site -> its credit, over the T judged rounds in which its update had weight; empty where
         the server judged none.
     """
     records = list(records)
-    by_images = is_valued_by_images(records)
+    if by_images is None:
+        by_images = is_valued_by_images(records)
     values: dict[str, list[float]] = {}
     judged_sites: set[str] = set()
     for record in _judged_rounds(records):

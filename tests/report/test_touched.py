@@ -152,6 +152,26 @@ def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
     assert by_round["yew"] == pytest.approx([0.02, 0.02])
 
 
+def test_rounds_that_dispute_the_sign_of_the_servers_value_are_too_coarse_to_tell(
+    write_run: WriteRun,
+) -> None:
+    """Without any one round, the mean of ash stays above 0."""
+    rounds = []
+    for loss_of_ash in (0.03, 0.03, -0.01):
+        scores = [{"without": [], "score": 0.8}]
+        for site, loss in (("ash", loss_of_ash), ("yew", 0.02)):
+            scores.append({"without": [site], "score": 0.8 - loss})
+        found = {"sites": {}, "server": scores, "together": {}}
+        weights = {"ash": 0.5, "yew": 0.5}
+        samples = {"ash": 10, "yew": 10}
+        rounds.append({"cross_evaluation": found, "aggregation": weights, "samples": samples})
+    report = write_report([write_run("FedCE", {"ash": 0.8, "yew": 0.8}, rounds=rounds)])
+    sites = report["decision"]["contributions"]["sites"]
+    assert sites["ash"]["least"] > 0
+    assert sites["ash"]["words"] == COARSE
+    assert sites["yew"]["words"] != COARSE
+
+
 def test_judges_that_find_every_update_harmful_give_nobody_a_share(write_run: WriteRun) -> None:
     names = ("ash", "box", "elm", "oak", "yew")
     run = write_run(
