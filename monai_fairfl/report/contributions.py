@@ -121,8 +121,8 @@ def _by_judges(
             most=credit["most"],
             range_of=range_of,
         )
-        ranges = [(credit["least"], credit["most"]), rule["by_round"].get(site)]
-        if any(_holds_zero(ends) for ends in ranges):
+        of_rounds = rule["by_round"].get(site) or ()
+        if _differ_in_sign([credit["value"], credit["least"], credit["most"], *of_rounds]):
             found = replace(found, ratio=None, words=COARSE)
         sites[site] = found
     words = f"For {name}: {rule['meaning']} The range is over {range_of}. {JUDGED}"
@@ -133,12 +133,13 @@ def _is_judged(credit: Mapping[str, Any]) -> bool:
     return credit["value"] is not None
 
 
-def _holds_zero(ends: Sequence[float | None] | None) -> bool:
-    """Whether judges, or rounds, do not even agree on the sign of a value."""
-    if ends is None:
-        return False
-    least, most = ends
-    return least is not None and most is not None and least <= 0 <= most
+def _differ_in_sign(values: Sequence[float | None]) -> bool:
+    """Whether a value, the ends of its range and those of single rounds do not share one sign.
+
+    All rounds may be of one sign, and the value that fits them best of the other.
+    """
+    known = [value for value in values if value is not None]
+    return len(known) > 1 and min(known) <= 0 <= max(known)
 
 
 def _by_valuation(

@@ -12,7 +12,7 @@ import pytest
 from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.report import write_report
-from monai_fairfl.report.contributions import COARSE
+from monai_fairfl.report.contributions import COARSE, contributions_of
 from monai_fairfl.report.first_look import first_look_lines
 
 WriteRun = Callable[..., Path]
@@ -150,6 +150,20 @@ def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(
     by_round = rules["Judged by the other sites"]["by_round"]
     assert by_round["ash"] == pytest.approx([-0.01, 0.03])
     assert by_round["yew"] == pytest.approx([0.02, 0.02])
+
+
+def test_a_value_of_another_sign_than_all_its_rounds_is_too_coarse_to_tell(
+    write_run: WriteRun,
+) -> None:
+    """The values fit all rounds together; the best fit of each round alone may lie elsewhere."""
+    names = ("ash", "box", "elm", "oak", "yew")
+    rounds = [judged(dict.fromkeys(names, loss)) for loss in (0.02, 0.03)]
+    report = write_report([write_run("FedCE", dict.fromkeys(names, 0.8), rounds=rounds)])
+    rules = {rule["name"]: rule for rule in report["strategies"]["FedCE"]["credit"]}
+    rules["Judged by the other sites"]["by_round"]["ash"] = [-0.02, -0.01]
+    sites = contributions_of(report, "FedCE").sites
+    assert sites["ash"].words == COARSE
+    assert sites["yew"].words != COARSE
 
 
 def test_rounds_that_dispute_the_sign_of_the_servers_value_are_too_coarse_to_tell(
