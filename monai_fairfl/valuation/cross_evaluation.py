@@ -28,8 +28,8 @@ NOT_ASKED = "its update had next to no weight in every judged round"
 LEAST_RELATIVE_WEIGHT = 0.05
 """With a smaller part of its reference weight an update changes too little to be judged."""
 
-PRICE = 1e-9
-"""How far a price that is 1 or -1 may lie from it by rounding."""
+ROUNDING = 1e-7
+"""By how much an error that is 0, or a price that is 1 or -1, may differ by rounding."""
 
 
 @dataclass(frozen=True)
@@ -331,9 +331,12 @@ class _Errors:
         self.least = self._solved(costs, np.full(rows, np.inf), np.full(rows, np.inf))
         # By complementary slackness, an error above (below) 0 has the price 1 (-1).
         price = self.least.eqlin.marginals
-        self.most_above = np.where(price > 1 - PRICE, np.inf, 0.0)
-        self.most_below = np.where(price < PRICE - 1, np.inf, 0.0)
-        self.must_be_none = (self.most_above == 0) & (self.most_below == 0)
+        above, below = np.split(self.least.x[self.sites :], 2)
+        may_be_above = (price > 1 - ROUNDING) | (above > ROUNDING)
+        may_be_below = (price < ROUNDING - 1) | (below > ROUNDING)
+        self.most_above = np.where(may_be_above, np.inf, 0.0)
+        self.most_below = np.where(may_be_below, np.inf, 0.0)
+        self.must_be_none = ~(may_be_above | may_be_below)
 
     def smallest(self, column: int) -> float:
         """The smallest value of a site, of all values with the least sum of errors."""
