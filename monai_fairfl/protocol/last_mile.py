@@ -22,9 +22,9 @@ CANDIDATES = ("adapted", "averaged", "alone", "fused")
 """
 
 FUSED_LOSS = 0.02
-"""By so much may the score of ``"fused"`` be below that of the model that the site would take
-without it. Two models that were trained apart seldom fail on the same case, so this one need not
-gain; it must not lose."""
+"""By so much may the score of ``"fused"`` be below that of the model that the site would use. Two
+models that were trained apart seldom fail on the same case, so this one need not gain; it must not
+lose. It is not compared with the best candidate, whose gain a single case may have made."""
 
 ADAPTED_EPOCHS = "adapted_epochs"
 """Epochs of the further training until its best one; 0: none was better."""
@@ -96,18 +96,16 @@ def chosen(gains: Mapping[str, Estimate]) -> str | None:
     'adapted'
     >>> chosen({"adapted": Estimate(0.03, 0.04, 5)}) is None
     True
-    >>> chosen({"adapted": Estimate(0.03, 0.01, 5), "fused": Estimate(0.02, 0.04, 5)})
+    >>> chosen({"adapted": Estimate(0.03, 0.01, 5), "fused": Estimate(-0.01, 0.04, 5)})
     'fused'
     """
+    fused = gains.get("fused")
+    if fused is not None and fused.n and fused.value >= -FUSED_LOSS:
+        return "fused"
     best = None
     for name in CANDIDATES:
         if name not in gains or name == "fused" or not is_taken(gains[name]):
             continue
         if best is None or gains[name].value > gains[best].value:
             best = name
-    fused = gains.get("fused")
-    if fused is not None and fused.n:
-        gain_of_best = 0.0 if best is None else gains[best].value
-        if fused.value >= gain_of_best - FUSED_LOSS:
-            return "fused"
     return best

@@ -239,13 +239,12 @@ def dice_of_ensemble(evaluator: SupervisedEvaluator, models: list[Weights]) -> f
 
 
 def test_a_fused_model_need_not_gain_and_must_not_lose() -> None:
-    gain = Estimate(0.03, 0.01, 4)
-    for value, expected in ((0.015, "fused"), (0.005, "adapted"), (0.05, "fused")):
+    gain = Estimate(0.3, 0.01, 4)
+    for value, expected in ((0.05, "fused"), (-0.015, "fused"), (-0.03, "adapted")):
         assert chosen({"adapted": gain, "fused": Estimate(value, 0.04, 4)}) == expected
-    for value, expected in ((-0.015, "fused"), (-0.03, None)):
-        assert chosen({"adapted": Estimate(0.03, 0.04, 4), "fused": Estimate(value, 0.001, 4)}) is (
-            expected
-        )
+    unsure = Estimate(0.3, 0.4, 4)
+    for value, expected_then in ((-0.015, "fused"), (-0.03, None)):
+        assert chosen({"adapted": unsure, "fused": Estimate(value, 0.001, 4)}) == expected_then
     # No case had a score.
     assert chosen({"fused": Estimate(0.0, None, 0)}) is None
 
