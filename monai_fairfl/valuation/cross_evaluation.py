@@ -340,15 +340,20 @@ class _Errors:
 
     def smallest(self, column: int) -> float:
         """The smallest value of a site, of all values with the least sum of errors."""
-        costs = np.zeros(self.equations.shape[1])
-        costs[column] = 1.0
-        return float(self._solved(costs, self.most_above, self.most_below).x[column])
+        return self._extreme(column, 1.0)
 
     def largest(self, column: int) -> float:
         """The largest one."""
+        return self._extreme(column, -1.0)
+
+    def _extreme(self, column: int, cost: float) -> float:
         costs = np.zeros(self.equations.shape[1])
-        costs[column] = -1.0
-        return float(self._solved(costs, self.most_above, self.most_below).x[column])
+        costs[column] = cost
+        found = self._solved(costs, self.most_above, self.most_below)
+        if not found.success:
+            # By rounding, the solver finds no values with exactly these errors.
+            found = self.least
+        return float(found.x[column])
 
     def _solved(self, costs: np.ndarray, most_above: np.ndarray, most_below: np.ndarray) -> Any:
         """The values and errors that cost least, where no error is larger than allowed."""
