@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from helpers.checkout import TINY
 from helpers.client_requests import PROSTATE, same
 
 from monai_fairfl.bundle.adaptation import adapt_model
+from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import fused_weights, state_of_file
@@ -129,6 +131,31 @@ def test_every_site_may_fuse_its_model_with_the_one_that_it_trained_alone(
     fused = run_dir / f"FedAvg/sites/{site_with(taken, 'fused')}/state/FedAvg-own.pt"
     with pytest.raises(ConfigError, match="is a fused model, of 2 models.*adapt one of these"):
         adapt_model(fused, PROSTATE, hospitals / "alder", tmp_path / "adapted")
+
+
+@pytest.mark.slow
+def test_a_bundle_whose_inference_could_not_run_a_fused_model_trains_none(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+    ignored = shutil.ignore_patterns("*.pt", "*.ts", "eval", "__pycache__")
+    shutil.copytree(PROSTATE, bundle, ignore=ignored)
+    file = bundle / "configs" / "inference.json"
+    content = json.loads(file.read_text())
+    content["network"] = "$@network_def.to(@device)"
+    file.write_text(json.dumps(content))
+    asked = BundleFederation(
+        str(bundle),
+        str(hospitals),
+        [Standalone(), FedAvg()],
+        2,
+        str(tmp_path / "run"),
+        adapt_epochs=1,
+        adapt_fuse=True,
+        **SETTINGS,
+    )
+    with pytest.raises(ConfigError, match="inference.json could not run a fused model.*network_of"):
+        asked.run()
 
 
 def site_with(taken: dict[str, str | None], name: str) -> str:
