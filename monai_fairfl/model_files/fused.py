@@ -30,6 +30,8 @@ class FusedNetwork(nn.Module):
         network: of each member; it gives one tensor.
         num_members: number of copies of it.
 
+    >>> import torch
+    >>> from torch import nn
     >>> fused = FusedNetwork(nn.Linear(1, 1, bias=False), 2)
     >>> weights = [{"weight": torch.tensor([[1.0]])}, {"weight": torch.tensor([[2.0]])}]
     >>> _ = fused.load_state_dict(dict(fused_weights(weights)))
@@ -56,6 +58,7 @@ def fused_weights(models: Sequence[Weights]) -> Weights:
     Args:
         models: the members, of one network.
 
+    >>> import torch
     >>> list(fused_weights([{"w": torch.zeros(1)}, {"w": torch.ones(1)}]))
     ['members.0.w', 'members.1.w']
     """
