@@ -12,9 +12,15 @@ from reading import NotFinished, hierarchical_interval, markdown, words
 from seeds import Cells, described, dice_of_seeds, finished, on_same_cells
 from study import Study
 
+from monai_fairfl.protocol.last_mile import CANDIDATES
+
 STUDIES = ("fused_photographs",)
 MARGIN = 0.02
 FUSED = "fused"
+OTHERS = [name for name in CANDIDATES if name != FUSED]
+
+without_fused = above(1.0, OTHERS)
+"""Takes what a site takes in a last mile without fused models."""
 
 
 def _gain_of_fused(candidates: Sequence[Candidate]) -> Candidate:
@@ -26,14 +32,9 @@ def always_fused(candidates: Sequence[Candidate]) -> float:
     return _gain_of_fused(candidates).test_gain
 
 
-def without_fused(candidates: Sequence[Candidate]) -> float:
-    """Take what a site takes in a last mile without fused models."""
-    return above(1.0)([each for each in candidates if each.name != FUSED])
-
-
 def unless_worse_than_best(candidates: Sequence[Candidate]) -> float:
     """Take the fused model, unless it is worse than what the site takes without it."""
-    others = [each for each in candidates if each.name != FUSED]
+    others = [each for each in candidates if each.name in OTHERS]
     gains = [each.gain for each in others if each.stderr is not None and each.gain > each.stderr]
     if _gain_of_fused(candidates).gain >= max([0.0, *gains]) - MARGIN:
         return always_fused(candidates)

@@ -64,6 +64,8 @@ def check_start(
     _check_training_configs(sites, strategies, settings.clients_per_round)
     preflight.check_measurements(settings.evaluate, "evaluate", in_training=True)
     preflight.check_measurements(settings.final, "final")
+    if settings.adapt_fuse:
+        _check_fusing(runs, strategies)
     if runs.server_data is not None:
         _check_data({SERVER: runs.server_data}, check, check, sites.bundle_root)
 
@@ -101,8 +103,6 @@ def _check_images(
         # Nothing new is recorded of a site that withdrew.
         for site in withdrawn_sites(folder):
             digests.pop(site, None)
-    if runs.settings.adapt_fuse:
-        _check_fusing(runs, strategies)
     if runs.settings.adapt_epochs and runs.trained_alone is not None:
         preflight.check_trained_alone(runs.trained_alone, folders, sites.listed)
     new = []
