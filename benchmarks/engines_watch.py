@@ -33,8 +33,8 @@ ROUND = (
     "End persist model on server",  # in NVFlare's log
     "Aggregated MetricRecord",  # in what Flower prints
 )
-SAME_PORT = "Failed to create connection to the child process"
-"""What NVFlare's simulator says when another client of it has taken a client's port."""
+LOST_CLIENT = "LostClientError"
+"""In the last words of a run whose simulator lost the process of a client."""
 
 SERVER = "nvflare.private.fed.app.simulator.simulator"
 WORKERS = ("nvflare.private.fed.app.simulator.simulator_worker", "ray::ClientAppActor", BOOT)
@@ -62,8 +62,7 @@ class Found:
 def measure(run: Run, timeout: float = 900) -> Found:
     """Run a federation in processes of its own, watch these, and end what is left of them.
 
-    NVFlare's simulator looks for a free port for each client before the client's process takes it.
-    Rarely two clients get the same port: then the run is begun again, once.
+    NVFlare's simulator may lose the process of a client: then the run is begun again, once.
 
     Raises:
         RuntimeError: when it fails or takes too long; with the end of what it printed.
@@ -71,7 +70,7 @@ def measure(run: Run, timeout: float = 900) -> Found:
     try:
         return _measure(run, timeout)
     except RuntimeError as error:
-        if SAME_PORT not in str(error):
+        if LOST_CLIENT not in str(error):
             raise
     shutil.rmtree(run.folder)
     return _measure(run, timeout)

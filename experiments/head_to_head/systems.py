@@ -131,6 +131,8 @@ def _nvflare(task: Task, folder: Path, false: FalseReport) -> None:
     from nvflare.app_opt.pt.recipes import FedCERecipe
     from nvflare.recipe import SimEnv
 
+    from monai_fairfl.transports.flare.job.simulator import ERRORS, ending_without_a_client
+
     parser = task.parser(task.sites[0], folder / "server")
     # NVFlare's server builds the network from its class and arguments.
     given = dict(parser.get_parsed_content("network_def", instantiate=False).config)
@@ -151,7 +153,8 @@ def _nvflare(task: Task, folder: Path, false: FalseReport) -> None:
         trainable_param_names=trainable,
         key_metric="dice",
     )
-    recipe.execute(SimEnv(clients=task.sites, workspace_root=str(folder)))
+    with ending_without_a_client(folder / "job" / "server" / ERRORS):
+        recipe.execute(SimEnv(clients=task.sites, workspace_root=str(folder)))
 
 
 def first_model(task: Task) -> dict[str, torch.Tensor]:

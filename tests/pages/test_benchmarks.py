@@ -77,8 +77,8 @@ def test_nvflares_own_recipes_train_what_ours_train(
     assert_trained_alike(*models, tmp_path / "2" / INITIAL)
 
 
-@pytest.mark.parametrize(("words", "runs"), [(engines_watch.SAME_PORT, 2), ("NaN", 1)])
-def test_a_run_whose_clients_got_the_same_port_begins_again_once(
+@pytest.mark.parametrize(("words", "runs"), [(engines_watch.LOST_CLIENT, 2), ("NaN", 1)])
+def test_a_run_that_lost_a_client_begins_again_once(
     words: str, runs: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun = []

@@ -8,6 +8,7 @@ It runs in the simulator, in POC and in production, or becomes a job folder.
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ from typing import Any
 from nvflare.apis.filter import Filter
 from nvflare.client.config import ExchangeFormat
 from nvflare.job_config.api import FedJob
+from nvflare.recipe.run import Run
 from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 from torch import nn
@@ -32,6 +34,11 @@ from monai_fairfl.transports.engines.job_guards import config_of_shipped
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 from monai_fairfl.transports.flare.job.bundle_sites import BundleJobSites
 from monai_fairfl.transports.flare.job.script_sites import ScriptSites, check_federation, key_mode
+from monai_fairfl.transports.flare.job.simulator import (
+    ERRORS,
+    LostClientError,
+    ending_without_a_client,
+)
 from monai_fairfl.transports.flare.job.strategy import (
     installed_packages,
     needs_of,
@@ -42,6 +49,8 @@ from monai_fairfl.transports.flare.job.strategy import (
 from monai_fairfl.transports.flare.policy import allow, has_policy, write_default_policy
 from monai_fairfl.transports.flare.server.controller import FairFLController
 from monai_fairfl.utils.random_state import own_random_state
+
+logger = logging.getLogger(__name__)
 
 
 class FairFLRecipe(Recipe):
@@ -180,6 +189,7 @@ class FairFLRecipe(Recipe):
         self.command = command
         self.min_clients = min_clients
         self.custom_code = custom_code
+        self._resume = resume
         self.per_site: dict[str, dict[str, Any]] = {}
         # Files of the job until it is written.
         self._files = TemporaryDirectory()
@@ -265,6 +275,37 @@ class FairFLRecipe(Recipe):
         super().__init__(job)
         if per_site_config:
             self.set_per_site_config(per_site_config)
+
+    def run(self, env: ExecEnv, *given: Any, **options: Any) -> Run:
+        """Run the job; the simulator begins again once if it loses the process of a client.
+
+        Args:
+            env: where it runs: ``SimEnv``, ``PocEnv`` or ``ProdEnv``.
+            given: as in NVFlare's recipes.
+            options: as in NVFlare's recipes.
+
+        Raises:
+            LostClientError: when the simulator loses a client again.
+        """
+        if not isinstance(env, SimEnv):
+            return super().run(env, *given, **options)
+        try:
+            return self._simulate(env, *given, **options)
+        except LostClientError as error:
+            if not self._resume:
+                raise
+            logger.warning("%s. The simulator begins again", error)
+            return self._simulate(env, *given, **options)
+
+    def _simulate(self, env: SimEnv, *given: Any, **options: Any) -> Run:
+        """Run the simulator once.
+
+        Raises:
+            LostClientError: when it has lost the process of a client.
+        """
+        errors = Path(env.workspace_root) / self.name / "server" / ERRORS
+        with ending_without_a_client(errors):
+            return super().run(env, *given, **options)
 
     # ---- what NVFlare's Recipe asks for ----
 

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -23,23 +21,6 @@ from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe
-
-logger = logging.getLogger(__name__)
-
-SIMULATOR = "nvflare.private.fed.app.simulator"
-"""Beginning of the modules that the simulator's processes run."""
-
-SAME_PORT = "Failed to create connection to the child process"
-"""What the simulator logs where a client found its port taken."""
-
-ERRORS = "error_log.txt"
-"""Name of the file, within the folder of the simulator's server, that has its errors alone."""
-
-SECONDS_BETWEEN_LOOKS = 2.0
-
-
-class SamePortError(FederationError):
-    """Two clients of NVFlare's simulator got the same port, by chance."""
 
 
 def export_job(out: str | Path, **arguments: Any) -> Path:
@@ -98,28 +79,6 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; the logs name the reason.
     """
-    given = (workspace, sites_root, site_names, watch)
-    try:
-        return _simulate(*given, **arguments)
-    except SamePortError as error:
-        if not arguments.get("resume", True):
-            raise
-        logger.warning("%s: the simulator begins again, and the run goes on", error)
-        return _simulate(*given, **arguments)
-
-
-def _simulate(
-    workspace: str | Path,
-    sites_root: str | Path,
-    site_names: Sequence[str] | None,
-    watch: Callable[[Path, str], AbstractContextManager[None]] | None,
-    **arguments: Any,
-) -> Path:
-    """Run the simulator once, see :func:`simulate_job`.
-
-    Raises:
-        SamePortError: when two of its clients got the same port.
-    """
     sites = simulated_sites(sites_root, site_names, arguments.get("bundle"))
     recipe = FairFLRecipe(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
     folder = Path(workspace).absolute()
@@ -130,77 +89,17 @@ def _simulate(
     watched = watch or (lambda folder, name: nullcontext())
     environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
     of_server = simulator / recipe.name / "server"
-    errors = of_server / ERRORS
     try:
-        with (
-            _home(storage),
-            _logs_to_stderr(),
-            watched(run, recipe.name),
-            ending_at_the_same_port(errors),
-        ):
+        with _home(storage), _logs_to_stderr(), watched(run, recipe.name):
             recipe.execute(environment)
     except RuntimeError as error:
-        _refuse_same_port(errors)
         raise FederationError(f"{error}; the same command goes on where it stopped") from error
     if not ended(run):
-        _refuse_same_port(errors)
         raise FederationError(
             f"the run did not end, {of_server / 'log.txt'} shows the reason; the same command goes "
             "on where it stopped"
         )
     return run
-
-
-@contextmanager
-def ending_at_the_same_port(errors: Path) -> Iterator[None]:
-    """Inside, NVFlare's simulator is ended when a client of it found its port taken.
-
-    The simulator chooses a port for each client, which the client's process binds later: another
-    client may have got the same one. The simulator then waits for ever.
-
-    Args:
-        errors: the log of the simulator's errors; an earlier one is removed.
-    """
-    errors.unlink(missing_ok=True)
-    done = threading.Event()
-
-    def look() -> None:
-        while not done.wait(SECONDS_BETWEEN_LOOKS):
-            if _has_same_port(errors):
-                _end_simulator()
-                return
-
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    try:
-        yield
-    finally:
-        done.set()
-        looking.join()
-
-
-def _has_same_port(errors: Path) -> bool:
-    return errors.is_file() and SAME_PORT in errors.read_text(errors="replace")
-
-
-def _refuse_same_port(errors: Path) -> None:
-    if _has_same_port(errors):
-        raise SamePortError(
-            "two clients of NVFlare's simulator got the same port, by chance; the same command "
-            "goes on where it stopped"
-        )
-
-
-def _end_simulator() -> None:
-    """End the simulator that this process started, and its clients."""
-    import psutil  # NVFlare needs it, too
-
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if any(word.startswith(SIMULATOR) for word in process.cmdline()):
-                process.kill()
-        except psutil.NoSuchProcess:
-            continue
 
 
 @contextmanager

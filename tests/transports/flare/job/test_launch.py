@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -56,47 +53,3 @@ def test_a_simulated_job_gives_the_folder_of_its_own_run(
     monkeypatch.setattr(jobs.FairFLRecipe, "execute", execute)
     arguments = {"bundle": "prostate_mri_segmentation", "strategy": "FedAvg"}
     assert jobs.simulate_job(tmp_path, tmp_path / "sites", **arguments) == own
-
-
-@pytest.mark.slow
-def test_a_simulator_whose_clients_got_the_same_port_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "SECONDS_BETWEEN_LOOKS", 0.05)
-    log = tmp_path / "log.txt"
-    log.write_text(f"{jobs.SAME_PORT}, of an earlier run")
-    wait = [sys.executable, "-c", "import time; time.sleep(60)"]
-    simulator = subprocess.Popen([*wait, f"{jobs.SIMULATOR}.simulator"])
-    another = subprocess.Popen(wait)
-    try:
-        with jobs.ending_at_the_same_port(log):
-            time.sleep(0.3)
-            assert simulator.poll() is None
-            log.write_text(f"ERROR - RuntimeError: {jobs.SAME_PORT} in SimulatorClientRunner")
-            assert simulator.wait(timeout=10) != 0
-        assert another.poll() is None
-    finally:
-        for process in (simulator, another):
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.parametrize("resume", [True, False])
-def test_the_simulator_begins_again_once_where_the_run_may_go_on(
-    resume: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-
-    def once(*given: object, **arguments: object) -> Path:
-        calls.append(arguments)
-        if len(calls) == 1:
-            raise jobs.SamePortError("two clients got the same port")
-        return tmp_path
-
-    monkeypatch.setattr(jobs, "_simulate", once)
-    if resume:
-        assert jobs.simulate_job(tmp_path, tmp_path) == tmp_path and len(calls) == 2
-    else:
-        with pytest.raises(jobs.SamePortError):
-            jobs.simulate_job(tmp_path, tmp_path, resume=False)
-        assert len(calls) == 1
