@@ -131,7 +131,10 @@ def copied_at_last(reply: Reply, update: Any, scene: Any, chance: np.random.Gene
 
 @pytest.mark.parametrize(
     ("strategy", "of_round"),
-    [pytest.param(FedCI, "round_value", marks=pytest.mark.slow), (LeaveOneOut, "drop")],
+    [
+        pytest.param(FedCI, "round_value", marks=[pytest.mark.slow, pytest.mark.long]),
+        (LeaveOneOut, "drop"),
+    ],
 )
 def test_what_sites_earned_before_they_counted_as_one_stays_their_own(
     tmp_path: Path, strategy: type[Strategy], of_round: str

@@ -131,19 +131,21 @@ def outcome(history: History) -> list[Any]:
     return records
 
 
-def _with_variants() -> list[Any]:
-    """Every name; variants of a shipped method take long together."""
+PAPERS = ("FedAvg", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM")
+"""The methods of the five papers, and plain averaging: ``make test`` has these."""
+
+
+def _by_time() -> list[Any]:
+    """Every name; all but the papers' methods take long together."""
     names: list[Any] = []
     for name in MADE:
-        if name in catalogue.shipped():
-            names.append(name)
-        else:
-            names.append(pytest.param(name, marks=pytest.mark.long))
+        marks = () if name in PAPERS else (pytest.mark.long,)
+        names.append(pytest.param(name, marks=marks))
     return names
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _with_variants())
+@pytest.mark.parametrize("name", _by_time())
 def test_every_strategy_keeps_the_promises_of_all(
     name: str, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -206,7 +208,16 @@ def test_every_strategy_keeps_the_promises_of_all(
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{"local_norm": True}, {"buffers": "local"}])
 @pytest.mark.parametrize(
-    "name", ["FedAvg", "FedCE", "FedLWR", "ShapFed-personalised", "Ditto", "FedCI", "Standalone"]
+    "name",
+    [
+        "FedAvg",
+        "FedCE",
+        "ShapFed-personalised",
+        "Ditto",
+        pytest.param("FedLWR", marks=pytest.mark.long),
+        pytest.param("FedCI", marks=pytest.mark.long),
+        pytest.param("Standalone", marks=pytest.mark.long),
+    ],
 )
 def test_normalisation_may_stay_at_the_sites(
     name: str, settings: dict[str, Any], hospitals: Path, tmp_path: Path

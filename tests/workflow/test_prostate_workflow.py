@@ -302,6 +302,7 @@ def run_readme_without_dicom(data: Path, model: Path) -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_command_of_the_readme_takes_an_export_to_masks_and_prints_what_it_skipped(
     model: Path, tmp_path: Path
