@@ -34,7 +34,7 @@ from monai_fairfl.cli import (
     withdrawals,
 )
 from monai_fairfl.cli.command import Answer, Command
-from monai_fairfl.errors import FairFLError
+from monai_fairfl.errors import FairFLError, closest
 from monai_fairfl.utils.terminal import data_notes_shown_once
 
 EXAMPLES = """
@@ -219,6 +219,32 @@ def _print(answer: Answer, as_json: bool) -> None:
         print(answer.text)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses an option that it does not know with the one that was probably meant.
+
+    The options of a command are refused by the parser of the command, which alone knows them.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse all arguments, or end the program."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
+        return known, unknown
+
+    def _meant(self, unknown: Sequence[str]) -> str:
+        """End of the error: the option that looks most like the first unknown one, if one does."""
+        names = {option.lstrip("-"): option for option in self._option_string_actions}
+        for word in unknown:
+            if word.startswith("--"):
+                name, _, _ = word.removeprefix("--").partition("=")
+                meant = closest(name, names)
+                return f"; did you mean {names[meant]}?" if meant else ""
+        return ""
+
+
 class _Version(argparse.Action):
     """Prints the build, which git is asked for only then."""
 
@@ -235,7 +261,7 @@ class _Version(argparse.Action):
 
 def _parser() -> argparse.ArgumentParser:
     """Build the parser of the whole program from the modules of its commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="monai-fairfl",
         description="Fair federated medical image segmentation with MONAI bundles.",
         epilog=EXAMPLES,

@@ -103,6 +103,26 @@ def test_help_of_every_command_has_an_example_that_it_understands(
         assert _parser().parse_args(example.split()).command
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["train", "DATA", "--num-rounds", "2"], "--num-rounds 2; did you mean --rounds?"),
+        (["verify", "RUN", "--replai=1"], "--replai=1; did you mean --replay?"),
+        (["verify", "RUN", "--replai"], "--replai; did you mean --replay?"),
+        (["verify", "RUN", "--xyz"], "--xyz"),
+        (["verify", "RUN", "another"], "another"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_one_that_was_probably_meant(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"monai-fairfl {words[0]}: error: unrecognized arguments: {hint}"
+
+
 def test_the_module_is_the_command() -> None:
     assert python("-m", "monai_fairfl", "--version") == f"monai-fairfl {build_of()}\n"
 
