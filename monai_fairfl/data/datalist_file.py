@@ -121,7 +121,7 @@ def _refusing_other_files(file: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IsADirectoryError) as error:
         raise DataError(
             f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
             ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'

@@ -171,15 +171,19 @@ def test_a_run_without_its_ledger_does_not_begin_again(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_folder", [False, True])
 def test_a_damaged_data_list_stops_the_run_before_its_site_misses_every_round(
-    sites: Path, tmp_path: Path
+    is_folder: bool, sites: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     run(sites, folder, [FedAvg()], rounds=1)
     datalist = folder / "datalists" / "alder.json"
     # These clients train nothing, and so make none.
     datalist.parent.mkdir(exist_ok=True)
-    datalist.write_bytes(b"")
+    if is_folder:
+        datalist.mkdir()
+    else:
+        datalist.write_bytes(b"")
     before = (folder / "ledger.jsonl").read_bytes()
     with pytest.raises(DataError, match=f"{datalist} is no data list .* Mend it, or delete it"):
         run(sites, folder, [FedAvg()], resume=True)

@@ -97,7 +97,7 @@ def listed_cases(
     parser["bundle_root"] = str(root)
     parser["dataset_dir"] = data_folder_of(parser, str(site_dir))
     # Nothing is written beside the run.
-    parser["datalist_file"] = str(file) if file is not None and file.is_file() else None
+    parser["datalist_file"] = str(file) if file is not None and file.exists() else None
     try:
         parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
     except Exception as error:  # whatever an expression of the bundle raises
