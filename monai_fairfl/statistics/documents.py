@@ -67,18 +67,19 @@ def read_document(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
         if found["kind"] != KIND:
             raise ValueError(f"its kind is {found['kind']!r}")
-        if found["format"] != FORMAT:
-            raise ConfigError(
-                f"{path} has format {found['format']!r}, and this version of monai_fairfl reads "
-                f"{FORMAT}: use the same version at all sites"
-            )
-        bins = found["histogram"]
-        limits = (float(bins["low"]), float(bins["high"]))
-        return document(found["sites"], int(found["least"]), int(bins["bins"]), limits)
+        written = found["format"]
+        if written == FORMAT:
+            bins = found["histogram"]
+            limits = (float(bins["low"]), float(bins["high"]))
+            return document(found["sites"], int(found["least"]), int(bins["bins"]), limits)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} is no whole file of monai-fairfl statistics ({error!r}); make it again"
         ) from error
+    raise ConfigError(
+        f"{path} has format {written!r}, and this version of monai_fairfl reads {FORMAT}: use the "
+        "same version at all sites"
+    )
 
 
 def merged(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

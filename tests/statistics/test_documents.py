@@ -77,8 +77,9 @@ def test_a_damaged_file_is_named(tmp_path: Path, damaged: Any) -> None:
 
 
 def test_another_format_asks_for_the_same_version(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="format 2.*use the same version at all sites"):
-        read_document(written(tmp_path, of("elm", format=2)))
+    file = written(tmp_path, of("elm", format=2))
+    with pytest.raises(ConfigError, match=f"^{file} has format 2, .*use the same version at all"):
+        read_document(file)
 
 
 def test_a_site_s_data_list_is_no_file_of_statistics(tmp_path: Path) -> None:
