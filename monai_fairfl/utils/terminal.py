@@ -177,7 +177,8 @@ def quiet() -> Iterator[None]:
     False
     True
     """
-    names = list(logging.root.manager.loggerDict)
+    # A noisy one may be made inside: it must not stay as quiet as that.
+    names = {*logging.root.manager.loggerDict, *NOISY_LOGGERS}
     others = [logging.getLogger(name) for name in names if not name.startswith("monai_fairfl")]
     ours = logging.getLogger("monai_fairfl")
     levels = {logger: logger.level for logger in [logging.root, ours, *others]}

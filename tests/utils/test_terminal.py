@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from monai_fairfl.utils import terminal
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -48,6 +49,16 @@ def test_in_another_thread_than_the_main_one_signals_are_left_alone() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(handlers_inside).result() == [signal.getsignal(each) for each in SIGNALS]
+
+
+def test_a_noisy_logger_that_is_made_inside_is_as_any_other_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "noisy.library.of.this.test"
+    monkeypatch.setattr(terminal, "NOISY_LOGGERS", (name,))
+    with quiet():
+        assert not logging.getLogger(name).isEnabledFor(logging.WARNING)
+    assert logging.getLogger(name).isEnabledFor(logging.WARNING)
 
 
 def test_other_loggers_are_quiet_ours_is_not_and_all_is_as_before_afterwards() -> None:
