@@ -15,10 +15,10 @@ from monai_fairfl.cli.command import (
     Add,
     Answer,
     add_verbose,
-    out_folder,
     plain_mapping,
     positive,
     progress_stream,
+    require_writable,
 )
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.least import DEFAULT_LEAST, SMALLEST_LEAST, check_least
@@ -150,16 +150,20 @@ def _new_file(args: argparse.Namespace, paths: Sequence[Path]) -> Path:
 
     if args.run and args.out:
         raise ConfigError(f"--run writes {FILE} into the run: leave out --out")
+    if args.run and not args.run.is_dir():
+        raise ConfigError(f"{args.run} does not exist: --run names the folder of a run")
     if args.run:
-        if not args.run.is_dir():
-            raise ConfigError(f"{args.run} does not exist: --run names the folder of a run")
         file = args.run.absolute() / FILE
+    elif args.out:
+        file = Path(args.out).absolute()
     elif len(paths) == 1:
-        file = out_folder(args.out, f"statistics-{paths[0].stem}.json")
+        file = Path.cwd() / f"statistics-{paths[0].stem}.json"
     else:
-        file = out_folder(args.out, FILE)
+        file = Path.cwd() / FILE
     if file.exists():
         raise ConfigError(f"{file} is there already: delete it, or give another --out")
+    if not args.run:
+        require_writable(file, "--out")
     return file
 
 

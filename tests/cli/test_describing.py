@@ -80,6 +80,19 @@ def test_the_report_of_a_run_shows_them(tmp_path: Path, capsys: pytest.CaptureFi
     assert "is there already: delete it" in again["error"]
 
 
+def test_a_file_that_is_there_is_named_and_not_taken_for_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elm, oak = sent_by("elm", tmp_path), sent_by("oak", tmp_path)
+    there = tmp_path / "both.json"
+    run_json(capsys, "statistics", elm, oak, "--out", there)
+    again = run_json(capsys, "statistics", elm, oak, "--out", there, code=2)
+    assert again["error"] == f"{there} is there already: delete it, or give another --out"
+    inside = there / "more.json"
+    refused = run_json(capsys, "statistics", elm, oak, "--out", inside, code=2)
+    assert refused["error"].startswith(f"{inside} cannot be made: {there} is a file")
+
+
 def test_arguments_that_do_not_go_together_are_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
