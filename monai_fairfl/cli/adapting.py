@@ -8,7 +8,7 @@ import argparse
 import math
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +105,9 @@ def add_commands(add: Add) -> None:
 
 def _rate(text: str) -> float:
     """Parse a learning rate, for ``type=`` of an argument."""
-    rate = float(text)
+    rate = math.nan
+    with suppress(ValueError):
+        rate = float(text)
     if not 0 < rate < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return rate

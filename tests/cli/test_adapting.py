@@ -297,7 +297,8 @@ def test_a_rate_that_trains_nothing_is_refused(
 ) -> None:
     with pytest.raises(SystemExit):
         main(["adapt", "model.pt", str(tmp_path), f"--rate={rate}"])
-    assert "argument --rate" in capsys.readouterr().err
+    refused = f"argument --rate: {rate!r} is not a number above 0"
+    assert refused in capsys.readouterr().err
 
 
 def test_what_is_no_hospitals_folder_is_refused_before_anything_is_written(
