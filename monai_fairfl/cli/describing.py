@@ -115,7 +115,9 @@ def statistics(args: argparse.Namespace) -> Answer:
 
     MONAI's MonaiAlgoStats computes the numbers of each case, which stay at the hospital.
     """
+    from monai_fairfl.report import write_report
     from monai_fairfl.report.data_statistics import statistics_note, statistics_table
+    from monai_fairfl.report.write import failures_of
     from monai_fairfl.statistics.documents import is_document, merged, read_document
 
     paths = [Path(given).absolute() for given in args.data]
@@ -138,7 +140,8 @@ def statistics(args: argparse.Namespace) -> Answer:
     ]
     data = {"file": str(file), "report": None, **found}
     if args.run:
-        page = _report_again(args.run)
+        write_report([args.run], args.run, failures_of(args.run))
+        page = args.run.absolute() / "report.html"
         data["report"] = str(page)
         lines.append(f"Report: {page}")
     return Answer(data, "\n".join(lines))
@@ -281,15 +284,3 @@ def _write(file: Path, found: Mapping[str, Any]) -> None:
     from monai_fairfl.utils.files import write_atomically
 
     write_atomically(file, (json.dumps(found, indent=2, allow_nan=False) + "\n").encode())
-
-
-def _report_again(run: Path) -> Path:
-    """Write the run's report with the statistics in it; return the page."""
-    from monai_fairfl.report import write_report
-    from monai_fairfl.report.collect import find_runs
-
-    failed: dict[str, str] = {}
-    if (run / "report.json").exists():
-        failed = json.loads((run / "report.json").read_text()).get("failed") or {}
-    write_report(find_runs([run]), run, failed)
-    return run.absolute() / "report.html"

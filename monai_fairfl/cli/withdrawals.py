@@ -140,8 +140,8 @@ def _is_confirmed() -> bool:
 
 def _report_again(run_dir: str) -> str:
     """Write the report of the folder again, which says now that the site withdrew."""
-    from monai_fairfl.report import write_report_if_possible
+    from monai_fairfl.report.write import failures_of, write_report_if_possible
 
-    if write_report_if_possible([run_dir], run_dir) is None:
+    if write_report_if_possible([run_dir], run_dir, failures_of(run_dir)) is None:
         return f"The report could not be written again: try monai-fairfl report {run_dir}"
     return f"The report was written again: {Path(run_dir) / 'report.html'}"

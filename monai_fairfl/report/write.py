@@ -31,6 +31,7 @@ from monai_fairfl.report.site_pages import write_site_pages
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.verdicts import overview
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +130,24 @@ def write_report_if_possible(
     except Exception:  # whatever is wrong with a page, the run is done and its ledger whole
         logger.exception("no report.html")
     return None
+
+
+def failures_of(folder: str | Path) -> dict[str, str]:
+    """Name -> why, of the strategies that failed by the report of a folder; empty without one.
+
+    Who writes that report again must hand them on: a strategy that failed may have left no run.
+
+    Args:
+        folder: of the report.
+
+    >>> failures_of("no/such/folder")
+    {}
+    """
+    try:
+        report = object_of_json((Path(folder) / "report.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return dict(report.get("failed") or {})
 
 
 def _common_folder(run_dirs: Sequence[str | Path]) -> Path:

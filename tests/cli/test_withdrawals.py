@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import json
 import shlex
 import shutil
 from pathlib import Path
@@ -16,7 +17,8 @@ from helpers.made_once import MadeOnce
 
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.report import write_report
+from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.strategies import CGSV
 from monai_fairfl.valuation import Reconstruction
 
@@ -135,3 +137,18 @@ def test_the_printed_command_trains_the_run_without_the_site(
     records = read_ledger(Path(f"{run_dir}-without-cedar") / "ledger.jsonl")
     assert records[0]["clients"] == ["alder", "rowan"] and records[-1]["kind"] == "end"
     assert BUNDLE.exists()
+
+
+def test_the_report_that_is_written_again_still_names_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "FedAvg").mkdir()
+    ledger = Ledger(tmp_path / "FedAvg" / "ledger.jsonl")
+    opening = {"kind": "start", "run": "FedAvg", "strategy": "FedAvg", "clients": [*SITES]}
+    ledger.append(opening)
+    ledger.append({"kind": "end", "scores": {}})
+    write_report([tmp_path], tmp_path, {"FedCE": "no memory was left"})
+    run_json(capsys, "withdraw", tmp_path, "cedar", "--yes")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert "cedar withdrew from FedAvg" in report["warnings"][0]
+    assert report["failed"] == {"FedCE": "no memory was left"}
