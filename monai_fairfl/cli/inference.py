@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from monai_fairfl.bundle.configuration import INFERENCE
 from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file
 from monai_fairfl.cli.running import MonaiLine
@@ -152,7 +153,7 @@ def inference_file(bundle: Path) -> Path:
     Raises:
         ConfigError: when there is none.
     """
-    file = bundle / "configs" / "inference.json"
+    file = bundle / INFERENCE
     if not file.is_file():
         raise ConfigError(
             f"{file} does not exist: this bundle segments no images yet. Write that file "

@@ -156,9 +156,10 @@ def _about_models(
 
 def _use_of_model(name: str, run: Path, bundle: Path) -> Sequence[str]:
     """The line with the command that segments images; none where the bundle has no inference."""
+    from monai_fairfl.bundle.configuration import INFERENCE
     from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 
-    if not (bundle / "configs" / "inference.json").is_file():
+    if not (bundle / INFERENCE).is_file():
         return []
     words = ["monai-fairfl", "infer", str(run)]
     if bundle not in [find_bundle(shipped) for shipped in bundle_names()]:
