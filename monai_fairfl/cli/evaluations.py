@@ -1,17 +1,15 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of a model on the test cases of hospitals."""
+"""Evaluation of a model on the test cases of hospitals; ``score_tables`` has what it answers."""
 
 from __future__ import annotations
 
-import csv
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from statistics import mean
 from typing import Any, TextIO
 
 from monai_fairfl.bundle.adaptation import (
@@ -30,13 +28,14 @@ from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine, output_into
+from monai_fairfl.cli.score_tables import WHOLE_DICE, cases_in_part, evaluation_text, scores_in
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.data import layouts
 from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.data.layouts import CaseFiles, sites_at
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.model_files.recipe import read_recipe
+from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import sha256_of, write_atomically
@@ -44,27 +43,6 @@ from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.terminal import warnings_as_notes
-from monai_fairfl.workflow.answer import NOTHING, in_columns
-
-WHOLE_DICE = "val_mean_dice"
-"""Name of the mean Dice of all structures in MONAI's tables."""
-
-TITLES = {
-    WHOLE_DICE: "Dice",
-    "dice_slices": "Dice of slices",
-    "hd95": "HD95, mm",
-    "cup_to_disc_error": "cup-to-disc error",
-}
-"""Name of a score -> its column."""
-
-MEANINGS = {
-    "dice_slices": (
-        "mean over the cases of each one's mean over its slices that have the organ; FedCE's paper "
-        "pools the slices of all cases, as metrics.csv does"
-    ),
-    "hd95": "95th percentile of the distance of the two surfaces, by the spacing in the files",
-}
-"""Name of a score that needs a word -> what it is."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +135,7 @@ class Evaluation:
                 new[site] = scoring
         self._check(new, output)
 
-        line_shown = False
-        for site, scoring in new.items():
+        for number, (site, scoring) in enumerate(new.items()):
             folder = self.out / site
             # Another configuration may have other scores.
             for table in folder.glob("*_raw.csv"):
@@ -166,22 +143,25 @@ class Evaluation:
             # A scoring that was killed goes on with the same question.
             write_atomically(folder / ASKED, json.dumps(scoring.asked, indent=4).encode())
             # The lines of the others have other folders.
-            self._score(site, folder, scoring.datalist, output, verbose, shows_line=not line_shown)
-            line_shown = True
+            self._score(site, scoring.datalist, output, verbose, shows_line=number == 0)
             write_atomically(folder / ASKED, json.dumps(scoring.record, indent=4).encode())
 
         found = {}
         for site, scoring in scorings.items():
             folder = self.out / site
             found[site] = {
-                "cases": _scores(folder),
+                "cases": scores_in(folder),
                 "split": scoring.split,
-                "in_part": _cases_in_part(folder),
+                "in_part": cases_in_part(folder),
             }
-        recipe = read_recipe(self.model)
-        trained = training_words(recipe.training) if recipe else ""
+        trained = training_words(self._recipe.training) if self._recipe else ""
         plain: dict[str, Any] = to_json({"sites": found, "missing": list(self.missing)})
-        return plain, _evaluation_text(found, self.out, trained, self.missing)
+        return plain, evaluation_text(found, self.out, trained, self.missing)
+
+    @cached_property
+    def _recipe(self) -> ModelRecipe | None:
+        """How the model was trained, if its file says so: it is read once, as all of it is read."""
+        return read_recipe(self.model)
 
     def _scoring(self, site: str, model: str) -> Scoring:
         """What is to be scored of one hospital.
@@ -229,15 +209,10 @@ class Evaluation:
             print(f"note: {note}", file=output, flush=True)
 
     def _score(
-        self,
-        site: str,
-        folder: Path,
-        datalist: Path,
-        output: TextIO,
-        verbose: bool,
-        shows_line: bool,
+        self, site: str, datalist: Path, output: TextIO, verbose: bool, shows_line: bool
     ) -> None:
         """Score one hospital, and write its tables."""
+        folder = self.out / site
         if self.adopted is not None:
             print(f"{site} ...", file=output, flush=True)
             self._score_as_a_federation(site, folder, datalist, self.adopted, verbose)
@@ -305,8 +280,7 @@ class Evaluation:
 
     def _own_values(self, site: str) -> dict[str, Any]:
         """What the run of the model had for the images of this hospital, other than for all."""
-        recipe = read_recipe(self.model)
-        values = dict(recipe.sites.get(site, {})) if recipe else {}
+        values = dict(self._recipe.sites.get(site, {})) if self._recipe else {}
         if values:
             values["own_values"] = list(values)
         of_run = site_of_run(self.model, site)
@@ -404,113 +378,3 @@ def _tested_files(datalist: Path, data: Path) -> list[Path]:
     for case in cases_of_list(datalist, data, ("testing",)):
         files += [Path(case["image"]), Path(case["label"])]
     return [file for file in files if file.exists()]
-
-
-def _scores(folder: Path) -> dict[str, dict[str, float]]:
-    """Image -> name of a score -> its value, of all tables that MONAI's ``MetricsSaver`` wrote."""
-    scores: dict[str, dict[str, float]] = {}
-    for file in sorted(folder.glob("*_raw.csv")):
-        name = file.name.removesuffix("_raw.csv")
-        for image, values in _rows_of(file):
-            # The mean of the classes is the last one.
-            scores.setdefault(image, {})[name] = values[-1]
-    return scores
-
-
-def _rows_of(table: Path) -> list[tuple[str, list[float]]]:
-    """Image, and its values: of each class, if there are several, and their mean."""
-    with table.open(newline="", encoding="utf-8") as file:
-        titles, *rows = csv.reader(file)
-    num_values = len(titles) - 1
-    values_of_images = []
-    for row in rows:
-        # MONAI quotes nothing: a path with a comma is several cells.
-        image = ",".join(row[:-num_values])
-        values_of_images.append((image, [float(value) for value in row[-num_values:]]))
-    return values_of_images
-
-
-def _cases_in_part(folder: Path) -> int:
-    """Number of cases whose Dice is of fewer structures than that of other cases of the hospital.
-
-    MONAI's Dice of a structure that a label lacks is not a number, and does not count in the mean.
-    """
-    table = folder / f"{WHOLE_DICE}_raw.csv"
-    if not table.is_file():
-        return 0
-    numbers = []
-    for _, values in _rows_of(table):
-        classes = values[:-1]
-        number = sum(not math.isnan(value) for value in classes)
-        # A case without any Dice has a note of its own.
-        if number:
-            numbers.append(number)
-    return sum(number < max(numbers) for number in numbers)
-
-
-def _known(cases: Mapping[str, Mapping[str, float]], name: str) -> dict[str, float]:
-    """Image -> a score, where it has one: MONAI's Dice of an empty label is not a number."""
-    known = {}
-    for image, scores in cases.items():
-        if not math.isnan(scores.get(name, math.nan)):
-            known[image] = scores[name]
-    return known
-
-
-def _evaluation_text(
-    found: Mapping[str, Mapping[str, Any]], out: Path, trained: str, missing: Sequence[str] = ()
-) -> str:
-    """The scores in columns: a line for each hospital, and the worst case of each.
-
-    Args:
-        found: hospital -> ``cases``, ``split`` and ``in_part``.
-        out: folder of the tables.
-        trained: how the model was trained; empty where it is not known.
-        missing: hospitals of the run that were not evaluated.
-    """
-    names: list[str] = []
-    for entry in found.values():
-        for scores in entry["cases"].values():
-            names += [name for name in scores if name not in names]
-    names.sort(key=lambda name: list(TITLES).index(name) if name in TITLES else len(TITLES))
-    rows = [["hospital", "cases", *[TITLES.get(name, name) for name in names], "worst case"]]
-    notes = []
-    for site, entry in found.items():
-        cases: Mapping[str, Mapping[str, float]] = entry["cases"]
-        row = [site, str(len(cases))]
-        for name in names:
-            known = _known(cases, name)
-            row.append(f"{mean(known.values()):.3f}" if known else NOTHING)
-            if len(known) < len(cases):
-                notes.append(
-                    f"{TITLES.get(name, name)} of {site} is of {len(known)} of {len(cases)} cases: "
-                    "the labels of the others have no such structure."
-                )
-        in_part = entry.get("in_part", 0)
-        if in_part:
-            notes.append(
-                f"Dice of {site} mixes structures: the labels of {in_part} of {len(cases)} cases "
-                "lack a structure, and their Dice is that of the others alone. Each structure's own"
-                f" is in {WHOLE_DICE}_raw.csv."
-            )
-        dice = _known(cases, WHOLE_DICE)
-        worst = min(dice, key=lambda image: dice[image], default=None)
-        rows.append([*row, NOTHING if worst is None else f"{Path(worst).name} {dice[worst]:.3f}"])
-    if missing:
-        notes.append(
-            f"Not scored, because the folder does not have them: {', '.join(missing)} of the run. "
-            "Add them, or bear in mind that no number is of them."
-        )
-    lines = [*in_columns(rows), *notes]
-    sites_of: dict[str, list[str]] = {}
-    for site, entry in found.items():
-        sites_of.setdefault(entry["split"], []).append(site)
-    for split, sites in sites_of.items():
-        lines.append(f"{', '.join(sites)}: {split}.")
-    for name in names:
-        if name in MEANINGS:
-            lines.append(f"{TITLES[name]}: {MEANINGS[name]}.")
-    if trained:
-        lines.append(trained)
-    lines.append(f"Folder: {out}")
-    return "\n".join(lines)

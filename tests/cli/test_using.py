@@ -22,10 +22,11 @@ from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.asked import state_of_files
-from monai_fairfl.cli.evaluations import Evaluation, _cases_in_part, _evaluation_text, _scores
+from monai_fairfl.cli.evaluations import Evaluation
 from monai_fairfl.cli.inference import _remove_previous_answer
 from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine
+from monai_fairfl.cli.score_tables import cases_in_part, evaluation_text, scores_in
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import save_model_file
@@ -385,7 +386,7 @@ def test_an_evaluation_names_the_hospitals_of_the_run_that_it_does_not_find(
     shutil.copytree(hospitals / present, tmp_path / "sites" / present)
     evaluation = Evaluation.of(str(run_folder), None, tmp_path / "sites", tmp_path / "out")
     assert others and evaluation.missing == others
-    text = _evaluation_text({}, tmp_path, "", evaluation.missing)
+    text = evaluation_text({}, tmp_path, "", evaluation.missing)
     assert f"the folder does not have them: {', '.join(others)} of the run." in text
 
     # One hospital that was asked for by its folder is all of it.
@@ -448,7 +449,7 @@ def test_an_evaluation_that_was_killed_goes_on(
     capfd.readouterr()
     assert main(words) == 0
     assert "elm ...\n" in capfd.readouterr().out
-    assert len(_scores(out / "elm")) == 1
+    assert len(scores_in(out / "elm")) == 1
 
 
 def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
@@ -456,7 +457,7 @@ def test_a_comma_in_a_path_moves_no_score(tmp_path: Path) -> None:
     images = ["/data, 2024/elm/Case00.png", "/data, 2024/elm/Case01, left.png"]
     dice = torch.tensor([[0.9, 0.5], [0.8, 0.4]])
     write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice}, None)
-    scores = _scores(tmp_path)
+    scores = scores_in(tmp_path)
     assert list(scores) == images
     found = [scores[image]["val_mean_dice"] for image in images]
     assert found == pytest.approx([0.7, 0.6])
@@ -471,7 +472,7 @@ def test_a_case_without_a_score_is_neither_in_the_mean_nor_the_worst(tmp_path: P
         "alder": {"cases": cases, "split": "all cases"},
         "elm": {"cases": {"d.nii": {"val_mean_dice": nan}}, "split": "all cases"},
     }
-    lines = _evaluation_text(found, tmp_path, "").splitlines()
+    lines = evaluation_text(found, tmp_path, "").splitlines()
     assert lines[1].split() == ["alder", "3", "0.700", "0.500", "c.nii", "0.600"]
     assert lines[2].split() == ["elm", "1", "–", "–", "–"]
     assert lines[3].startswith("Dice of alder is of 2 of 3 cases: the labels of the others have no")
@@ -483,13 +484,13 @@ def test_a_dice_that_mixes_structures_is_named(tmp_path: Path) -> None:
     images = [f"/data, 2024/elm/{name}.png" for name in "abc"]
     dice = torch.tensor([[0.9, 0.5], [0.8, nan], [0.6, nan]])
     write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice}, None)
-    in_part = _cases_in_part(tmp_path)
-    found = {"elm": {"cases": _scores(tmp_path), "split": "all cases", "in_part": in_part}}
-    lines = _evaluation_text(found, tmp_path, "").splitlines()
+    in_part = cases_in_part(tmp_path)
+    found = {"elm": {"cases": scores_in(tmp_path), "split": "all cases", "in_part": in_part}}
+    lines = evaluation_text(found, tmp_path, "").splitlines()
     assert lines[2].startswith("Dice of elm mixes structures: the labels of 2 of 3 cases lack a")
     # Where no label has the cup, all are of the disc.
     write_metrics_reports(str(tmp_path), images, None, {"val_mean_dice": dice[:, :1]}, None)
-    assert _cases_in_part(tmp_path) == 0
+    assert cases_in_part(tmp_path) == 0
 
 
 def test_a_data_list_is_of_a_run_where_the_run_is(tmp_path: Path) -> None:
