@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 ASKED = "asked.json"
@@ -30,8 +32,25 @@ def state_of_files(files: Iterable[Path]) -> str:
     return hashlib.sha256(repr(facts).encode()).hexdigest()
 
 
-def is_recorded(asked: Mapping[str, Any], record: Path) -> bool:
-    """Whether a run of this model on this data left the record."""
+def record_asked(asked: Mapping[str, Any], folder: Path) -> None:
+    """Record in a folder what its answer is to.
+
+    Args:
+        asked: plain JSON by name, such as the digest of the model and the folder of the images.
+        folder: of the answer.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> record_asked({"model": "ab12", "images": "scans"}, folder)
+    >>> is_recorded({"model": "ab12"}, folder), is_recorded({"model": "cd34"}, folder)
+    (True, False)
+    """
+    write_atomically(folder / ASKED, json.dumps(asked, indent=4).encode())
+
+
+def is_recorded(asked: Mapping[str, Any], folder: Path) -> bool:
+    """Whether what a folder records of its question has all of this; not where it has no record."""
+    record = folder / ASKED
     if not record.is_file():
         return False
     found = object_of_json(record.read_bytes())

@@ -25,7 +25,7 @@ from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
-from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
+from monai_fairfl.cli.asked import is_recorded, record_asked, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.score_tables import WHOLE_DICE, cases_in_part, evaluation_text, scores_in
@@ -141,10 +141,10 @@ class Evaluation:
             for table in folder.glob("*_raw.csv"):
                 table.unlink()
             # A scoring that was killed goes on with the same question.
-            write_atomically(folder / ASKED, json.dumps(scoring.asked, indent=4).encode())
+            record_asked(scoring.asked, folder)
             # The lines of the others have other folders.
             self._score(site, scoring.datalist, output, verbose, shows_line=number == 0)
-            write_atomically(folder / ASKED, json.dumps(scoring.record, indent=4).encode())
+            record_asked(scoring.record, folder)
 
         found = {}
         for site, scoring in scorings.items():
@@ -185,12 +185,12 @@ class Evaluation:
         folder = self.out / site
         if not (folder / f"{WHOLE_DICE}_raw.csv").is_file():
             return False
-        if not is_recorded(scoring.asked, folder / ASKED):
+        if not is_recorded(scoring.asked, folder):
             raise ConfigError(
                 f"{folder} holds the scores of another model or of other data: give these a "
                 "folder of their own with --out"
             )
-        return is_recorded(scoring.record, folder / ASKED)
+        return is_recorded(scoring.record, folder)
 
     def _check(self, scorings: Mapping[str, Scoring], output: TextIO) -> None:
         """Check the test cases of all hospitals before any is scored."""

@@ -4,21 +4,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from monai_fairfl.bundle.configuration import INFERENCE
-from monai_fairfl.cli.asked import ASKED, is_recorded, state_of_files
+from monai_fairfl.cli.asked import ASKED, is_recorded, record_asked, state_of_files
 from monai_fairfl.cli.named_models import bundle_of_model, model_file
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.devices import require_device
-from monai_fairfl.utils.files import sha256_of, write_atomically
+from monai_fairfl.utils.files import sha256_of
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.words import count_words
 from monai_fairfl.workflow.answer import answer_text
@@ -134,8 +133,7 @@ class Inference:
             )
         self.out.mkdir(parents=True, exist_ok=True)
         _remove_previous_answer(self.out)
-        record = {**asked, "files": files, "pictures": pictures}
-        write_atomically(self.out / ASKED, json.dumps(record, indent=4).encode())
+        record_asked({**asked, "files": files, "pictures": pictures}, self.out)
         try:
             self.line.run(self.out / "log.txt", verbose)
         except SystemExit as ended:
@@ -232,12 +230,11 @@ def _was_done(out: Path, asked: Mapping[str, Any], files: str, pictures: bool) -
     """
     if not out.exists() or not any(out.iterdir()):
         return False
-    record = out / ASKED
-    if not record.is_file():
+    if not (out / ASKED).is_file():
         raise ConfigError(
             f"{out} holds something else already: give the masks a folder of their own with --out"
         )
-    if not is_recorded(asked, record):
+    if not is_recorded(asked, out):
         raise ConfigError(
             f"{out} holds the masks of other images or of another model: give these a folder of "
             "their own with --out"
@@ -249,5 +246,5 @@ def _was_done(out: Path, asked: Mapping[str, Any], files: str, pictures: bool) -
             if pictures:
                 whole["pictures"] = True
             # A command that is given again may find the other files mended.
-            return set(summary) == {"segmented"} and is_recorded(whole, record)
+            return set(summary) == {"segmented"} and is_recorded(whole, out)
     return False
