@@ -3,11 +3,13 @@
 """What a ledger proves: receipts of the sites, and its numbers computed again.
 
 - ``receipts``: whether a ledger is the one whose heads the sites were sent;
-- ``recorded``: the replies of a round as a strategy saw them, made of the ledger alone;
+- ``ledger_rounds``: the replies of a round as a strategy saw them, made of the ledger alone;
 - ``replaying``: every weight and contribution, computed again by the strategy's own code;
 - ``counterfactual``: the same for a run without one site, or by another strategy;
 - ``withdrawing``: deletes what a finished run holds of one site alone;
-- ``statement``: what was deleted and what remains, for the site's records.
+- ``withdrawal_files``: which files these are, and how the rest stays readable;
+- ``statement``: what was deleted and what remains, for the site's records;
+- ``statement_contents``: what it says of rounds, of files, and of what remains.
 """
 
 import lazy_loader

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.ledger import heads_of, no_record_in, read_ledger
+from monai_fairfl.run_folder.ledger import heads_of, no_record_in, read_ledger_and_heads
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
 
     Raises:
         FederationError: when the ledger's chain is broken; it names the line.
-        ConfigError: when ``head`` is no SHA-256.
+        ConfigError: when ``head`` is no SHA-256, or there is no ledger.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.run_folder.ledger import Ledger
@@ -210,8 +210,7 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
     elm's receipt of round 1 does not fit: the ledger had 2 records then, and has 1 now: records ...
     """
     path = Path(run_dir) / "ledger.jsonl"
-    records = read_ledger(path)
-    heads = heads_of(path)
+    records, heads = read_ledger_and_heads(path)
     if not records:
         raise ConfigError(no_record_in(path))
     if not receipts:
@@ -271,9 +270,6 @@ def _heads_that_do_not_fit(
     """One text for each receipt whose head is not the ledger's, the earliest first."""
     texts = []
     for receipt in problems:
-        earlier = [other.records for other in fitting if other.records < receipt.records]
-        first = max(earlier, default=0)
-        changed = _name_of_records(first, receipt.records, receipt.ended)
         if receipt.records > len(heads):
             texts.append(
                 f"{receipt} does not fit: the ledger had {receipt.records} records then, and has "
@@ -286,6 +282,9 @@ def _heads_that_do_not_fit(
                 "the last record then: records were added or left out before it"
             )
         else:
+            earlier = [other.records for other in fitting if other.records < receipt.records]
+            first = max(earlier, default=0)
+            changed = _name_of_records(first, receipt.records, receipt.ended)
             texts.append(
                 f"{receipt} does not fit: {changed} was changed after {receipt.client} received "
                 "the head"

@@ -31,7 +31,12 @@ from monai_fairfl.audit.statement_contents import (
 )
 from monai_fairfl.audit.withdrawal_files import delete_files, files_to_delete, name_in, sites_in
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
-from monai_fairfl.run_folder.ledger import head_of, no_record_in, read_ledger, runs_in
+from monai_fairfl.run_folder.ledger import (
+    no_record_in,
+    read_ledger,
+    read_ledger_and_heads,
+    runs_in,
+)
 from monai_fairfl.run_folder.resuming import compared
 from monai_fairfl.utils.files import locked, safe_name
 
@@ -229,7 +234,7 @@ def _all_runs(root: Path) -> list[Path]:
 
 def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
     """The statement of one run before anything of it is deleted."""
-    records = read_ledger(run / "ledger.jsonl")
+    records, heads = read_ledger_and_heads(run / "ledger.jsonl")
     deleted = []
     for file in files_to_delete(root, run, site, all_updates):
         data = file.read_bytes()
@@ -252,7 +257,7 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
         package=__version__,
         begun=_now(),
         ended="",
-        ledger={"head": head_of(run / "ledger.jsonl"), "records": len(records)},
+        ledger={"head": heads[-1], "records": len(records)},
         rounds=rounds,
         deleted=deleted,
         rewritten=rewritten_files(root, run, site, all_updates),

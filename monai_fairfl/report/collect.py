@@ -13,7 +13,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.case_digests import read_digests
-from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_head, runs_in
+from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import distinct_names
@@ -209,7 +209,7 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
 def _records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
     """What :func:`read_records` returns, and the ledger's head."""
     file = run_dir / "ledger.jsonl"
-    records, head = read_ledger_and_head(file)
+    records, heads = read_ledger_and_heads(file)
     if not records:
         raise ConfigError(no_record_in(file))
     if records[0].get("kind") != "start":
@@ -218,7 +218,7 @@ def _records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
         )
     for number, record in enumerate(records, 1):
         _check_record(record, f"{file}, line {number}")
-    return records, head
+    return records, heads[-1]
 
 
 def _check_record(record: Mapping[str, Any], place: str) -> None:

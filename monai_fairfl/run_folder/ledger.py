@@ -91,22 +91,6 @@ class Ledger:
         self.records, self.heads = _verified(lines, self.path)
 
 
-def head_of(path: str | Path) -> str:
-    """SHA-256 of a ledger's last whole line: it also shows records that were cut off at the end."""
-    heads = heads_of(path)
-    return heads[-1] if heads else ""
-
-
-def heads_of(path: str | Path) -> list[str]:
-    """SHA-256 of each whole line of a ledger: the head that it had after each record.
-
-    Raises:
-        FederationError: when the chain is broken, see :func:`read_ledger`.
-    """
-    _, heads = _verified(_whole_lines(Path(path)), Path(path))
-    return heads
-
-
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
 
@@ -128,21 +112,41 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
         ...
     monai_fairfl.errors.FederationError: ledger ...: line 2 does not follow line 1; ...
     """
-    records, _ = read_ledger_and_head(path)
+    records, _ = read_ledger_and_heads(path)
     return records
 
 
-def read_ledger_and_head(path: str | Path) -> tuple[list[dict[str, Any]], str]:
-    """The records of a ledger, and what :func:`head_of` returns, of one reading.
+def read_ledger_and_heads(path: str | Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The records of a ledger, and the head that it had after each of them, of one reading.
 
     Raises:
         ConfigError: there is no such file.
         FederationError: as :func:`read_ledger`.
     """
-    if not Path(path).is_file():
+    file = Path(path)
+    if not file.is_file():
         raise ConfigError(f"{path} is no ledger: give the file ledger.jsonl in the folder of a run")
-    records, heads = _verified(_whole_lines(Path(path)), Path(path))
-    return records, heads[-1] if heads else ""
+    return _verified(_whole_lines(file), file)
+
+
+def heads_of(path: str | Path) -> list[str]:
+    """SHA-256 of each whole line of a ledger: the head that it had after each record.
+
+    Raises:
+        ConfigError: there is no such file.
+        FederationError: as :func:`read_ledger`.
+    """
+    _, heads = read_ledger_and_heads(path)
+    return heads
+
+
+def head_of(path: str | Path) -> str:
+    """SHA-256 of a ledger's last whole line: it also shows records that were cut off at the end.
+
+    It is empty where there is no record; errors are those of :func:`heads_of`.
+    """
+    heads = heads_of(path)
+    return heads[-1] if heads else ""
 
 
 def runs_in(folder: Path) -> list[Path]:

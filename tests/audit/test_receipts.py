@@ -229,6 +229,11 @@ def test_a_ledger_without_a_record_is_no_ledger_that_was_changed(
         read_records(begun)
 
 
+def test_a_folder_without_a_ledger_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ledger.jsonl is no ledger: give the file"):
+        check_head(tmp_path, "0" * 64)
+
+
 def test_a_receipt_that_a_crash_cut_short_does_not_count(run: Path) -> None:
     file = receipts_of(run, "ash")
     whole = file.read_text()
