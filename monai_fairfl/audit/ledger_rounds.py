@@ -20,7 +20,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights, is_plain_estimate
+from monai_fairfl.protocol.values import Measurement, Weights, measurement_of_json
 
 FIRST_FORMAT = 3
 """The first format of ledgers that holds what a replay needs."""
@@ -211,7 +211,7 @@ def _recorded(record: Mapping[str, Any], evaluated: Sequence[str]) -> LedgerRoun
         for entry in entries:
             measured = entry["measured"]
             if measured is not None:
-                measured = {name: _measurement(value) for name, value in measured.items()}
+                measured = {name: measurement_of_json(value) for name, value in measured.items()}
             requests.append(LedgerRequest(entry["client"], entry["task"], measured))
         exchanges.append(requests)
     return LedgerRound(
@@ -244,20 +244,6 @@ def _grams(plain: Mapping[str, Any] | None) -> Grams | None:
 def _array(plain: Any) -> np.ndarray:
     """Numbers of a record; one that was not finite is ``None`` there, and NaN here."""
     return np.array(plain, dtype=float)
-
-
-def _measurement(plain: Any) -> Measurement:
-    """A measurement of a record, the inverse of :func:`~monai_fairfl.protocol.to_json`.
-
-    >>> _measurement({"mean": {"value": 0.5, "stderr": None, "n": 2}})
-    {'mean': Estimate(value=0.5, stderr=None, n=2)}
-    """
-    if not isinstance(plain, Mapping):
-        number: float = plain
-        return number
-    if is_plain_estimate(plain):
-        return Estimate(plain["value"], plain["stderr"], plain["n"])
-    return {name: _measurement(value) for name, value in plain.items()}  # type: ignore[misc]
 
 
 def model_without_numbers(shapes: Mapping[str, Sequence[int]]) -> dict[str, torch.Tensor]:

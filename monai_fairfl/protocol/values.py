@@ -161,6 +161,21 @@ def is_plain_estimate(plain: object) -> bool:
     return isinstance(plain, Mapping) and set(plain) == {"value", "stderr", "n"}
 
 
+def measurement_of_json(plain: Any) -> Any:
+    """A measurement of a record or a file: the inverse of :func:`to_json`.
+
+    A number that was not finite stays ``None``.
+
+    >>> measurement_of_json({"mean": {"value": 0.5, "stderr": None, "n": 2}, "cup": 0.25})
+    {'mean': Estimate(value=0.5, stderr=None, n=2), 'cup': 0.25}
+    """
+    if not isinstance(plain, Mapping):
+        return plain
+    if is_plain_estimate(plain):
+        return Estimate(plain["value"], plain["stderr"], plain["n"])
+    return {name: measurement_of_json(value) for name, value in plain.items()}
+
+
 IN_VALIDATION = "test_cases_in_validation"
 """Sent in place of a test score: how many of the client's test cases are validation cases, too."""
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games.game import Coalition
@@ -20,7 +20,7 @@ from monai_fairfl.protocol.values import (
     Estimate,
     Measurement,
     Weights,
-    is_plain_estimate,
+    measurement_of_json,
     to_json,
     value_of,
 )
@@ -299,15 +299,6 @@ class MeasuredModels:
 def _read_row(line: bytes) -> tuple[Key, dict[str, Measurement]]:
     """One line of the file."""
     row = json.loads(line)
-    measured = {client: _from_json(value) for client, value in row["measured"].items()}
+    measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
     coalition = frozenset(row["coalition"])
     return Key(row["game"], coalition, row["measurement"], frozenset(measured)), measured
-
-
-def _from_json(value: Any) -> Any:
-    """The inverse of :func:`to_json`."""
-    if not isinstance(value, Mapping):
-        return value
-    if is_plain_estimate(value):
-        return Estimate(**value)
-    return {name: _from_json(item) for name, item in value.items()}
