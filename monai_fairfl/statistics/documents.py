@@ -106,16 +106,20 @@ def merged(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 raise ConfigError(f"site {site!r} is in {origin[site]} and in {file}: give one")
             sites[site] = numbers
             origin[site] = file
-    of_first = documents[first]
-    limits = (of_first["histogram"]["low"], of_first["histogram"]["high"])
-    return document(sites, of_first["least"], of_first["histogram"]["bins"], limits)
+    return _of_sites(sites, documents[first])
 
 
 def without_sites(found: Mapping[str, Any], absent: Collection[str]) -> dict[str, Any]:
     """The same statistics without some sites, such as those that have withdrawn."""
     sites = {name: site for name, site in found["sites"].items() if name not in absent}
-    limits = (found["histogram"]["low"], found["histogram"]["high"])
-    return document(sites, found["least"], found["histogram"]["bins"], limits)
+    return _of_sites(sites, found)
+
+
+def _of_sites(sites: Mapping[str, Mapping[str, Any]], like: Mapping[str, Any]) -> dict[str, Any]:
+    """The statistics of these sites, made with the settings of others."""
+    histogram = like["histogram"]
+    limits = (histogram["low"], histogram["high"])
+    return document(sites, like["least"], histogram["bins"], limits)
 
 
 def _refuse(constant: str) -> NoReturn:
