@@ -40,7 +40,7 @@ DAMAGED = ".damaged"
 """Ends the name of a folder that was not whole when it was read."""
 
 UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorError)
-"""Exceptions that :func:`read_checkpoint` raises for a checkpoint that is not whole."""
+"""Exceptions that reading a checkpoint, or a recorded round, raises where it is not whole."""
 
 
 @dataclass(frozen=True)

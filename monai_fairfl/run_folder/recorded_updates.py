@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import ConfigError, FederationError
@@ -21,6 +20,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.run_folder.checkpoint import UNREADABLE
 from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
 from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
 from monai_fairfl.utils.plain_values import object_of_json
@@ -131,13 +131,7 @@ class RecordedRound:
         try:
             manifest = object_of_json((self.folder / MANIFEST).read_bytes())
             return load_tensors(read_listed(self.folder, name, manifest))
-        except (
-            FileNotFoundError,
-            ValueError,
-            KeyError,
-            TypeError,
-            SafetensorError,
-        ) as error:
+        except UNREADABLE as error:
             raise FederationError(
                 f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or "
                 "run the federation again"
