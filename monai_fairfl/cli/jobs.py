@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -250,13 +249,13 @@ def rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
 
 def run_answer(run: Path) -> Answer:
     """Return what a command says of a run that an engine ended, whose server wrote its report."""
-    from monai_fairfl.report import as_text
+    from monai_fairfl.cli.running import text_of_report
 
     page = run / "report.html"
+    text = text_of_report(run)
     if not page.exists():
-        return Answer({"run": str(run), "report": None}, f"{run}: done, without a report")
-    text = as_text(json.loads((run / "report.json").read_text()))
-    return Answer({"run": str(run), "report": str(page)}, f"{text}\nReport: {page}\nRun: {run}")
+        return Answer({"run": str(run), "report": None}, text)
+    return Answer({"run": str(run), "report": str(page)}, f"{text}\nRun: {run}")
 
 
 # --- values of options
