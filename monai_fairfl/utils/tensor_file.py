@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.tensors import bytes_of
 
 NAMES = {
     torch.uint64: "U64",
@@ -95,7 +96,4 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     >>> bytes(memory_of(torch.tensor([1, 258], dtype=torch.int16)))
     b'\\x01\\x00\\x02\\x01'
     """
-    content = tensor.detach().cpu().contiguous()
-    # A tensor of one value, or of none, may have any stride.
-    vector = content.as_strided((content.numel(),), (1,))
-    return vector.view(torch.uint8).numpy().data
+    return bytes_of(tensor.cpu()).numpy().data

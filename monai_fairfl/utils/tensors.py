@@ -70,7 +70,7 @@ def copied_together(tensors: Sequence[torch.Tensor], device: torch.device) -> li
         numbers = [n for n, tensor in enumerate(tensors) if tensor.device == source]
         # Larger types first: so each tensor begins at a multiple of its type's size.
         numbers.sort(key=lambda n: tensors[n].itemsize, reverse=True)
-        parts = [_bytes_of(tensors[n]) for n in numbers]
+        parts = [bytes_of(tensors[n]) for n in numbers]
         sizes = [len(part) for part in parts]
         arrived = _transferred(parts, source, device)
         for n, part in zip(numbers, arrived.split(sizes), strict=True):
@@ -99,8 +99,12 @@ def names_not_finite(weights: Mapping[str, torch.Tensor]) -> list[str]:
     return [name for name, is_finite in zip(weights, flags, strict=True) if not is_finite]
 
 
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor as a vector, in the order of its entries."""
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The bytes of a tensor as a vector, in the order of its entries; no copy where they lie so.
+
+    >>> bytes_of(torch.tensor([[1, 258]], dtype=torch.int16))
+    tensor([1, 0, 2, 1], dtype=torch.uint8)
+    """
     content = tensor.detach().contiguous()
     # A tensor of one value, or of none, may have any stride.
     return content.as_strided((content.numel(),), (1,)).view(torch.uint8)
