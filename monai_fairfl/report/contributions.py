@@ -15,6 +15,7 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
+from monai_fairfl.report.credit import BY_SERVER, BY_SITES
 from monai_fairfl.report.own_contributions import by_method, own_shares
 from monai_fairfl.report.valuations import decay_of
 from monai_fairfl.statistics.agreement import together_words
@@ -53,7 +54,7 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
     strategy = report["strategies"][name]
     rules = {rule["name"]: rule for rule in strategy["credit"]}
 
-    for title in ("Judged by the other sites", "Judged by the server"):
+    for title in (BY_SITES, BY_SERVER):
         if title in rules and any(_is_judged(item) for item in rules[title]["judged"].values()):
             return _by_judges(name, strategy, rules[title], rules["Images"]["shares"])
     # With a decay, a value is no longer in Dice: one without comes first.
@@ -101,7 +102,7 @@ def _by_judges(
 ) -> Contributions:
     """What others measured; the range is that of leaving out one judge, or one round."""
     range_of = "judges, each left out once"
-    if rule["name"] == "Judged by the server":
+    if rule["name"] == BY_SERVER:
         range_of = "judged rounds, each left out once"
     images = images_among(images, rule["shares"]) if rule["by_images"] else {}
     sites = {}

@@ -20,6 +20,10 @@ from monai_fairfl.valuation.cross_evaluation import (
     is_valued_by_images,
 )
 
+BY_SITES = "Judged by the other sites"
+BY_SERVER = "Judged by the server"
+"""Names of the rules that others' measurements make."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -81,53 +85,46 @@ def rules_of(
         values = {site: point.value for site, point in last.items()}
         rules.append(Rule(own_rule(run.method), meaning, shares_of(values)))
 
-    records = [run.start, *run.rounds]
-    by_images = is_valued_by_images(records)
     weighed = "Each update counts with the same weight"
-    if by_images:
+    if is_valued_by_images([run.start, *run.rounds]):
         weighed = "An update counts with the weight of the images that the run's settings declare"
-    by_sites = credit_from_sites(records)
-    if by_sites:
-        meaning = (
-            "How much Dice the global model of a judged round gains by the site's update, on the "
-            f"validation images of the other sites. {weighed}. A site's own reports do not count. "
-            "Shares are of the sums over the judged rounds."
-        )
-        rules.append(
-            Rule(
-                "Judged by the other sites",
-                meaning,
-                _of_credits(by_sites),
-                by_sites,
-                _by_round(run, by_images, credit_from_sites),
-                by_images,
-            )
-        )
-    by_server = credit_from_server(records)
-    if by_server:
-        meaning = (
-            "How much Dice the global model of a judged round gains by the site's update, on the "
-            f"server's own images; only the valued site is left out. {weighed}. Shares are of the "
-            "sums over the judged rounds."
-        )
-        rules.append(
-            Rule(
-                "Judged by the server",
-                meaning,
-                _of_credits(by_server),
-                by_server,
-                _by_round(run, by_images, credit_from_server),
-                by_images,
-            )
-        )
+    by_sites = (
+        "How much Dice the global model of a judged round gains by the site's update, on the "
+        f"validation images of the other sites. {weighed}. A site's own reports do not count. "
+        "Shares are of the sums over the judged rounds."
+    )
+    rules += _judged_rule(run, BY_SITES, by_sites, credit_from_sites)
+    by_server = (
+        "How much Dice the global model of a judged round gains by the site's update, on the "
+        f"server's own images; only the valued site is left out. {weighed}. Shares are of the "
+        "sums over the judged rounds."
+    )
+    rules += _judged_rule(run, BY_SERVER, by_server, credit_from_server)
 
     for valuation in valuations:
-        # A valuation whose values are all negative has no shares.
-        if valuation["shares"] is None:
-            continue
         meaning = f"{title_of(valuation)}."
         rules.append(Rule(valuation["name"], meaning, dict(valuation["shares"])))
     return rules
+
+
+def _judged_rule(
+    run: Run, name: str, meaning: str, credit_from: Callable[..., Mapping[str, Credit]]
+) -> list[Rule]:
+    """The rule of what others measured; none where they judged no round.
+
+    Args:
+        run: in question.
+        name: of the rule.
+        meaning: where its numbers come from.
+        credit_from: computes the credit of some records.
+    """
+    records = [run.start, *run.rounds]
+    judged = credit_from(records)
+    if not judged:
+        return []
+    by_images = is_valued_by_images(records)
+    by_round = _by_round(run, by_images, credit_from)
+    return [Rule(name, meaning, _of_credits(judged), judged, by_round, by_images)]
 
 
 def own_rule(method: str) -> str:

@@ -8,9 +8,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from monai_fairfl.games.valuation import Valuation
+from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.report.valuations import NEEDED
 from monai_fairfl.run_folder.ledger import Ledger
 
 WriteRun = Callable[..., Path]
@@ -82,7 +83,9 @@ def test_a_valuation_of_a_run_that_went_on_is_not_shown(write_run: WriteRun) -> 
     Ledger(run / "ledger.jsonl").append({"kind": "end", "scores": {}, "model": "b"})
     (run / "valuations").mkdir()
     for name, model in (("old", "a"), ("new", "b")):
-        valuation = {**dict.fromkeys(NEEDED), "name": name, "model": model}
+        found = Valuation("exact", {"elm": Estimate(0.1, 0.0)}, 2, 1.0, 0.1).to_json()
+        valued = {"strategy": "FedAvg", "utility": "mean", "data": "validation"}
+        valuation = {**found, **valued, "name": name, "model": model}
         (run / "valuations" / f"{name}.json").write_text(json.dumps(valuation))
     report = summarise(load_runs([run]))
     (shown,) = report["strategies"]["FedAvg"]["valuations"]
