@@ -30,6 +30,9 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.fairness import finite_values
 from monai_fairfl.statistics.intervals import Interval, check_level
 
+LEVEL = 0.95
+"""Of the intervals of a comparison."""
+
 DECIMALS = 12
 """To which differences are rounded before they are ranked, so that equal ones are ties."""
 
@@ -132,12 +135,7 @@ SiteScores: TypeAlias = dict[str, NDArray[np.float64]]
 
 
 def compare_paired(
-    scores: Iterable[CaseScore],
-    strategies: Sequence[str] | None = None,
-    higher_is_better: bool = True,
-    level: float = 0.95,
-    resamples: int = 9999,
-    seed: int = 0,
+    scores: Iterable[CaseScore], strategies: Sequence[str] | None = None
 ) -> PairedComparison:
     """Compare strategies over seeds, folds and cases that all of them share.
 
@@ -145,15 +143,13 @@ def compare_paired(
     ``left_out``: a strategy that lacks a whole seed, and single cases, for all strategies.
 
     Args:
-        scores: one for each case, seed and strategy, in any order and unit.
+        scores: one for each case, seed and strategy, in any order and unit. The highest is the
+            best, as of Dice.
         strategies: those to compare, in the order of the result; by name where it is ``None``.
-        higher_is_better: whether rank 1 is the highest score, as for Dice.
-        level: of the intervals, between 0 and 1.
-        resamples: number of bootstrap samples.
-        seed: of the bootstrap.
 
     Returns:
-        Means, standard deviations, ranks, and all pairs with intervals and p-values.
+        Means, standard deviations, ranks, and all pairs with intervals (at :data:`LEVEL`) and
+        p-values.
 
     Raises:
         ConfigError: when a score is not finite or given twice, a case was tested in two folds of
@@ -172,7 +168,6 @@ def compare_paired(
     >>> pair.strategy, pair.reference, pair.difference.words(3), pair.p_value
     ('FedCE', 'FedAvg', '0.021 (0.020 to 0.022)', 0.125)
     """
-    check_level(level)
     runs = _runs(scores, strategies)
     seeds = sorted({run_seed for _, run_seed in runs})
     left_out: list[str] = []
@@ -187,13 +182,13 @@ def compare_paired(
     by_site = {name: _scores_by_site(name, seeds, cases, runs) for name in names}
     counts = {site: array.shape[1] for site, array in by_site[names[0]].items()}
     return PairedComparison(
-        strategies=_standings(by_site, seeds, higher_is_better),
-        pairs=_pairs(by_site, level, resamples, seed),
+        strategies=_standings(by_site, seeds),
+        pairs=_pairs(by_site),
         seeds=seeds,
         cases=counts,
         left_out=left_out,
         notes=_notes(seeds, counts),
-        level=level,
+        level=LEVEL,
     )
 
 
@@ -386,15 +381,13 @@ def _notes(seeds: Sequence[int], cases: Mapping[str, int]) -> list[str]:
 # ---- each strategy by itself
 
 
-def _standings(
-    by_site: Mapping[str, SiteScores], seeds: Sequence[int], higher_is_better: bool
-) -> list[Standing]:
+def _standings(by_site: Mapping[str, SiteScores], seeds: Sequence[int]) -> list[Standing]:
     # Mean over the cases of each site: shape (strategies, sites, seeds).
     site_means = []
     for scores in by_site.values():
         site_means.append([array.mean(axis=1) for array in scores.values()])
     means = np.array(site_means)
-    ranks = _ranks(means, higher_is_better)
+    ranks = _ranks(means)
 
     standings = []
     for index, (name, scores) in enumerate(by_site.items()):
@@ -415,20 +408,15 @@ def _standings(
     return standings
 
 
-def _ranks(means: NDArray[np.float64], higher_is_better: bool) -> NDArray[np.float64]:
-    """Ranks of the strategies, the first axis, within every site and seed."""
-    rounded = np.round(means, DECIMALS)
-    if higher_is_better:
-        rounded = -rounded
-    return np.asarray(stats.rankdata(rounded, axis=0))
+def _ranks(means: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks of the strategies, the first axis, within every site and seed; 1 is the highest."""
+    return np.asarray(stats.rankdata(-np.round(means, DECIMALS), axis=0))
 
 
 # ---- each pair
 
 
-def _pairs(
-    by_site: Mapping[str, SiteScores], level: float, resamples: int, seed: int
-) -> list[PairedDifference]:
+def _pairs(by_site: Mapping[str, SiteScores]) -> list[PairedDifference]:
     differences = {}
     for reference, strategy in itertools.combinations(by_site, 2):
         differences[strategy, reference] = {
@@ -444,7 +432,7 @@ def _pairs(
 
     pairs = []
     for number, ((strategy, reference), of_sites) in enumerate(differences.items()):
-        interval = bootstrap_seeds_and_cases(of_sites, level, resamples, seed)
+        interval = bootstrap_seeds_and_cases(of_sites)
         pairs.append(
             PairedDifference(strategy, reference, interval, p_values[number], corrected[number])
         )
@@ -453,7 +441,7 @@ def _pairs(
 
 def bootstrap_seeds_and_cases(
     values: Mapping[str, NDArray[np.float64]],
-    level: float = 0.95,
+    level: float = LEVEL,
     resamples: int = 9999,
     seed: int = 0,
 ) -> Interval:
