@@ -88,25 +88,21 @@ def first_look(runs: Sequence[Run], judgements: Mapping[str, Judgement]) -> list
 
     entries = []
     for (why_not, command, other_settings), members in alike.items():
-        full = judgements[members[0].name].way_out
+        first = members[0]
+        judgement = judgements[first.name]
+        full = judgement.way_out
         full_run = None
-        seconds = None
         if full is not None:
             full_run = {"rounds": full.rounds, "local_epochs": full.local_epochs}
-            seconds = _seconds(members, full)
-            adds_one = not any(run.is_standalone for run in members)
-            if seconds is not None and adds_one and _trains_standalone(command):
-                # A round of training alone takes about as long as one of a federation.
-                seconds *= (len(members) + 1) / len(members)
         entry = FirstLook(
             strategies=[run.name for run in members],
             why=why_not,
             trained_with=other_settings,
-            changes=_changes(members[0], command, judgements[members[0].name]),
+            changes=_changes(first, command, judgement),
             full_run=full_run,
             command=command,
-            folds_command=_folds_command(members[0], judgements[members[0].name]),
-            seconds=seconds,
+            folds_command=_folds_command(first, judgement),
+            seconds=_seconds(members, full, command),
             with_start=any(len(run.schedule.seconds) == 1 for run in members),
         )
         entries.append(entry)
@@ -320,12 +316,20 @@ def _trains_standalone(command: str | None) -> bool:
     return command is not None and "Standalone" in shlex.split(command)
 
 
-def _seconds(runs: Sequence[Run], full: FullRun) -> float | None:
+def _seconds(runs: Sequence[Run], full: FullRun | None, command: str | None) -> float | None:
     """Estimated time of full runs, one after the other, from the rounds of each run.
 
     The first round includes the start, which a full run has once, too: the median of the later
-    ones is what a round takes. ``None`` where a run did not record the times of its rounds.
+    ones is what a round takes. ``None`` where a run did not record the times of its rounds, or
+    there is no full run.
+
+    Args:
+        runs: those that are not judged, for one reason.
+        full: of their bundle.
+        command: that trains the full runs, perhaps one of Standalone beside these.
     """
+    if full is None:
+        return None
     total = 0.0
     for run in runs:
         seconds = [taken for _, taken in sorted(run.schedule.seconds.items())]
@@ -334,6 +338,10 @@ def _seconds(runs: Sequence[Run], full: FullRun) -> float | None:
         per_round = median(seconds[1:] or seconds)
         start = max(0.0, seconds[0] - per_round)
         total += start + full.seconds(per_round, run.config["local_epochs"])
+    adds_one = not any(run.is_standalone for run in runs)
+    if adds_one and _trains_standalone(command):
+        # A round of training alone takes about as long as one of a federation.
+        total *= (len(runs) + 1) / len(runs)
     return total
 
 
