@@ -13,19 +13,20 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from monai_fairfl.bundle.dealing import Dealing
+from monai_fairfl.bundle.dealing import Dealing, worker_pool
 from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.jobs import Jobs, modules_of_sites
+from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool, can_be_sent
+from monai_fairfl.strategies import Strategy
+from monai_fairfl.transports.workers import Failed, Turn, Work, can_be_sent
 
 
 @dataclass(frozen=True)
@@ -95,20 +96,16 @@ def run_trainings(
     # A strategy of a script's own is not known in another process.
     together = all(can_be_sent(training.run) for training in todo)
     at_a_time = len(todo) if together else 1
-    number = given.workers(most * at_a_time, first.settings.threads)
-
-    with ExitStack() as inside:
-        pool = None
-        if number > 1:
-            strategies = []
-            for federation in federations.values():
-                strategies += federation.strategies
-            # A single one deals its sites out to all processes.
-            at_once = at_a_time if at_a_time > 1 else number
-            pool = inside.enter_context(WorkerPool(number, modules_of_sites(strategies), at_once))
-        display = inside.enter_context(_display(trainings, done, number, unit))
-        dealing = Dealing(pool, most, together, given.device_of)
-        return _carry_out(todo, dealing, display)
+    strategies: list[Strategy] = []
+    for federation in federations.values():
+        strategies += federation.strategies
+    # A single one deals its sites out to all processes.
+    at_once = at_a_time if at_a_time > 1 else None
+    with worker_pool(given, most * at_a_time, first.settings.threads, strategies, at_once) as pool:
+        processes = 1 if pool is None else len(pool)
+        with _display(trainings, done, processes, unit) as display:
+            dealing = Dealing(pool, most, together, given.device_of)
+            return _carry_out(todo, dealing, display)
 
 
 def _display(
