@@ -87,7 +87,6 @@ def verify(args: argparse.Namespace) -> Answer:
 
     runs: dict[str, dict[str, Any]] = {}
     lines = []
-    is_right = True
     intact = []
     for path in paths:
         try:
@@ -95,29 +94,38 @@ def verify(args: argparse.Namespace) -> Answer:
         except FederationError as error:
             if len(paths) == 1:
                 raise
-            is_right = False
             runs[str(path)] = {"problems": [str(error)]}
             lines.append(f"{path}: {error}")
         else:
             intact.append(path)
+    is_right = len(intact) == len(paths)
 
     paths_with_receipts = _with_receipts(intact, args.receipt)
     for path in intact:
         run = runs[str(path)]
         lines.append(_line_of_run(str(path), run))
-        if args.head:
-            run["stored_head"] = _proof_by_head(path, args.head)
-        if path in paths_with_receipts:
-            run["receipts"] = _proof_by_receipts(path, args.receipt)
-        if args.replay:
-            run["replay"] = _replayed(path, args.allow_import)
-        for kind in ("stored_head", "receipts", "replay"):
-            if kind in run:
-                lines += run[kind].pop("lines")
-                is_right = is_right and not run[kind]["problems"]
-        if "stored_head" not in run and "receipts" not in run:
+        proofs = _proofs_of(path, args, path in paths_with_receipts)
+        for proof in proofs.values():
+            lines += proof.pop("lines")
+            is_right = is_right and not proof["problems"]
+        if "stored_head" not in proofs and "receipts" not in proofs:
             lines.append(UNCHECKED)
+        run.update(proofs)
     return Answer({"runs": runs}, "\n".join(lines), 0 if is_right else NOT_RIGHT)
+
+
+def _proofs_of(
+    path: Path, args: argparse.Namespace, has_receipts: bool
+) -> dict[str, dict[str, Any]]:
+    """Kind -> what it shows of a run, with the ``lines`` of the text, of what is asked for."""
+    proofs = {}
+    if args.head:
+        proofs["stored_head"] = _proof_by_head(path, args.head)
+    if has_receipts:
+        proofs["receipts"] = _proof_by_receipts(path, args.receipt)
+    if args.replay:
+        proofs["replay"] = _replayed(path, args.allow_import)
+    return proofs
 
 
 def _summary_of_run(path: Path) -> dict[str, Any]:
