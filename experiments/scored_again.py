@@ -16,7 +16,7 @@ from cells import processor
 from study import Cell, Study, write_result
 
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 CASES = {"validation": "validation", "testing": "test"}
 """Part of a data list -> its name in a table."""

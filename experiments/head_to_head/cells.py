@@ -25,7 +25,7 @@ from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 if TYPE_CHECKING:
     from head_to_head.processes import Took

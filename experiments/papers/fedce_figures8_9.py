@@ -23,7 +23,7 @@ from monai.bundle import ConfigParser
 from reading import measurement
 from study import ROOT, Cell, Study
 
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 STUDIES = ("six_prostate", "six_fundus")
 FOLD = 2

@@ -28,7 +28,7 @@ from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.protocol.values import value_of
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.valuation.utility import Panel
 
 STUDIES = ("quality",)

@@ -30,7 +30,7 @@ from yardsticks import (
     test_engine,
 )
 
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 STUDIES = ("uneven_prostate",)
 SMALL = "BIDMC"

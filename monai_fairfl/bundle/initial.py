@@ -19,7 +19,8 @@ from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files,
 from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.full_run import FullRun
-from monai_fairfl.utils.files import read_state_dict, sha256_of
+from monai_fairfl.utils.files import sha256_of
+from monai_fairfl.utils.saved_files import read_state_dict
 
 logger = logging.getLogger(__name__)
 

@@ -29,8 +29,9 @@ import torch
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import load_saved, read_state_dict, sha256_of, write_atomically
+from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.saved_files import load_saved, read_state_dict
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,8 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.utils.files import locked, read_state_dict
+from monai_fairfl.utils.files import locked
+from monai_fairfl.utils.saved_files import read_state_dict
 
 
 @pytest.fixture(scope="module")

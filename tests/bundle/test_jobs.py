@@ -42,7 +42,7 @@ from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.strategies.base import Rounds
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Work, WorkerPool, carry_out
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.valuation import Reconstruction, Retraining
 
 GIB = 1 << 30

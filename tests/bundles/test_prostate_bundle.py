@@ -25,7 +25,7 @@ from monai.transforms import Invertd
 
 from monai_fairfl.bundle.initial import bundle_recipe
 from monai_fairfl.data.synthetic import SITES, write_sites
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "bundles" / "prostate_mri_segmentation"

@@ -21,7 +21,7 @@ from monai.handlers import CheckpointLoader
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe, recipe_file, save_model_file
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.workflow.export import export_model
 
 # --- what a training writes, and who reads it

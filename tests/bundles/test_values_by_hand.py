@@ -17,7 +17,7 @@ from monai.fl.client import MonaiAlgo
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.workflow import ModelValues
 
 OTHER_SIZE = [48, 48]

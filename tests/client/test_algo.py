@@ -26,7 +26,7 @@ from monai_fairfl.protocol.checks import refusal
 from monai_fairfl.protocol.messages import CONTEXT_KEYS, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import value_of
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 Maker = Callable[..., FairMonaiAlgo]
 Weights = dict[str, torch.Tensor]

@@ -20,7 +20,8 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
-from monai_fairfl.utils.files import read_state_dict, safe_name
+from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.saved_files import read_state_dict
 
 SITES = ["alder", "birch", "cedar"]
 SMALL = {"size": [32, 32], "split_folds": 2, "split_fold": 0, "split_validation": 0.5}

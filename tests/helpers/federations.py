@@ -17,7 +17,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies.resolver import strategy_of
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 if TYPE_CHECKING:
     from monai_fairfl.transports.flare import FairFLRecipe

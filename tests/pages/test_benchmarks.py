@@ -27,7 +27,7 @@ from engines_watch import Found
 from helpers.checkout import TINY
 
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 
 def trained(

@@ -27,7 +27,7 @@ from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedCE
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.utils.files import read_state_dict
+from monai_fairfl.utils.saved_files import read_state_dict
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_loop.md"
 SITES = ("alder", "birch", "cedar")

@@ -13,7 +13,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import read_recipe, state_of_file
-from monai_fairfl.utils.files import load_saved, read_state_dict
+from monai_fairfl.utils.saved_files import load_saved, read_state_dict
 
 READERS = [load_saved, read_state_dict, read_recipe, state_of_file]
 

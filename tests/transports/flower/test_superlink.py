@@ -43,7 +43,7 @@ from helpers.flower_system import (  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.run_folder.ledger import read_ledger  # noqa: E402
 from monai_fairfl.transports.flower import export_app  # noqa: E402
-from monai_fairfl.utils.files import read_state_dict  # noqa: E402
+from monai_fairfl.utils.saved_files import read_state_dict  # noqa: E402
 
 pytestmark = [pytest.mark.flower, pytest.mark.slow, pytest.mark.long]
 # FedCE is run by the page's own commands.

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files of ``torch.save``, read without running what is in them; errors name the reason."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_fairfl.errors import ConfigError, in_words
+
+DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
+"""Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
+
+
+def load_saved(path: str | Path) -> Any:
+    """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
+    """
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError(f"{path} does not exist: name a model file") from None
+    except DAMAGED as error:
+        reason = system_reason(error)
+        if reason is not None:
+            raise ConfigError(
+                f"{path} cannot be read ({reason}): name a model file that can"
+            ) from None
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({_why_unreadable(error)})"
+        ) from error
+
+
+def system_reason(error: BaseException) -> str | None:
+    """Why the system does not let a file be read; ``None`` where its content is at fault.
+
+    >>> system_reason(PermissionError(errno.EACCES, "Permission denied"))
+    'Permission denied'
+    >>> system_reason(EOFError("cut short")) is None
+    True
+    """
+    # A damaged file may name a place in it that no file has, which is EINVAL.
+    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+        return error.strerror
+    return None
+
+
+def _why_unreadable(error: BaseException) -> str:
+    """Why ``torch.load`` refuses a file, in one line.
+
+    >>> _why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
+    'it is damaged, or holds more than tensors and plain values, such as a whole network: ...'
+    """
+    if isinstance(error, pickle.UnpicklingError):
+        return (
+            "it is damaged, or holds more than tensors and plain values, such as a whole network: "
+            "save its state_dict"
+        )
+    return in_words(error)
+
+
+def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
+    """The ``state_dict`` in a file of ``torch.save``: the whole content, or its entry ``"model"``.
+
+    MONAI's ``CheckpointLoader`` reads the same.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
+    >>> read_state_dict(file)
+    {'w': tensor([1.])}
+    >>> torch.save([torch.ones(1)], file)
+    >>> read_state_dict(file)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
+    """
+    found = load_saved(path)
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found
