@@ -98,7 +98,9 @@ def test_the_runs_own_strategy_with_its_arguments_gives_what_is_recorded(tmp_pat
         folder = tmp_path / strategy.name
         federation(strategy, folder).run()
         again = {"FedCE": shipped.FedCE("sum")}.get(type(strategy).__name__, type(strategy)())
-        for entry in what_if(folder / "run", strategy=again).rounds:
+        rounds = what_if(folder / "run", strategy=again).rounds
+        assert len(rounds) == 3
+        for entry in rounds:
             assert entry["what_if"] == entry["recorded"]
 
 
@@ -112,7 +114,9 @@ def test_a_number_in_the_runs_own_range_counts_in_the_answer(tmp_path: Path) -> 
 
     settings = {"ranges": {"global_loss": [0, 5000]}}
     federation(shipped.QFedAvg(), tmp_path, report_more, **settings).run()
-    for entry in what_if(tmp_path / "run", strategy=shipped.QFedAvg()).rounds:
+    rounds = what_if(tmp_path / "run", strategy=shipped.QFedAvg()).rounds
+    assert len(rounds) == 3
+    for entry in rounds:
         assert entry["what_if"] == entry["recorded"]
 
 

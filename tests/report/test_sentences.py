@@ -215,7 +215,10 @@ def test_a_weight_that_is_not_of_the_last_round_says_so(write_run: WriteRun) -> 
 
 
 def test_every_sentence_is_one_sentence_and_none_speaks_of_significance(comparison: Path) -> None:
-    for sentence in sentences(summarise(load_runs([comparison]))).values():
+    report = summarise(load_runs([comparison]))
+    found = sentences(report)
+    assert found and found.keys() == report["sites"].keys()
+    for sentence in found.values():
         assert re.fullmatch(r"(?:[^.]|\.\d)+\.", sentence), sentence
         assert "significan" not in sentence
 

@@ -82,6 +82,7 @@ def test_the_axis_of_received_models_counts_finished_rounds(
 
 def test_a_sites_page_names_no_other_site(pages: tuple[dict[str, Any], Path]) -> None:
     report, folder = pages
+    assert len(report["sites"]) > 1
     for site in report["sites"]:
         page = (folder / f"{site}.html").read_text()
         assert f"<h1>{site} in the federation</h1>" in page

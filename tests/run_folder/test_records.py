@@ -103,7 +103,9 @@ def test_different_measurements_in_two_exchanges_are_the_sites_own(tmp_path: Pat
             yield [Measure(client, average, ("cka",)) for client in clients]
             return self.finish(local, {client: 0.5 for client in clients}, {})
 
-    for record in run(tmp_path / "run", TwoQuestions()).rounds:
+    rounds = run(tmp_path / "run", TwoQuestions()).rounds
+    assert rounds and all(record["measurements"] for record in rounds)
+    for record in rounds:
         for measured in record["measurements"].values():
             assert set(measured) == {"global_score", "local_score", "score", "cka"}
 

@@ -380,7 +380,10 @@ def test_a_run_of_an_earlier_version_which_has_no_digests_is_resumed(
     for file in (tmp_path / "run" / "datalists").glob("*.digests"):
         file.unlink()
     changed_label(own_sites, "cedar")
-    run(own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases)
+    [history] = run(
+        own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases
+    )
+    assert history.finished and len(history.rounds) == 3
 
 
 @pytest.mark.slow
