@@ -19,6 +19,7 @@ from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.run_folder.resuming import recorded_config
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 STRATEGIES = ["Standalone", "FedAvg", "FedCE"]
@@ -98,18 +99,18 @@ def try_sites(
         "sites": list(folders),
         "bundle": str(bundle),
         "command": line.text,
-        "report": str(out / "run" / "report.html"),
-        "full_run": _full_run(out / "run" / "report.json"),
+        "report": str(run_dir / "report.html"),
+        "full_run": _full_run(run_dir / "report.json"),
     }
 
 
 def _require_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
     """Refuse a folder with the run of other hospitals: its report would be shown for these."""
-    config = out / "run" / "config.json"
-    if not config.exists():
+    run_dir = out / "run"
+    if not (run_dir / "config.json").exists():
         return
     data = {site: str(folder.absolute()) for site, folder in folders.items()}
-    if json.loads(config.read_text())["data"] != data:
+    if recorded_config(run_dir).get("data") != data:
         raise ConfigError(
             f"{out} holds a first look at other hospitals: give this one a folder of its own with "
             "--out"

@@ -207,3 +207,17 @@ def test_a_first_look_at_other_hospitals_is_not_shown_for_these(
     assert (
         "first look at other hospitals" in capsys.readouterr().err and not (out / "bundle").exists()
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [('{"data": {', "config.json is damaged"), ("{}", "at other hospitals")]
+)
+def test_a_configuration_that_does_not_name_the_hospitals_is_no_first_look_at_these(
+    text: str, words: str, clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, out = copied(clinics, tmp_path / "sites"), tmp_path / "out"
+    (out / "run").mkdir(parents=True)
+    (out / "run" / "config.json").write_text(text)
+    assert main(["try", str(root), "--out", str(out)]) == 2
+    assert words in capsys.readouterr().err
+    assert not (out / "bundle").exists()
