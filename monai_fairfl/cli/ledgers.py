@@ -130,15 +130,11 @@ def _proofs_of(
 
 def _summary_of_run(path: Path) -> dict[str, Any]:
     """Count the rounds of a run whose chain is intact."""
-    from monai_fairfl.report.collect import read_records
-    from monai_fairfl.run_folder.ledger import head_of
+    from monai_fairfl.report.collect import read_records_and_head
 
-    kinds = [record["kind"] for record in read_records(path)]
-    return {
-        "rounds": kinds.count("round"),
-        "finished": "end" in kinds,
-        "head": head_of(path / "ledger.jsonl"),
-    }
+    records, head = read_records_and_head(path)
+    kinds = [record["kind"] for record in records]
+    return {"rounds": kinds.count("round"), "finished": "end" in kinds, "head": head}
 
 
 def _line_of_run(path: str, run: Mapping[str, Any]) -> str:

@@ -173,7 +173,7 @@ def read_run(path: str | Path) -> Run:
             valuation is damaged.
     """
     path = Path(path)
-    records, head = _records_and_head(path)
+    records, head = read_records_and_head(path)
     start = records[0]
     rounds = [record for record in records if record["kind"] == "round"]
     ends = [record for record in records if record["kind"] == "end"]
@@ -202,12 +202,17 @@ def read_records(run_dir: Path) -> list[dict[str, Any]]:
         FederationError: when the ledger's chain is broken.
         ConfigError: naming the ledger, the line and what is wrong in it.
     """
-    records, _ = _records_and_head(run_dir)
+    records, _ = read_records_and_head(run_dir)
     return records
 
 
-def _records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
-    """What :func:`read_records` returns, and the ledger's head."""
+def read_records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
+    """What :func:`read_records` returns, and the SHA-256 of the ledger's last line.
+
+    Raises:
+        FederationError: as :func:`read_records`.
+        ConfigError: as :func:`read_records`.
+    """
     file = run_dir / "ledger.jsonl"
     records, heads = read_ledger_and_heads(file)
     if not records:
