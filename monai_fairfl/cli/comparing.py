@@ -101,6 +101,7 @@ def compare(args: argparse.Namespace) -> Answer:
     plan = ComparisonPlan.from_parser(line.configuration())
     out = Path(line.arguments["run_dir"])
     if out.is_dir():
+        # Before anything is said of it; run_comparison looks again once it has locked the folder.
         require_same_plan(plan, out)
     output = Console(file=progress_stream(args), highlight=False)
     runs = [cell.folder(out) for cell in plan.cells()]
