@@ -16,7 +16,6 @@ from monai_fairfl.cli.training_options import add_training_options, full_run_wor
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
-    from monai_fairfl.strategies import Strategy
 
 MOST_PATHS = 4
 """So many hospitals' own models are named one by one."""
@@ -82,6 +81,7 @@ def train(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
+    from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
     from monai_fairfl.bundle.several_runs import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
     from monai_fairfl.strategies import Standalone
@@ -90,7 +90,7 @@ def train(args: argparse.Namespace) -> Answer:
     root = Path(args.folder).absolute()
     texts = named_strategies(args)
     strategies = [strategy_of(text) for text in texts]
-    line = line_of(args, root, strategies)
+    line = line_of(args, root, texts)
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
@@ -113,7 +113,7 @@ def train(args: argparse.Namespace) -> Answer:
 
     models = {}
     for name in federated:
-        file = runs[name] / "models" / "global.pt"
+        file = runs[name] / GLOBAL_MODEL
         if file.is_file():
             models[name] = str(file)
     data = {
@@ -214,13 +214,13 @@ def named_strategies(args: argparse.Namespace) -> list[str]:
     return args.strategy or strategies_in_file(args.config) or ["FedAvg"]
 
 
-def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> MonaiLine:
+def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> MonaiLine:
     """The line that trains.
 
     Args:
         args: of the command.
         root: one folder per hospital.
-        strategies: that the command names.
+        strategies: each as on a command line, see :func:`named_strategies`.
 
     Raises:
         DataError: when the folder holds no hospitals, or of two kinds.
@@ -230,7 +230,7 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]
         args,
         root,
         _run_dir(args, root, strategies),
-        named_strategies(args),
+        strategies,
         adapt_epochs=args.adapt,
         seed=args.seed,
     )
@@ -252,11 +252,12 @@ def _full_run(
     return full_run_words(line, strategies, options)
 
 
-def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[Strategy]) -> Path:
+def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
+    from monai_fairfl.strategies.resolver import strategy_of
     from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 
-    parts = ["train", root.name, *[strategy.name for strategy in strategies]]
+    parts = ["train", root.name, *[strategy_of(text).name for text in strategies]]
     if args.quick:
         parts.append("quick")
     # The data's folder may have any name, a run's folder may not.

@@ -60,7 +60,7 @@ def trained(sites: Path) -> Path:
 def words_of(root: Path, *given: str) -> list[str]:
     """The words of the line that a command line asks for."""
     args = _parser().parse_args(["train", str(root), *given])
-    return line_of(args, root, [strategy_of(text) for text in named_strategies(args)]).words
+    return line_of(args, root, named_strategies(args)).words
 
 
 def test_nothing_given_is_the_bundle_as_it_is(sites: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,9 +278,9 @@ def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
 def expected(root: Path, *given: str) -> str:
     """What is expected of a command line before it trains."""
     args = _parser().parse_args(["train", str(root), *given])
-    strategies = [strategy_of(text) for text in named_strategies(args)]
-    line = line_of(args, root, strategies)
-    runs = [root / "none" / strategy.name for strategy in strategies]
+    names = named_strategies(args)
+    line = line_of(args, root, names)
+    runs = [root / "none" / strategy_of(name).name for name in names]
     return expected_time(line, runs)
 
 
@@ -325,13 +325,13 @@ def test_runs_that_train_at_a_time_share_what_is_left(sites: Path, tmp_path: Pat
     times = []
     for jobs in (1, 2, 8):
         args.jobs = jobs
-        times.append(expected_time(line_of(args, sites, [strategy_of("FedAvg")]), runs))
+        times.append(expected_time(line_of(args, sites, ["FedAvg"]), runs))
     assert times[0] == "90 rounds are done; about 1.5 hours for the others."
     # Nothing is done before the one that has not begun.
     assert times[1] == times[2] == "90 rounds are done; about 60 minutes for the others."
     # Of a run that had more rounds, none is another's.
     args.rounds = 30
-    assert expected_time(line_of(args, sites, [strategy_of("FedAvg")]), runs).endswith(
+    assert expected_time(line_of(args, sites, ["FedAvg"]), runs).endswith(
         "about 30 minutes for the others."
     )
 
@@ -387,7 +387,7 @@ def test_a_files_strategies_count_where_the_command_names_none(
     own = tmp_path / "own.json"
     own.write_text(json.dumps(in_file))
     args = _parser().parse_args(["train", str(sites), "--config", str(own), *given])
-    line = line_of(args, sites, [strategy_of(text) for text in named_strategies(args)])
+    line = line_of(args, sites, named_strategies(args))
     assert line.arguments["run_dir"].endswith("-".join(["train-sites", *trained]))
     # What the federation reads in the line.
     found = line.configuration()
