@@ -96,11 +96,9 @@ def _scores(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     for run in runs:
         of_run = newest.setdefault(run.name, {})
         for site in run.sites:
-            dice = run.dice(site)
-            # Only personal models have a Dice after the last round.
-            rounds = [number for number in dice if number < len(run.rounds)]
-            if rounds:
-                of_run[site] = dice[max(rounds)].value
+            dice = run.dice_before_last_round(site)
+            if dice:
+                of_run[site] = dice[max(dice)].value
     return newest
 
 

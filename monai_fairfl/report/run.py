@@ -177,6 +177,15 @@ class Run:
             dice[0] = received[0]
         return dice
 
+    def dice_before_last_round(self, site: str) -> dict[int, Number]:
+        """As :meth:`dice`, without the one after the last round.
+
+        Only runs with personal models measure that one before their end; without it, unfinished
+        runs of both kinds can be compared.
+        """
+        dice = self.dice(site)
+        return {number: found for number, found in dice.items() if number < len(self.rounds)}
+
     def last_reported(self, key: str) -> dict[str, int]:
         """site -> the newest number that it reported of its training data.
 

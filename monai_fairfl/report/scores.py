@@ -141,22 +141,13 @@ def _closing_scores(run: Run, measurement: str) -> Scores:
 
 def _scores_during_training(run: Run) -> Scores:
     """The newest scores during training, of the sites that have one of that time."""
-    dice = {site: _dice_before_last_round(run, site) for site in run.sites}
+    dice = {site: run.dice_before_last_round(site) for site in run.sites}
     newest = max((number for found in dice.values() for number in found), default=0)
     by_site = {}
     for site, found in dice.items():
         if newest in found:
             by_site[site] = found[newest]
     return Scores(DURING_TRAINING, newest, by_site)
-
-
-def _dice_before_last_round(run: Run, site: str) -> dict[int, Number]:
-    """Rounds of training -> Dice, without the one after the last round.
-
-    Only runs with personal models measure that one before their end; without it, unfinished runs
-    of both kinds can be compared.
-    """
-    return {number: dice for number, dice in run.dice(site).items() if number < len(run.rounds)}
 
 
 def comparable(scores: Mapping[str, Scores], measurement: str) -> set[str]:
@@ -196,7 +187,7 @@ def validation_mean(run: Run, without: Collection[str] = ()) -> float | None:
 
     if not values:
         for site in sites:
-            dice = _dice_before_last_round(run, site)
+            dice = run.dice_before_last_round(site)
             if dice:
                 values.append(dice[max(dice)].value)
     return sum(values) / len(values) if values else None

@@ -10,6 +10,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import captions
+from monai_fairfl.report.columns import NO_VALUE
 from monai_fairfl.report.comparison import difference_words
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import Figure, small_multiples
@@ -115,10 +116,10 @@ def _not_judged(report: Mapping[str, Any]) -> dict[str, str]:
 def _dice_row(name: str, strategy: Mapping[str, Any], site: str) -> list[str]:
     result = strategy["sites"][site]
     score = result["score"] or {"value": None, "stderr": None, "n": None}
-    gain = "–"
+    gain = NO_VALUE
     if result["gain"] is not None:
         gain = difference_words(result["gain"])
-    cases = "–" if score["n"] is None else str(score["n"])
+    cases = NO_VALUE if score["n"] is None else str(score["n"])
     return [name, dice_text(score["value"]), dice_text(score["stderr"]), cases, gain]
 
 
