@@ -338,6 +338,19 @@ def test_valuations_are_tables_and_bars_beside_the_methods_own_shares(write_run:
     assert widths[1] == 0
 
 
+def test_a_valuation_without_the_methods_own_shares_has_a_table_without_them(
+    write_run: WriteRun,
+) -> None:
+    run = write_run("FedCE", {"elm": 0.8, "oak": 0.7})
+    (run / "valuations").mkdir()
+    others = {key: value for key, value in VALUATION.items() if key not in ("own", "fidelity")}
+    (run / "valuations" / "one.json").write_text(json.dumps(others))
+    page = page_of(run)
+    assert "+0.3000" in page.text and "own share" not in page.text
+    worth = page.drawing("Shares of worth, FedCE").findtext("desc")
+    assert worth == f"elm: {VALUATION['name']} 0.000; oak: {VALUATION['name']} 1.000"
+
+
 @pytest.mark.parametrize("damage", ["{", '{"name": "x"}', "3"])
 def test_a_damaged_valuation_is_named_with_the_way_to_make_it_again(
     write_run: WriteRun, damage: str
