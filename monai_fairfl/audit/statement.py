@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Statement:
     what_if: Mapping[str, Any]
     retrain: str
     name: str = ""
-    format: int = field(default=FORMAT)
+    format: int = FORMAT
 
     def write(self, run_dir: Path) -> None:
         """Write ``withdrawn/SITE.md``, then ``withdrawn/SITE.json``."""

@@ -121,13 +121,13 @@ class Reconstruction(RunValuation):
 
     Args:
         method: see :class:`RunValuation`; ``"gtg"`` with ``"multi_round"`` only.
-        utility: see :class:`Utility`.
+        utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
         form: ``"multi_round"``: every round is a game, and values are summed over rounds;
             ``"one_round"``: one game of the whole run's summed updates, T times cheaper and further
             from what a coalition would have trained.
-        decay: weight of rounds, see :func:`sum_over_rounds` and what it says of late rounds; for
-            multi_round.
+        decay: weight of rounds, see :func:`~monai_fairfl.valuation.sum_over_rounds` and what it
+            says of late rounds; for multi_round.
         stop: when sampling ends, in every game.
         seed: of the sampling.
 

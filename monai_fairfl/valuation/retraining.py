@@ -38,7 +38,7 @@ class Retraining(RunValuation):
 
     Args:
         method: see :class:`RunValuation`; not ``"gtg"``, whose games are rounds.
-        utility: see :class:`Utility`.
+        utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
         strategy: trains the coalitions; ``None``: FedAvg.
         stop: when sampling ends.
