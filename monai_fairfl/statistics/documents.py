@@ -5,18 +5,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.disclosure import over_sites
+from monai_fairfl.utils.settings import is_number, is_whole
 
 FILE = "statistics.json"
 """Its name in the folder of a run."""
 
 KIND = "monai-fairfl statistics"
 FORMAT = 1
+
+MOST_COUNTED = 2**63
+"""No site has so many voxels."""
 
 SAME = ("format", "least", "histogram")
 """What files must agree in, to be combined."""
@@ -71,7 +76,12 @@ def read_document(path: Path) -> dict[str, Any]:
         if written == FORMAT:
             bins = found["histogram"]
             limits = (float(bins["low"]), float(bins["high"]))
-            return document(found["sites"], int(found["least"]), int(bins["bins"]), limits)
+            if not limits[0] < limits[1]:
+                raise ValueError(f"its histograms are from {limits[0]} to {limits[1]}")
+            least, number = int(found["least"]), int(bins["bins"])
+            for name, site in found["sites"].items():
+                _check_site(name, site, least, number)
+            return document(found["sites"], least, number, limits)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} is no whole file of monai-fairfl statistics ({error!r}); make it again"
@@ -80,6 +90,41 @@ def read_document(path: Path) -> dict[str, Any]:
         f"{path} has format {written!r}, and this version of monai_fairfl reads {FORMAT}: use the "
         "same version at all sites"
     )
+
+
+def _check_site(name: str, site: Mapping[str, Any], least: int, bins: int) -> None:
+    """Refuse numbers that :func:`~monai_fairfl.statistics.disclosure.site_statistics` never makes.
+
+    Args:
+        name: of the site.
+        site: its numbers, of a file that somebody sent.
+        least: the smallest count of cases behind a number, and so of voxels in a bin.
+        bins: of its histograms.
+
+    Raises:
+        ValueError: naming the site, and a number.
+    """
+    if "withheld" in site:
+        return
+    moments: list[Mapping[str, Any]] = list(site["labels"].values())
+    for axes in ("size", "spacing", "extent"):
+        moments.extend(site[axes] or ())
+    for channel in (*site["intensity"], *site["labelled"]):
+        moments.extend((channel or {}).values())
+    counts = [site["cases"]]
+    for channel in site["histogram"]:
+        if len(channel["counts"]) != bins:
+            raise ValueError(f"{name} has {len(channel['counts'])} bins in place of {bins}")
+        counts += [*channel["counts"], channel["outside"]]
+    for found in moments:
+        counts.append(found["cases"])
+        for value in (found["mean"], found["stdev"]):
+            if not is_number(value) or not math.isfinite(value):
+                raise ValueError(f"{name} has the mean or deviation {value!r:.40}")
+    for count in counts:
+        # ``None`` is withheld.
+        if count is not None and not (is_whole(count) and least <= count < MOST_COUNTED):
+            raise ValueError(f"{name} has the count {count!r:.40}")
 
 
 def merged(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

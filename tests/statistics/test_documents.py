@@ -67,11 +67,43 @@ def test_files_that_do_not_fit_are_refused() -> None:
         {"kind": "other"},
         of("elm", sites=3),
         of("elm", histogram={}),
+        of("elm", histogram={"low": 5.0, "high": 5.0, "bins": 2}),
         of("elm", sites={"a": {}}),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path: Path, damaged: Any) -> None:
     file = written(tmp_path, damaged)
+    with pytest.raises(ConfigError, match=f"{file} is no whole file of monai-fairfl statistics"):
+        read_document(file)
+
+
+def site(**changed: Any) -> dict[str, Any]:
+    """What a hospital reports, with something else in its place."""
+    return {**of("elm")["sites"]["elm"], **changed}
+
+
+MOMENTS = {"cases": 6, "mean": 1.0, "stdev": 0.0}
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        site(cases=0),
+        site(cases=-6),
+        site(cases=4),
+        site(cases=10**400),
+        site(size=[{**MOMENTS, "cases": 0}]),
+        site(size=[{**MOMENTS, "mean": "1"}]),
+        site(labels={"1": None}),
+        site(labels={"1": {**MOMENTS, "stdev": float("1e999")}}),
+        site(intensity=[{"mean": {**MOMENTS, "cases": 6.5}}]),
+        site(histogram=[{"counts": [0, 0], "outside": 0}]),
+        site(histogram=[{"counts": [], "outside": None}]),
+    ],
+)
+def test_numbers_that_no_site_reports_are_a_damaged_file(tmp_path: Path, numbers: Any) -> None:
+    file = written(tmp_path, {**of("elm"), "sites": {"elm": numbers}})
+    file.write_text(file.read_text().replace("Infinity", "1e999"))
     with pytest.raises(ConfigError, match=f"{file} is no whole file of monai-fairfl statistics"):
         read_document(file)
 
