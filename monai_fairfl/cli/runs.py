@@ -49,10 +49,17 @@ def report(args: argparse.Namespace) -> Answer:
     """Write the report of one run, or of several side by side."""
     from monai_fairfl.report import as_text, write_report
     from monai_fairfl.report.collect import find_runs
+    from monai_fairfl.report.write import failures_of
+    from monai_fairfl.run_folder.resuming import ended
 
     runs = find_runs(args.run_dir)
     out = Path(args.out or _folder_of(args.run_dir, runs))
-    found = write_report(runs, out)
+    failed = {}
+    if not args.out:
+        # The report that is there is of the same runs; one that failed may have gone on since.
+        finished = [run.name for run in runs if ended(run)]
+        failed = {name: why for name, why in failures_of(out).items() if name not in finished}
+    found = write_report(runs, out, failed)
     html = out / "report.html"
     data = {
         "html": str(html),

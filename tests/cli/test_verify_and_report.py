@@ -188,3 +188,23 @@ def test_report_has_a_sentence_for_every_client_and_names_its_file(
     run = tmp_path / "FedAvg"
     assert main(["report", str(run)]) == 0
     assert f"Report: {run / 'report.html'}" in capsys.readouterr().out
+
+
+def test_a_report_that_is_written_again_names_what_failed_and_has_not_gone_on_since(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "FedAvg")
+    write_run(tmp_path / "FedCE")
+    why = {"FedCE": "no memory was left", "CGSV": "a disk was full"}
+    (tmp_path / "report.json").write_text(json.dumps({"failed": why}))
+
+    run_json(capsys, "report", tmp_path)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["failed"] == {"CGSV": "a disk was full"}
+
+    # Elsewhere there may be a report of other runs.
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.json").write_text(json.dumps({"failed": why}))
+    run_json(capsys, "report", tmp_path, "--out", other)
+    assert json.loads((other / "report.json").read_text())["failed"] == {}
