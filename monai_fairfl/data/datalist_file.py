@@ -121,7 +121,12 @@ def _refusing_other_files(file: Path) -> Iterator[None]:
         yield
     except DataError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IsADirectoryError) as error:
+    except IsADirectoryError as error:
+        raise DataError(
+            f"{file}: this is a folder, where a file is needed; remove it to have the data list "
+            "made, or name another file"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
             ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'

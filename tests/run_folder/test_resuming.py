@@ -171,9 +171,15 @@ def test_a_run_without_its_ledger_does_not_begin_again(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_folder", [False, True])
+@pytest.mark.parametrize(
+    ("is_folder", "fix"),
+    [
+        (False, " is no data list .* Mend it, or delete it"),
+        (True, ": this is a folder, .* remove it to have the data list made"),
+    ],
+)
 def test_a_damaged_data_list_stops_the_run_before_its_site_misses_every_round(
-    is_folder: bool, sites: Path, tmp_path: Path
+    is_folder: bool, fix: str, sites: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "run"
     run(sites, folder, [FedAvg()], rounds=1)
@@ -185,7 +191,7 @@ def test_a_damaged_data_list_stops_the_run_before_its_site_misses_every_round(
     else:
         datalist.write_bytes(b"")
     before = (folder / "ledger.jsonl").read_bytes()
-    with pytest.raises(DataError, match=f"{datalist} is no data list .* Mend it, or delete it"):
+    with pytest.raises(DataError, match=f"{datalist}{fix}"):
         run(sites, folder, [FedAvg()], resume=True)
     assert (folder / "ledger.jsonl").read_bytes() == before
 
