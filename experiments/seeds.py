@@ -135,6 +135,24 @@ def dice_of_seeds(found: Mapping[str, Cells], model: str, baseline: str = "FedAv
     return markdown([*head, "seed by seed"], rows)
 
 
+def received_and_used(
+    found: Mapping[str, Cells], baseline: str = "FedAvg", of: str = "On"
+) -> list[str]:
+    """Write the Dice of the models as received, and of those after the last mile, with titles.
+
+    Args:
+        found: strategy -> its cells, the same for all.
+        baseline: as for `dice_of_seeds`.
+        of: the first words of the title.
+    """
+    return [
+        f"{of} {described(found[baseline])}. As received:",
+        dice_of_seeds(found, "test", baseline),
+        "With the model that each site uses after its last mile:",
+        dice_of_seeds(found, "test_used", baseline),
+    ]
+
+
 def described(cells: Cells) -> str:
     """Write on how many seeds and folds a table rests.
 

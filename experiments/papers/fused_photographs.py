@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from papers import last_mile
 from papers.last_mile_rules import Candidate, Rule, above, taken_by
 from reading import NotFinished, hierarchical_interval, markdown, words
-from seeds import Cells, described, dice_of_seeds, finished, on_same_cells
+from seeds import Cells, finished, on_same_cells, received_and_used
 from study import Study
 
 from monai_fairfl.protocol.last_mile import CANDIDATES
@@ -72,10 +72,7 @@ def table() -> str:
     )
     return "\n\n".join(
         [
-            f"On {described(found['FedAvg'])}. As received:",
-            dice_of_seeds(found, "test"),
-            "With the model that each site uses after its last mile:",
-            dice_of_seeds(found, "test_used"),
+            *received_and_used(found),
             "The last mile:",
             last_mile.table_of("fused_photographs"),
             "What was predicted before any test, and what came out:",

@@ -19,11 +19,10 @@ from reading import (
 from seeds import (
     Cells,
     Scores,
-    described,
-    dice_of_seeds,
     finished,
     gains,
     on_same_cells,
+    received_and_used,
     scores,
     site_means,
 )
@@ -49,13 +48,9 @@ def table() -> str:
         if needed not in everything:
             raise NotFinished(f"runs of {needed}")
     found = on_same_cells(everything)
-    cells = found["FedAvg"]
     return "\n\n".join(
         [
-            f"On {described(cells)}. As received:",
-            dice_of_seeds(found, "test"),
-            "With the model that each site uses after its last mile:",
-            dice_of_seeds(found, "test_used"),
+            *received_and_used(found),
             f"Discs not found (Dice below {NOT_FOUND:g}) as received, seed by seed:",
             _missed(found),
             "The last mile, strategy by strategy:",

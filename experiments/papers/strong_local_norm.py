@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from reading import NotFinished
-from seeds import described, dice_of_seeds, finished, on_same_cells
+from seeds import finished, on_same_cells, received_and_used
 from study import Study
 
 STUDIES = ("strong_prostate",)
@@ -22,9 +22,6 @@ def table() -> str:
     found = on_same_cells({SHARED: shared, LOCAL: local})
     return "\n\n".join(
         [
-            f"On {described(found[SHARED])}. As received:",
-            dice_of_seeds(found, "test", baseline=SHARED),
-            "With the model that each site uses after its last mile:",
-            dice_of_seeds(found, "test_used", baseline=SHARED),
+            *received_and_used(found, baseline=SHARED),
         ]
     )

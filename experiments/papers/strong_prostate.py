@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from papers.last_mile import came_out, predicted
 from reading import NotFinished, hierarchical_interval, markdown, words
-from seeds import Cells, described, dice_of_seeds, finished, gains, on_same_cells, scores
+from seeds import Cells, finished, gains, on_same_cells, received_and_used, scores
 from study import Study
 
 STUDIES = ("strong_prostate",)
@@ -19,13 +19,9 @@ def table() -> str:
     study = Study.read("strong_prostate")
     everything = finished(study)
     found = on_same_cells(everything)
-    cells = next(iter(found.values()))
     return "\n\n".join(
         [
-            f"On {described(cells)}. As received:",
-            dice_of_seeds(found, "test"),
-            "With the model that each site uses after its last mile:",
-            dice_of_seeds(found, "test_used"),
+            *received_and_used(found),
             "What was predicted before any test, and what came out:",
             _predictions(found, complete=not study.missing()),
         ]

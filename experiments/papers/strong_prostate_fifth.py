@@ -7,7 +7,7 @@ from __future__ import annotations
 from papers.last_mile import came_out
 from papers.strong_prostate import LEAST_USED
 from reading import NotFinished, hierarchical_interval, markdown, words
-from seeds import Cells, described, dice_of_seeds, finished, gains, on_same_cells, scores
+from seeds import Cells, finished, gains, on_same_cells, received_and_used, scores
 from study import Study
 
 STUDIES = ("strong_prostate", "strong_prostate_fifth")
@@ -24,10 +24,7 @@ def table() -> str:
     found = on_same_cells({THIRD: third, FIFTH: fifth})
     return "\n\n".join(
         [
-            f"FedAvg on {described(found[THIRD])}. As received:",
-            dice_of_seeds(found, "test", baseline=THIRD),
-            "With the model that each site uses after its last mile:",
-            dice_of_seeds(found, "test_used", baseline=THIRD),
+            *received_and_used(found, baseline=THIRD, of="FedAvg on"),
             "What was predicted before any test, and what came out:",
             _predictions(found, complete=not study.missing()),
         ]

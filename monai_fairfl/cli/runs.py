@@ -54,11 +54,12 @@ def report(args: argparse.Namespace) -> Answer:
 
     runs = find_runs(args.run_dir)
     out = Path(args.out or _folder_of(args.run_dir, runs))
-    failed = {}
-    if not args.out:
-        # The report that is there is of the same runs; one that failed may have gone on since.
-        finished = [run.name for run in runs if ended(run)]
-        failed = {name: why for name, why in failures_of(out).items() if name not in finished}
+    # A report that is there is of the same runs, unless --out names another place.
+    failed = {} if args.out else failures_of(out)
+    for run in runs:
+        if run.name in failed and ended(run):
+            # It has gone on since.
+            del failed[run.name]
     found = write_report(runs, out, failed)
     html = out / "report.html"
     data = {
