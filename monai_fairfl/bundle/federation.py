@@ -54,59 +54,69 @@ MOST_AT_A_TIME = 256
 
 
 class BundleFederation:
-    """Runs one strategy, or several, over the same sites, splits and seeds; then reports.
+    """Trains a bundle with one strategy or several, over the same sites, splits and seed.
 
-    Of several, one that fails does not stop the others: the report names it and why, :meth:`run`
-    raises at the end.
+    At the end it writes the report. If one of several strategies fails, the others go on: the
+    report names the one that failed and the reason, and :meth:`run` raises an error at the end.
 
     Args:
-        bundle_root: the bundle; every site runs its ``configs/train.json``.
-        sites_root: one folder per site, or NVFlare's data lists; see ``docs/data.md``.
+        bundle_root: the bundle's folder. Every site trains with its ``configs/train.json``.
+        sites_root: the folder with one folder per site, or with NVFlare's data lists; see
+            ``docs/data.md``.
         strategies: one or more strategies, or texts that name them, such as ``FedCE('sum')``, see
-            :mod:`monai_fairfl.strategies.resolver`; several write to ``run_dir/<name>`` each.
-        rounds: rounds of each.
-        run_dir: everything is written here.
-        sites: site -> additions to ``overrides`` (plain values; ``"config"``: config files in place
-            of train.json; ``"dataset_dir"``: data elsewhere than ``sites_root/<site>``).
-        site_names: the sites that take part; ``None``: all of ``sites_root``.
-        any_folder: every folder of ``sites_root`` is a site, whatever it holds, since the bundle
-            lists its own files; else those whose layout is known.
+            :mod:`monai_fairfl.strategies.resolver`. Several write to ``run_dir/<name>`` each.
+        rounds: number of rounds of each strategy, at least 1.
+        run_dir: the folder for all results.
+        sites: site -> its own plain values, which replace those of ``overrides``. ``"config"`` is
+            a list of configuration files in place of ``config``; ``"dataset_dir"`` is a folder of
+            data elsewhere than ``sites_root/<site>``.
+        site_names: the sites that take part; ``None``: all in ``sites_root``.
+        any_folder: whether every folder in ``sites_root`` is a site, whatever it holds, because the
+            bundle lists its own files. ``False``: only a folder whose layout is known is one.
         overrides: plain values that replace those of ``config``, for every site and for the initial
             model.
-        config: the training configuration, files relative to the bundle; overlays come after
-            ``train.json``.
-        check: called with each site's folder before anything is trained; ``None``: no check.
-        device: for training, such as ``"cpu"`` or ``"cuda:0"``.
-        amp: automatic mixed precision.
-        local_epochs: epochs of local training per round.
-        jobs: strategies, or sites of one, that work at a time, see
-            :class:`~monai_fairfl.bundle.jobs.Jobs`: 1: one after the other in this process; more:
-            in so many worker processes; ``None`` or ``"auto"``: as many as cores and memory allow.
-            What is trained and recorded is the same to the bit.
-        devices: in place of ``device``, dealt out to the worker processes in turn.
-        resume: continue what ``run_dir`` holds; refused where overrides, local epochs or data are
-            others. A comparison may grow: previous strategies that are not named stay in its report
-            and configuration. Without it a used ``run_dir`` is refused.
-        initial: a ``state_dict`` file to begin from; ``None``: built under the seed.
-        report: write ``report.html`` and ``report.json`` at the end.
-        valuations: made of each finished run, see ``docs/valuation.md``.
-        full_run: the training at which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``"bundle"``: as the bundle's
-            ``federate.json`` has it. The report judges no shorter one, and none with ``None``.
-        share_cases: let the report write each case's score into ``cases.csv``.
-        groups: name -> sites, or a function from all sites' names to these. A site's configuration
-            finds the name of its group under the key ``group``, and the report shows the mean of
-            each.
+        config: files of the training configuration, relative to the bundle. A later file replaces
+            values of those before it, so overlays come after ``train.json``.
+        check: a function that is called with each site's folder before anything is trained;
+            ``None``: no check.
+        device: the device of the training, such as ``"cpu"`` or ``"cuda:0"``.
+        amp: whether GPUs train with automatic mixed precision.
+        local_epochs: epochs that each site trains in each round.
+        jobs: how many strategies, or sites of one strategy, train at a time, see
+            :class:`~monai_fairfl.bundle.jobs.Jobs`. 1: one after the other in this process; more:
+            in that many worker processes; ``None`` or ``"auto"``: as many as cores and memory
+            allow. On CPUs, the number changes no bit of what is trained and recorded.
+        devices: the devices that the worker processes take in turn, in place of ``device``.
+        resume: continue the run in ``run_dir``, which must have the same overrides, local epochs
+            and data. A comparison may grow: earlier strategies that are not named stay in its
+            report and configuration. ``False``: a used ``run_dir`` is refused.
+        initial: a ``state_dict`` file with the initial model; ``None``: it is built under the seed.
+        report: whether ``report.html`` and ``report.json`` are written at the end.
+        valuations: valuations of each finished run, see ``docs/valuation.md``.
+        full_run: the training with which the bundle was measured, see
+            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``"bundle"``: that of the bundle's
+            ``federate.json``. The report gives no verdict on a shorter run, and with ``None`` on
+            none.
+        share_cases: whether the report writes each case's score into ``cases.csv``.
+        groups: name of a group -> its sites, or a function that makes this mapping of the names of
+            all sites. A site's configuration finds the name of its group under the key ``group``,
+            and the report shows the mean of each group.
         guards: checks of every exchange's updates, in order: guards, their names, or
-            configurations with ``_target_``; ``None``: the default ones, an empty list: none. The
-            runs of a comparison share them.
-        trained_alone: folder with the model ``SITE.pt`` that each site trained alone, a candidate
-            of the last mile; ``None``: that of a :class:`~monai_fairfl.strategies.Standalone` in
-            the same comparison, which then runs before the others.
-        server_data: a folder of images and labels of the server's own, as a site's: with
-            ``cross_evaluators`` of ``"server"`` it scores models on their validation part.
+            configurations with ``_target_``. ``None``: the default guards; an empty list: none.
+            All strategies have the same guards.
+        trained_alone: a folder with a file ``SITE.pt`` for each site, the model that it trained
+            alone, which is a candidate of the last mile. ``None``: the models of a
+            :class:`~monai_fairfl.strategies.Standalone` among ``strategies``, which then runs
+            first.
+        server_data: a folder with the server's own images and labels, in the layout of a site's.
+            If ``cross_evaluators`` has ``"server"``, the server scores models on its validation
+            part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
+
+    Raises:
+        ConfigError: if a strategy, a guard, ``jobs`` or a device is unknown or out of range.
+            :meth:`run` checks all else before it trains.
 
     >>> from monai_fairfl import find_bundle
     >>> bundle = str(find_bundle("prostate_mri_segmentation"))
@@ -222,18 +232,22 @@ class BundleFederation:
         return cls(**given)
 
     def run(self) -> list[History]:
-        """Check everything, run every strategy, write the report.
+        """Check everything, run every strategy, and write the report.
+
+        Returns:
+            A :class:`~monai_fairfl.server.federation.History` of each run, in the order of the
+            strategies.
 
         Raises:
-            FairFLError: what the checks found; or, of one strategy, what ended it.
-            FederationError: naming every strategy of several that failed and why, after the others
-                have run.
+            FairFLError: if a check finds a fault, or if the only strategy fails; it names the fix.
+            FederationError: if some of several strategies fail, after the others have run; it names
+                each of them and the reason.
         """
         with configuration.errors_in_one_line():
             return self.run_with()
 
     def run_with(self, pool: WorkerPool | None = None) -> list[History]:
-        """As :meth:`run`, but that an error is always raised.
+        """As :meth:`run`, but an error is always raised, also under ``python -m monai.bundle``.
 
         Args:
             pool: of worker processes that are there already; ``None``: those that ``jobs`` asks for

@@ -24,11 +24,16 @@ def bundle_names() -> list[str]:
 
 
 def find_bundle(name: str) -> Path:
-    """The folder of the shipped bundle ``name``; read it there, but change only a copy.
+    """Return the folder of a shipped bundle. Read it there, but change only a copy.
+
+    Args:
+        name: of the bundle, such as ``"prostate_mri_segmentation"``.
 
     Raises:
-        ConfigError: no such bundle is shipped; the text names those that are.
+        ConfigError: if no shipped bundle has this name; the text lists the names.
 
+    >>> find_bundle("prostate_mri_segmentation").name
+    'prostate_mri_segmentation'
     >>> find_bundle("prostat")
     Traceback (most recent call last):
     ...

@@ -77,29 +77,29 @@ def bundle_client(
     rounds: int = 1,
     **settings: Any,
 ) -> FairMonaiAlgo:
-    """The client of one site, the same whatever engine asks it.
+    """Make the client of one site. It is the same for every engine.
 
-    What a federation knows of a site replaces the value of the configuration's key of that name,
-    where it has one.
+    If the bundle's configuration has the keys ``site``, ``group``, ``datalist_file``, ``ckpt_dir``,
+    ``output_dir``, ``cache_dir``, ``device``, ``amp``, ``decay_epochs`` or ``dataset_dir``, the
+    client sets them.
 
     Args:
         bundle_root: the site's copy of the bundle.
-        site: its name, the key ``site``.
-        private: a folder of the site's own, made for the account of this process only: state
-            between rounds, checkpoints, evaluations, and its data list.
-        dataset_dir: its images and labels.
-        datalist_file: its data list; in ``private`` by default, made of ``dataset_dir`` where it is
-            missing.
-        groups: name -> sites, of the federation; the name of the one that it is in is the key
-            ``group``, else nothing.
-        rounds: of the federation; the learning rate decays over all its epochs.
+        site: the site's name.
+        private: a folder that only the account of this process can read. It gets the state between
+            rounds, checkpoints, evaluations and the data list.
+        dataset_dir: the folder of the site's images and labels.
+        datalist_file: the site's data list. By default it is in ``private``. If the file is
+            missing, it is made from ``dataset_dir``.
+        groups: name of a group of the federation -> its sites. The name of the site's group becomes
+            the key ``group``.
+        rounds: number of rounds of the federation: the learning rate decays over all its epochs.
         settings: fields of :class:`~monai_fairfl.bundle.settings.SiteSettings`: ``device``,
             ``amp``, ``local_epochs``, ``cross_evaluation``, ``alone``, ``config`` and
             ``overrides``.
 
     Raises:
-        ConfigError: for an unknown setting, and when an override names nothing in the
-            configuration: MONAI would take it for its own argument.
+        ConfigError: if a setting is unknown, or an override names nothing in the configuration.
 
     >>> import tempfile
     >>> from monai_fairfl import find_bundle

@@ -48,11 +48,11 @@ logger = logging.getLogger(__name__)
 class FairMonaiAlgo(MendedMonaiAlgo):
     """Runs any MONAI bundle as a site of a federation.
 
-    The bundle needs ``configs/train.json``; ``evaluate.json`` adds its test data, where it is
-    there. A request's weights are loaded, what was asked is measured on them, then they are
-    trained, measured again and returned as a difference. Probing touches neither the best
-    checkpoint nor the random state. The bundle is the site's own: from a request come tensors and
-    plain numbers, never configuration.
+    The bundle needs ``configs/train.json``. If it has ``evaluate.json``, this adds the test data.
+    For each request, the client loads the received weights, measures them as the request asks,
+    trains them, measures them again, and returns the difference of the weights. Measuring changes
+    neither the best checkpoint nor the random state. The bundle is the site's own: a request brings
+    tensors and plain numbers, never configuration.
 
     An engine for ``MonaiAlgo`` can drive it too:
     :class:`~monai_fairfl.client.mended_algo.MendedMonaiAlgo` names what differs, and how a site's
@@ -60,19 +60,19 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     filters on the update alone: buffers, measurements and counts leave as they are.
 
     Args:
-        bundle_root: folder of the bundle. A relative one begins at the engine's
-            ``ExtraItems.APP_ROOT``, where it gives one.
-        state_dir: private folder for the state between rounds; three rounds stay there, so a
-            restarted process or a server that repeats a round changes nothing. Another run of the
-            same name deletes them.
-        all_handlers: leave the bundle's ``ValidationHandler`` and ``StatsHandler`` on during
-            federated training; off by default, since scores come from probes, validating twice
-            costs time, and a federation logs itself. Without them no best checkpoint is written.
+        bundle_root: folder of the bundle. A relative path begins at the engine's
+            ``ExtraItems.APP_ROOT``, if the engine gives one.
+        state_dir: private folder for the state of the last three rounds. With it, a restarted
+            process, or a server that repeats a round, changes no result. Another run of the same
+            name deletes the state.
+        all_handlers: whether the bundle's ``ValidationHandler`` and ``StatsHandler`` stay on during
+            federated training. They are off by default, because the client measures scores itself,
+            and a federation has a log of its own. Without them, no best checkpoint is written.
         alone: file of a model that this site trained alone, a candidate of the last mile, see
             :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
-        cross_evaluation: permit runs in which sites score models without some other sites, this
-            one among them; off by default. See :mod:`monai_fairfl.server.cross_evaluation`.
-        arguments: of ``MonaiAlgo``, for example ``train_kwargs``, the overrides of ``train.json``.
+        cross_evaluation: whether the site permits runs in which sites score models without some
+            other sites, this one among them. See :mod:`monai_fairfl.server.cross_evaluation`.
+        arguments: of ``MonaiAlgo``, such as ``train_kwargs``, the overrides of ``train.json``.
 
     >>> import tempfile
     >>> from monai_fairfl.bundle import find_bundle
@@ -128,17 +128,24 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
 
-        Order: the site's pre-filters, measurements of the received weights, training (with
-        ``train_loss``), measurements of the trained ones, Ditto's personal model and its
-        measurements, the site's post-weight filters on the update, then the state file and the
-        receipt. Tensors that the request does not send are this client's own.
+        The steps are, in this order: the site's pre-filters, measurements of the received weights,
+        training (with ``train_loss``), measurements of the trained weights, Ditto's personal model
+        and its measurements, the site's post-weight filters on the update, the state file and the
+        receipt. For tensors that the request does not send, the client uses its own.
+
+        Args:
+            request: what the client is asked to do.
+
+        Returns:
+            The reply. If the client trained, ``update`` has the trained minus the received
+            parameters, on the CPU.
 
         Raises:
-            ValueError: for what the client does not know, since an old client must not silently
-                train plainly where a method asked for more; for weights of another network; for a
-                training that diverged.
-            ConfigError: when a filter of the site returns no whole update.
-            TransportAborted: when ``abort`` ended the training or a measurement.
+            ValueError: if the request has a measurement or a context key that the client does not
+                know (it must not train plainly if a method asked for more), if the weights are of
+                another network, or if the training diverged.
+            ConfigError: if a filter of the site does not return a complete update.
+            TransportAborted: if ``abort`` ended the training or a measurement.
         """
         if request.context.get("ended", 0):
             return self._answer_end(request)

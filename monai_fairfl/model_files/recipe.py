@@ -45,25 +45,26 @@ MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """What decides the numbers that a model gives: preprocessing, network, inference and classes.
+    """Records how a model was trained: what decides its preprocessing, network and inference.
+
+    Every model file contains a recipe, so that inference prepares images as the training did.
 
     Args:
-        bundle: name in the bundle's metadata.
-        version: of the bundle.
-        values: key of the bundle's configuration -> the plain value that the model was trained
-            with.
-        sections: part of that configuration -> SHA-256 of its JSON, such as ``"network_def"``: what
-            plain values cannot say, because a configuration file of one's own may replace it.
-        files: configuration file -> SHA-256, in the order of merging, where it is known which were
-            merged.
+        bundle: the bundle's name in its metadata.
+        version: the bundle's version.
+        values: key of the bundle's configuration -> the plain value with which the model was
+            trained.
+        sections: part of the configuration, such as ``"network_def"`` -> SHA-256 of its JSON. It
+            covers what plain values cannot say, because a configuration file may replace a section.
+        files: configuration file -> SHA-256, in the order of merging; empty if it is not known
+            which files were merged.
         classes: output channel -> what it means.
-        sites: site -> its own values, where they differ from ``values``.
-        package: that trained the model.
-        training: by what the model was trained, and how long: ``strategy``, ``seed`` and ``rounds``
-            of its federation, ``local_epochs`` of each round, and the bundle's ``full_run``
-            (``rounds`` and ``local_epochs``); where the bundle declares no ``values``, also the
-            ``overrides`` that were given, and ``overrides_of_sites``. What is not known is left
-            out.
+        sites: site -> its own values, if they differ from ``values``.
+        package: name and version of the package that trained the model.
+        training: how the model was trained, as far as it is known: ``strategy``, ``seed`` and
+            ``rounds`` of its federation, ``local_epochs`` of each round, and the bundle's
+            ``full_run`` (``rounds`` and ``local_epochs``). If the bundle declares no ``values``,
+            also the given ``overrides`` and ``overrides_of_sites``.
 
     >>> values = {"size": [64, 64], "channel": 0}
     >>> recipe = ModelRecipe("Prostate", "0.1.0", values, sites={"HK": {"channel": 1}})

@@ -67,19 +67,22 @@ def in_each_layer(
 
 
 def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
-    r"""Divide scores by their sum, so that they sum to one; uniform when all are zero.
+    r"""Divide scores by their sum, so that they sum to one.
 
     .. math:: \rho_i = \max(v_i, f) / \sum_j \max(v_j, f)
 
     Args:
         values: client -> finite score.
-        floor: f, least score, at least 0, applied before dividing.
+        floor: f, at least 0: a lower score counts as f. With 0, a negative score counts as 0.
+
+    Returns:
+        client -> weight, between 0 and 1; the same weight for all if every score counts as 0.
 
     Raises:
-        ValueError: when a score is not finite; the client is named.
+        ValueError: if a score is not finite; the text names the client.
 
-    >>> normalise({"A": 1.0, "B": 3.0})
-    {'A': 0.25, 'B': 0.75}
+    >>> normalise({"A": 1.0, "B": 3.0, "C": -1.0})
+    {'A': 0.25, 'B': 0.75, 'C': 0.0}
     """
     clipped = {client: max(float(value), floor) for client, value in values.items()}
     for client, value in clipped.items():

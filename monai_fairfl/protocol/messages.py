@@ -46,23 +46,28 @@ wherever a request is made: also at a client whose version does not know it.
 
 @dataclass(frozen=True)
 class Request:
-    """What a client is asked to do.
+    """What the server asks of a client: to train a model, or only to measure it.
 
-    A strategy fills the first five fields; the federation stamps the rest.
+    A strategy fills the first five fields, best by :func:`Train` and :func:`Measure`. The
+    federation fills the others.
 
     Args:
-        client: who is asked.
+        client: name of the client.
         task: ``"train"`` or ``"measure"``.
-        weights: the model that the client receives.
+        weights: name of a tensor -> tensor, of the model that the client receives.
         measure: names of the measurements to send.
-        context: numbers that go along, see :data:`CONTEXT_KEYS`.
+        context: key of :data:`CONTEXT_KEYS` -> number, for the training or a measurement.
         id: number of the request in its round.
         run: the run's name.
-        round: number of the round, from 0; that of the last round plus 1 for the closing requests.
-        seed: of the client's work.
-        ledger_head: digest of the server's ledger.
-        run_id: drawn when the run begins, and the same when it is resumed: another run of the same
-            name has another. Empty: the server has an earlier version, or it is no run.
+        round: number of the round, from 0. A closing request has the number of rounds.
+        seed: of the random numbers of the client's work.
+        ledger_head: SHA-256 of the last line of the server's ledger.
+        run_id: a text that is drawn when the run begins, and stays when it is resumed, so that two
+            runs of the same name differ. Empty: the server has an earlier version, or there is no
+            run.
+
+    Raises:
+        ValueError: if the task or a context key is unknown.
 
     >>> Request("A", "train", {}, ("train_loss",)).measure
     ('train_loss',)
@@ -93,7 +98,7 @@ class Request:
             )
 
     def reply(self, update: Weights | None = None, num_samples: int = 0, **fields: Any) -> Reply:
-        """The reply to this request: client, id, run and round are the request's.
+        """Make the reply to this request, with its client, id, run and round.
 
         Args:
             update: as for :class:`Reply`; ``None``: the client only measured.
@@ -126,7 +131,17 @@ def _names(measure: Iterable[str]) -> tuple[str, ...]:
 def Train(
     client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
 ) -> Request:
-    """Ask ``client`` to train from ``weights``, and to measure on the way.
+    """Make a request to train a model, and to measure it on the way.
+
+    Args:
+        client: name of the client.
+        weights: name of a tensor -> tensor, of the model to train.
+        measure: names of the measurements to send, as a list.
+        context: key of :data:`CONTEXT_KEYS` -> number.
+
+    Raises:
+        ConfigError: if ``measure`` is a single text.
+        ValueError: if a context key is unknown.
 
     >>> Train("A", {}, ("train_loss",)).task
     'train'
@@ -137,7 +152,17 @@ def Train(
 def Measure(
     client: str, weights: Weights, measure: Iterable[str] = (), context: Mapping[str, float] = {}
 ) -> Request:
-    """Ask ``client`` to measure ``weights`` on its private data, without training.
+    """Make a request to measure a model on the client's private data, without training it.
+
+    Args:
+        client: name of the client.
+        weights: name of a tensor -> tensor, of the model to measure.
+        measure: names of the measurements to send, as a list.
+        context: key of :data:`CONTEXT_KEYS` -> number.
+
+    Raises:
+        ConfigError: if ``measure`` is a single text.
+        ValueError: if a context key is unknown.
 
     >>> Measure("A", {}, ("score",)).measure
     ('score',)
@@ -147,21 +172,25 @@ def Measure(
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client answers; ``id``, ``run`` and ``round`` echo the request.
+    """What a client answers. :meth:`Request.reply` makes it.
 
     Args:
-        update: parameters only: local minus the weights that were sent; ``None`` when it only
-            measured.
-        num_samples: images that passed the network in one local epoch.
-        measurements: name -> number, estimate, or a mapping of these.
-        buffers: absolute values of the buffers after training.
-        num_cases: different volumes or photographs of the training set.
-        num_steps: optimizer steps done.
-        labelled: for each class of the output layer, whether this site labels it in any training
-            case; a class that it does not label was not trained here. Empty: all are labelled.
-        error: why the client could not answer; all else is then ignored.
-        digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits; the
-            ledger records it. Empty: the client states none.
+        client: name of the client.
+        update: name of a parameter -> the trained minus the received tensor, of the same shape;
+            ``None``: the client only measured.
+        num_samples: number of training images in one local epoch, at least 1 if the client trained.
+        measurements: name -> number, :class:`Estimate`, or a mapping of these with a ``"mean"``.
+        buffers: name of a buffer -> the tensor itself, not a difference, after the training.
+        num_cases: number of different volumes or photographs in the training set.
+        num_steps: number of optimizer steps.
+        labelled: for each class of the output layer, whether the site labels it in any training
+            case. A class that it does not label was not trained here. Empty: all are labelled.
+        id: that of the request.
+        run: that of the request.
+        round: that of the request.
+        error: why the client could not answer. The server then ignores all other fields.
+        digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits, for
+            the ledger. Empty: the client states none.
 
     >>> asked = Request("A", "measure", {}, ("score",), id=3, run="first", round=0)
     >>> Reply("A", None, 0, {"score": 0.8}, id=asked.id, run=asked.run, round=asked.round).id

@@ -30,20 +30,22 @@ def bias_of(module: str) -> str:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What each tensor of a model is; names only, so it is plain JSON.
+    """Says what each tensor of a model is. It has names only, so it is plain JSON.
 
-    :func:`monai_fairfl.protocol.model_spec.read_spec` makes it.
+    :func:`~monai_fairfl.protocol.model_spec.read_spec` makes it from a network.
 
     Args:
-        parameters: trainable tensors without aliases, sorted: they alone count in inner products
-            and contributions.
-        aliases: state_dict name -> the tensor whose storage it shares (shared modules, DynUNet's
-            heads).
-        buffers: every other tensor: BatchNorm statistics, counters, frozen parameters.
-        layers: tensor -> the module that owns it.
-        output: module that produces the logits, and the class axis of its weight.
-        norms: parameters and buffers of normalisation layers, from the two above.
-        local: tensors that never leave the clients, in none of the above.
+        parameters: names of the trainable tensors without aliases, sorted. Only they count in inner
+            products and contributions.
+        aliases: name in the ``state_dict`` -> name of the tensor whose storage it shares (shared
+            modules, DynUNet's heads).
+        buffers: names of all other tensors: BatchNorm statistics, counters, frozen parameters.
+        layers: name of a tensor -> name of the module that owns it.
+        output: name of the module that makes the logits, and the class axis of its weight;
+            ``None``: not known.
+        norms: names of the parameters and buffers of normalisation layers, which are also in
+            ``parameters`` or ``buffers``.
+        local: names of the tensors that never leave the clients, which are in neither.
 
     >>> ModelSpec(("w",), {}, (), {"w": ""}).to_json()["parameters"]
     ['w']
@@ -180,17 +182,17 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
 def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
-    """The :class:`ModelSpec` of ``network``, from one forward pass in evaluation mode.
+    """Make the :class:`ModelSpec` of a network, by one forward pass in evaluation mode.
 
-    The output layer is the module that was *called* last among those that own a weight of two or
-    more dimensions (``DynUNet`` registers its deep-supervision heads after it); the class axis is
-    0, and 1 for a transposed convolution, whose weight is (in, out, ...). Frozen parameters count
-    as buffers: nobody trains them.
+    The output layer is the module that the pass *calls* last, of those that own a weight with two
+    or more dimensions. (``DynUNet`` registers its deep-supervision heads after it.) The class axis
+    is 0, or 1 for a transposed convolution, whose weight has the shape (in, out, ...). Frozen
+    parameters count as buffers, because nobody trains them.
 
     Args:
-        network: the network on any device; its mode and random state are left as they were.
-        inputs: example inputs of the forward pass, for example one image of shape (1, C, H, W);
-            without any, the output layer stays unknown.
+        network: the network, on any device. Its mode and the random state stay as they are.
+        inputs: example inputs of the forward pass, such as one image of shape (1, C, H, W). Without
+            inputs, the output layer stays unknown.
 
     >>> import torch
     >>> from torch import nn

@@ -31,29 +31,30 @@ def _most_parts(spec: ModelSpec, request: Request | None) -> int:
 
 
 class Replies(list[Reply]):
-    """Replies of one exchange, sorted by (client, id), checked and guarded.
+    """The replies of one exchange, as a list that is sorted by client and id.
 
-    This is the one place where measurements are checked: whatever engine brought a reply, those
-    that are malformed or not finite are dropped here and listed in :attr:`not_finite`; those that
-    are outside of their range, or that nobody asked for, are listed in :attr:`dropped` with the
-    reason. So code that reads ``reply.measurements`` of a reply in this list need not check again.
+    Measurements are checked here, and nowhere else, whatever engine brought the reply. Those that
+    are malformed or not finite are dropped and listed in :attr:`not_finite`. Those that are outside
+    of their range, or that nobody asked for, are dropped and listed in :attr:`dropped`, with the
+    reason. So code that reads ``reply.measurements`` of a reply in this list need not check them.
 
     Args:
-        replies: in any order.
-        requests: the requests answered; their weights are what each client started from.
+        replies: the replies, in any order.
+        requests: the requests that they answer. The weights of a request are the model from which
+            its client started.
         spec: the model's tensors.
         missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
             "error: ...", "quarantined: ...").
-        matrix: the updates as rows in the order of the sorted replies; built here when not given.
-        not_finite: id of a reply -> names of measurements that were dropped from it earlier.
-        expected: the measurements that are taken.
-        dropped: id of a reply -> name -> why that measurement was dropped from it earlier.
+        matrix: the updates as rows, in the order of the sorted replies; ``None``: it is made here.
+        not_finite: id of a reply -> names of the measurements that were dropped from it before.
+        expected: the measurements that are accepted, with their ranges.
+        dropped: id of a reply -> name of a measurement -> why it was dropped from it before.
         gram: whether the inner products of all pairs of updates may be computed.
-        shortened: clients whose updates a guard has multiplied, see :meth:`scaled`.
-        blended: clients that count as one with others and hold another model than the mean that
+        shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
+        blended: clients that count as one with others, and so hold another model than the mean that
             entered for them, see :meth:`merged`.
-        member_shares: first client of a group that counts as one -> each of its clients -> its
-            share of what the group earns.
+        member_shares: first client of a group that counts as one -> each client of the group -> its
+            share of what the group earns, from 0 to 1.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}

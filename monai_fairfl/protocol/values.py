@@ -17,15 +17,16 @@ Weights = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its uncertainty.
+    """A mean of several observations, such as of the Dice of a site's cases, with its uncertainty.
 
     Args:
-        value: the mean.
-        stderr: its standard error; ``None``: unknown.
-        n: number of observations.
+        value: the mean, in the unit of the observations.
+        stderr: the standard error of the mean, in the same unit; ``None``: not known.
+        n: the number of observations.
 
-    >>> Estimate(0.81, 0.02, 5).value
-    0.81
+    >>> dice = Estimate(0.81, 0.02, 5)
+    >>> dice.stderr, float(dice)
+    (0.02, 0.81)
     """
 
     value: float

@@ -42,32 +42,31 @@ def write_report(
     failed: Mapping[str, str] | None = None,
     names: Mapping[str | Path, str] | None = None,
 ) -> dict[str, Any]:
-    """Report one run, or several strategies side by side over the same sites and seeds.
+    """Write the report of one run, or of several strategies side by side.
 
-    Every ledger's chain is verified first. Unfinished runs are reported as far as they went, and
-    marked. Equal runs give equal reports, but for the time and the command of a full run where one
-    is not judged.
+    First the chain of every ledger is verified. An unfinished run is reported as far as it went,
+    and marked as unfinished. Equal runs give equal reports. The exception is a run that gets no
+    verdict: its report also has the command of a full run, and the time that this takes.
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
-        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``;
-            by default the one folder given, or what holds all of them. ``cases.csv`` is written
-            where a run's ``share_cases`` allows it. ``site_reports/`` gets a page for each site,
-            with its own numbers only.
-        failed: name -> why, of strategies of the same comparison whose run failed and is not
-            reported.
-        names: folder of a run -> its name in the report; by default it is that of its strategy.
+        out: folder for ``report.html``, ``report.json``, ``metrics.csv`` and ``contributions.csv``,
+            for ``cases.csv`` if a run's ``share_cases`` allows it, and for ``site_reports/``, which
+            has a page for each site with its own numbers only. ``None``: the given folder, or the
+            folder that contains all of the given ones.
+        failed: name of a strategy of the same comparison whose run failed -> the reason.
+        names: folder of a run -> its name in the report. By default, it has its strategy's name.
 
     Returns:
-        What ``report.json`` holds: a :class:`~monai_fairfl.report.results.Report`, and
-        ``overview``, ``sentences``, ``decision`` (a
+        The content of ``report.json``: that of a :class:`~monai_fairfl.report.results.Report`, and
+        ``overview``, ``sentences``, ``decision`` (that of a
         :class:`~monai_fairfl.report.hospitals.Decision`), ``failed``, and ``statistics`` of the
-        hospitals' images, ``None`` where ``monai-fairfl statistics`` made none.
+        hospitals' images, ``None`` if ``monai-fairfl statistics`` made none.
 
     Raises:
-        FederationError: when a ledger's chain is broken.
-        ConfigError: when a folder holds no run; when jinja2 is missing, after all but the pages are
-            written.
+        FederationError: if a ledger's chain is broken.
+        ConfigError: if a folder contains no run; or, after all files but the pages are written, if
+            jinja2 is missing.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

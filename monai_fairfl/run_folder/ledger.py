@@ -92,12 +92,20 @@ class Ledger:
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
-    """The records of a ledger whose chain holds; a last line cut short by a crash does not count.
+    """Verify the chain of a ledger, and return its records.
+
+    Args:
+        path: of the file, such as ``runs/fedce/ledger.jsonl``.
+
+    Returns:
+        The opening, the rounds and, if the run has ended, the end. A last line that a crash cut
+        short does not count.
 
     Raises:
-        ConfigError: there is no such file.
-        FederationError: naming the first line whose predecessor was changed, removed or added; or
-            the later version that wrote the ledger, of which this one would misread records.
+        ConfigError: if there is no such file.
+        FederationError: if a line was changed, removed or added; it names the first line that does
+            not follow the line before it. Or if a later version wrote the ledger; it names that
+            version.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

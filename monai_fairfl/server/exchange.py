@@ -52,11 +52,11 @@ class TooFewClients(Exception):
 
 
 class Transport(Protocol):
-    """Moves requests to clients and replies back; knows nothing of rounds or strategies.
+    """Carries requests to clients, and replies back. It knows nothing about rounds or strategies.
 
-    A transport whose replies bring tensors that nobody else writes to may say so by an attribute
-    ``gives_updates = True``: the server then uses them where they are. Else it copies each update
-    and each buffer.
+    By default, the server copies each update and each buffer of a reply. A transport may promise,
+    by the attribute ``gives_updates = True``, that nobody writes to these tensors any more. The
+    server then uses them without a copy.
 
     >>> from monai_fairfl.protocol import Measure, failed
     >>> class LineDown:
@@ -71,7 +71,7 @@ class Transport(Protocol):
 
     @property
     def clients(self) -> Sequence[str]:
-        """Who can be asked now, by the engine's identity."""
+        """Names of the clients that can be asked now, as the engine identifies them."""
 
     def exchange(
         self,
@@ -79,12 +79,16 @@ class Transport(Protocol):
         arrived: Callable[[Reply], None],
         timeout: float | None = None,
     ) -> None:
-        """Carry out ``requests``, call ``arrived`` with each reply as it comes; return when all
-        came or time is up.
+        """Send requests to their clients. Return when all replies came, or when the time is up.
+
+        Args:
+            requests: to one client or several.
+            arrived: is called with each reply when it comes, from any thread and in any order.
+            timeout: in seconds; ``None``: no limit.
         """
 
     def close(self) -> None:
-        """Release clients and connections."""
+        """Close clients and connections."""
 
 
 class Inbox:

@@ -70,7 +70,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class History:
-    """What a run left: its folder, its ledger's records, and whether all rounds are done.
+    """What a run left.
+
+    Args:
+        run_dir: the folder of the run.
+        records: those of its ledger: the opening, the rounds and, if the run has ended, the end.
+        finished: whether all rounds are done, and the end is recorded.
 
     >>> from pathlib import Path
     >>> opening = {"kind": "start", "clients": ["A", "B"]}
@@ -86,33 +91,34 @@ class History:
 
     @property
     def rounds(self) -> list[Mapping[str, Any]]:
-        """The records of the rounds."""
+        """The records of the rounds, in their order."""
         return [record for record in self.records if record["kind"] == "round"]
 
 
 class Federation:
-    """Runs ``rounds`` rounds of ``strategy`` over ``transport``, resumable to the bit.
+    """Runs the rounds of a strategy over a transport.
+
+    A run that was stopped can be resumed, and then gives the same bits as without the stop.
 
     Args:
-        strategy: the server half of a method.
-        transport: reaches the clients.
-        rounds: rounds in all, those of an earlier part of a resumed run included.
-        initial: builds the initial model under the seed; returns its tensors and specification.
-        guards: checks of every exchange's updates, in order; the federation uses copies of them.
-        run_dir: everything is written here; its last part is the run's name, which a run that is
-            resumed keeps in a renamed or copied folder.
-        recipe: how the clients train, written into every model file; see
+        strategy: the server's half of a method.
+        transport: carries requests to the clients, and replies back.
+        rounds: number of rounds, including those of an earlier part of a resumed run.
+        initial: a function that builds the initial model. It is called under the run's seed, and
+            returns the model's tensors by name, and their :class:`~monai_fairfl.ModelSpec`.
+        guards: checks of every exchange's updates, in order. The federation uses copies of them.
+        run_dir: the folder for all results. Its last part is the name of the run, which a resumed
+            run keeps if the folder was renamed or copied.
+        recipe: how the clients train, for every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
-        observer: is notified of every record of the ledger, for live curves, or to
-            :meth:`conclude`.
-        server_score: mean Dice of a model on images of the server's own, for
-            ``cross_evaluators=["server"]``.
+        observer: gets every record of the ledger, for live curves, or to :meth:`conclude` the run.
+        server_score: a function that returns the mean Dice of a model, by its tensors, on the
+            server's own images, for ``cross_evaluators=["server"]``.
         settings: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as
             ``min_clients``, ``retries``, ``evaluate`` and ``final``.
 
     Raises:
-        ConfigError: when an argument is unknown or out of range; it names argument, value and
-            range.
+        ConfigError: if an argument is unknown or out of range; it names argument, value and range.
 
     >>> import tempfile
     >>> import torch
@@ -177,27 +183,30 @@ class Federation:
 
     @property
     def rounds(self) -> int:
-        """Rounds in all."""
+        """Number of rounds, including those of an earlier part of a resumed run."""
         return self.settings.rounds
 
     def stop(self) -> None:
-        """Ask the run to end after the present round; it can be resumed."""
+        """Ask the run to stop after the current round. It can be resumed."""
         self._stop_asked.set()
 
     def conclude(self) -> None:
-        """Make the present round the last: the run then closes as if all its rounds were done."""
+        """Make the current round the last one: the run then ends as if all rounds were done."""
         self._conclude_asked.set()
 
     def run(self, resume: bool = False) -> History:
-        """Run until all rounds are done or :meth:`stop` is called.
+        """Run until all rounds are done, or :meth:`stop` is called.
 
         Args:
-            resume: continue from the newest whole checkpoint of ``run_dir``; a fresh run refuses a
-                used folder.
+            resume: continue from the newest complete checkpoint in ``run_dir``. ``False``: a folder
+                with a run is refused.
+
+        Returns:
+            The history of the whole run, with the rounds of earlier parts.
 
         Raises:
-            FederationError: when too few clients answered, or the folder does not fit; it names the
-                way to resume.
+            FederationError: if too few clients answered, or if the folder has a run with which this
+                one cannot go on; it says how to resume.
         """
         try:
             with torch_threads(self.settings.threads), locked(self.run_dir):

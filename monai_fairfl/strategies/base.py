@@ -40,19 +40,20 @@ Rounds = Generator[list[Request], Replies, "RoundResult"]
 
 @dataclass(frozen=True)
 class RoundResult:
-    """The outcome of one round.
+    """The result of one round. :meth:`Strategy.finish` makes it.
 
     Args:
-        weights: the next global model.
-        aggregation: client -> weight, or layer -> client -> weight.
-        contributions: client -> score, with its uncertainty where the method has one.
-        rewards: client -> the model it continues from, where the method personalises.
-        notes: client -> what a reader of the ledger should know, such as a measurement that was
-            filled in, and why.
+        weights: name of a tensor -> tensor, of the next global model.
+        aggregation: client -> weight in the average, or layer -> client -> weight.
+        contributions: client -> contribution, with its uncertainty if the method computes one.
+        rewards: client -> the model from which it continues; ``None``: all continue from the global
+            model.
+        notes: client -> what a reader of the ledger should know, such as a measurement in whose
+            place the mean of the others was used.
         details: the method's own quantities for ledger and report: name -> client -> number, or
             name -> client -> class or layer -> number.
-        start: the model that the clients' steps were added to; ``None``: what they started from,
-            averaged where this differs, see :meth:`Replies.average`.
+        start: the model that the clients' steps were added to; ``None``: the model from which they
+            started, or the mean of these models, see :meth:`Replies.average`.
 
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
@@ -95,21 +96,20 @@ class ImagesNeeded:
 
 
 class Strategy(ABC):
-    """One published method. Subclasses write :meth:`round` as the paper writes its algorithm.
+    """The server's half of a method. A subclass writes :meth:`round` as the paper's algorithm.
 
-    Every round goes through the same four parts: a *measurement* (what the requests ask for), a
-    *contribution* of each client, a *weighting* of the average, and a *reward* (the model each
-    client continues from). ``parts`` replaces the last two, see
-    :func:`~monai_fairfl.strategies.compose`.
+    Every round has the same four parts: a *measurement* (what the requests ask for), a
+    *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
+    which each client continues). :func:`~monai_fairfl.strategies.compose` can replace the last two.
 
-    A strategy does no input or output and owns no model: the federation owns the global model and
-    the rewards, and sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
-    ``rounds_planned``, which a strategy only reads. It changes itself only after its last
-    ``yield``, so that a round can be undone. Its :meth:`state_dict` is every public attribute named
-    in ``state``, plain JSON.
+    A strategy does no input or output, and owns no model. The federation owns the global model and
+    the rewards. It sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
+    ``rounds_planned``, which a strategy only reads. A strategy changes its own attributes only
+    after its last ``yield``, so that a round can be undone. Those that a checkpoint must store are
+    named in ``state``, and are plain JSON.
 
-    The tensors of replies are valid until the round ends, then their memory is used again. A tensor
-    that outlives the round, such as a reward, must be a new one.
+    The tensors of replies are valid until the round ends; then their memory is used again. So a
+    tensor that outlives the round, such as a reward, must be a new one.
 
     >>> from monai_fairfl.protocol import Train, sample_shares
     >>> class ByImages(Strategy):
@@ -268,7 +268,7 @@ class Strategy(ABC):
         """
 
     def start_of(self, client: str) -> Weights:
-        """The model ``client`` continues from: its reward, else the global model."""
+        """The model from which a client continues: its reward, or else the global model."""
         return self.rewards.get(client, self.weights)
 
     def context_of(self, client: str) -> Mapping[str, float]:
@@ -295,10 +295,13 @@ class Strategy(ABC):
 
     @abstractmethod
     def round(self, clients: Sequence[str]) -> Rounds:
-        """One round: ``replies = yield [Train(...), ...]``, then ``return self.finish(...)``.
+        """Play one round, as a generator: yield requests, receive replies, return the result.
+
+        ``replies = yield [Train(...), ...]`` sends one request to each client. It may be repeated.
+        ``return self.finish(...)`` ends the round.
 
         Args:
-            clients: those that take part in this round.
+            clients: names of the clients that take part in this round.
         """
 
     def finish(
@@ -312,20 +315,25 @@ class Strategy(ABC):
         scale: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> RoundResult:
-        """Average the replies into the next global model, and reward the clients.
+        """Average the updates into the next global model, and reward the clients.
 
-        No other place does either, so that :func:`~monai_fairfl.strategies.compose` can put other
-        parts here.
+        Every strategy does both here, so that :func:`~monai_fairfl.strategies.compose` can replace
+        these parts.
 
         Args:
-            replies: of the exchange that trained.
-            aggregation: weights of the average.
-            contributions: of each client.
-            rewards: client -> model, or what makes these of the new global model; ``None``: all get
-                the global model.
+            replies: those of the exchange that trained.
+            aggregation: client -> weight in the average, or layer -> client -> weight. The weights
+                must sum to 1; another sum is logged.
+            contributions: client -> contribution.
+            rewards: client -> the model from which it continues, as new tensors, or a
+                :class:`~monai_fairfl.strategies.Reward` that makes these models; ``None``: all
+                continue from the global model.
             start: the model that the steps are added to, see :meth:`Replies.average`.
-            scale: client -> factor of its update.
-            details: the method's own quantities; ``scale`` goes with them.
+            scale: client -> factor of its update; it is also recorded among the details.
+            details: the method's own quantities, see :class:`RoundResult`.
+
+        Returns:
+            The result, which :meth:`round` returns.
         """
         notes = self._notes
         self._notes = {}
@@ -400,14 +408,18 @@ class Strategy(ABC):
         return all_rewards
 
     def known(self, replies: Replies, name: str) -> dict[str, float]:
-        """client -> its measurement ``name``, of the clients that sent a finite one.
+        """Read a measurement of the clients that sent it.
 
         Args:
-            replies: of the exchange that asked for it.
+            replies: those of the exchange that asked for it.
             name: of the measurement.
 
+        Returns:
+            client -> finite number in the range of the measurement, without clients that sent none.
+            With ``clip_reports`` of :func:`~monai_fairfl.strategies.compose`, it is limited.
+
         Raises:
-            FederationError: when no client sent one.
+            FederationError: if no client sent one.
         """
         known = {}
         for reply in replies:
@@ -450,16 +462,18 @@ class Strategy(ABC):
         return clipped
 
     def measured(self, replies: Replies, name: str) -> dict[str, float]:
-        """client -> its measurement ``name``, of all present clients.
-
-        A client that sent none, or one that is not finite, gets the mean of the others, and a note.
+        """Read a measurement of all present clients.
 
         Args:
-            replies: of the exchange that asked for it.
+            replies: those of the exchange that asked for it.
             name: of the measurement.
 
+        Returns:
+            client -> number. A client that sent none, or one that was dropped, gets the mean of the
+            others, and a note.
+
         Raises:
-            FederationError: when no client sent one.
+            FederationError: if no client sent one.
         """
         known = self.known(replies, name)
         mean = sum(known.values()) / len(known)

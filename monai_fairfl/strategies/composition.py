@@ -23,39 +23,42 @@ def compose(
     cap: float | None = None,
     clip_reports: float | None = None,
 ) -> Strategy:
-    """Put other parts into a strategy: its contributions, weighed or rewarded as elsewhere.
+    """Replace parts of a strategy, such as its weights or its rewards, by those of other methods.
 
-    A strategy that has parts already keeps those for which ``None`` is given here.
+    If the strategy has parts from an earlier call, those for which ``None`` is given here stay.
 
     Args:
         strategy: measures, and estimates contributions.
-        weighting: contributions -> weights of the average; ``None``: the strategy's own.
-        reward: contributions -> the model each client continues from; ``None``: the strategy's own.
-        training: context of every training request, which chooses the clients' training handlers:
-            ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM), ``reset_optimizer``,
-            ``local_epochs``.
-        average: updates and weights -> the next global model; ``None``: the weighted mean.
-        cap: most weight of any client, in the strategy's own weights or the weighting's, layer by
-            layer where they are by layer. From 1 on it counts equal shares 1/N; below 1 it is a
-            share of the whole. What is cut off goes to the others in proportion. ``None``: no
-            limit.
-        clip_reports: k, at least 0: each number that clients measure and the strategy weighs by is
-            brought into median +- k MAD of all present clients, MAD being the median distance to
-            the median, and noted. Only the side that brings weight is limited, where the strategy
-            says which (:attr:`~monai_fairfl.strategies.Strategy.gains_when`). ``None``: it is not.
-            Honest hospitals differ: at k = 3, 5 to 28 % of the errors that honest sites of FedCE
-            reported in a real training would be outside of the band, on either side. Where more
-            than half report the same, nobody's number gains more than that. Scores of coalitions
-            and similarities of features are not clipped.
+        weighting: makes the weights of the average from the contributions; ``None``: the
+            strategy's own weights.
+        reward: makes the model from which each client continues from the contributions; ``None``:
+            the strategy's own reward, if it has one.
+        training: numbers that go with every training request, and switch on training handlers of
+            the clients: ``prox_mu`` (FedProx), ``sam_rho`` and ``gsam_alpha`` (FedISM),
+            ``reset_optimizer``, ``local_epochs``.
+        average: makes the next global model from updates and weights; ``None``: the weighted mean.
+        cap: the largest weight of any client; if a method has weights for each layer, in each
+            layer. A value of 1 or more counts equal shares, 1/N; a value below 1 is a share of the
+            total. The weight above the cap goes to the others in proportion to their weights.
+            ``None``: no limit.
+        clip_reports: k, at least 0. A number that clients report, and from which the strategy
+            computes weights, is moved to the limit median +- k MAD of the present clients if it is
+            beyond it, and the ledger notes this. MAD is the median distance to the median. If the
+            strategy says which side brings weight
+            (:attr:`~monai_fairfl.strategies.Strategy.gains_when`), only that side is limited.
+            Scores of coalitions and similarities of features are not. ``None``: no limit. Honest
+            hospitals differ: at k = 3, 5 to 28 % of the errors that honest sites of FedCE reported
+            in real trainings would be beyond the limit of either side. If more than half of the
+            clients report the same number, this number is the limit.
 
     Returns:
-        The same strategy, with the parts in it.
+        The same strategy, with the new parts.
 
     Raises:
-        TypeError: when the strategy or a part is of another kind.
-        ValueError: when ``cap`` or ``clip_reports`` is out of range, or ``training`` has another
+        TypeError: if the strategy or a part is of another class.
+        ValueError: if ``cap`` or ``clip_reports`` is out of range, or ``training`` has an unknown
             key or a value out of the key's range.
-        ConfigError: when the strategy's contributions have no meaning with such a part.
+        ConfigError: if the strategy's contributions have no meaning with such a part.
 
     ShapFed with FedISM's training, as config::
 

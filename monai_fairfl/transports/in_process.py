@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class Client(Protocol):
     """Anything that answers requests, such as :class:`monai_fairfl.client.algo.FairMonaiAlgo`.
 
-    The tensors of a reply are the server's: a client makes new ones for each training.
+    The tensors of a reply belong to the server, so a client makes new ones for each training.
 
     >>> from monai_fairfl import Measure
     >>> class Hospital:
@@ -31,7 +31,17 @@ class Client(Protocol):
     """
 
     def answer(self, request: Request) -> Reply:
-        """Carry out one request."""
+        """Carry out one request.
+
+        Args:
+            request: to train a model, or only to measure it.
+
+        Returns:
+            A reply with the client, id, run and round of the request.
+
+        Raises:
+            Exception: any, if the client cannot answer. It becomes the reply's ``error``.
+        """
 
 
 class Clients:
@@ -71,11 +81,12 @@ class Clients:
 
 
 class InProcess:
-    """Asks clients of this process in the order of the requests.
+    """A transport to clients in this process, which work one after the other.
 
     Args:
-        clients: name -> a function that makes the client (called once, when it is first asked), so
-            that a federation of many large sites starts quickly and fails early.
+        clients: name of a client -> a function that makes it. The function is called once, when the
+            client is first asked, so that a federation of many large sites starts quickly and fails
+            early.
 
     >>> from monai_fairfl import Measure
     >>> class Hospital:
@@ -105,8 +116,12 @@ class InProcess:
     ) -> None:
         """Carry out the requests, one after the other.
 
-        A client's exception becomes its reply's ``error``, and the others go on. There is no
-        ``timeout`` within one process: a client that works is waited for.
+        The exception of a client becomes the ``error`` of its reply, and the others go on.
+
+        Args:
+            requests: to one client or several.
+            arrived: is called with each reply.
+            timeout: has no effect within one process, which waits for each client.
         """
         for request in requests:
             make = partial(self._make, request.client)

@@ -14,7 +14,15 @@ import torch
 
 
 def seed_of(seed: int, client: str, number: int) -> int:
-    """The seed of a client's work in a round: 31 bits of SHA-256 of (run seed, client, round).
+    """Make the seed of a client's work in a round: 31 bits of SHA-256 of the three arguments.
+
+    Args:
+        seed: of the run.
+        client: name of the client.
+        number: of the round, from 0.
+
+    Returns:
+        A number from 0 to 2^31 - 1, the same on every machine.
 
     >>> seed_of(0, "A", 0) == seed_of(0, "A", 0) != seed_of(0, "A", 1)
     True
@@ -25,9 +33,12 @@ def seed_of(seed: int, client: str, number: int) -> int:
 
 @contextlib.contextmanager
 def own_random_state(seed: int) -> Iterator[None]:
-    """Seed all global generators inside; they are as they were afterwards.
+    """Seed the global generators of Python, NumPy and PyTorch inside a ``with`` block.
 
-    So a training that is measured equals one that is not.
+    After the block, they are in the state from before. So a measurement does not change a training.
+
+    Args:
+        seed: of the generators, at least 0.
 
     >>> import torch
     >>> with own_random_state(0):
