@@ -193,19 +193,22 @@ class BundleFederation:
 
     @classmethod
     def from_config(cls, **arguments: Any) -> BundleFederation | RepeatedFederation:
-        """The federation that the running configuration describes, by its top-level keys.
+        """Make the federation that the running configuration describes by its top-level keys.
 
-        ``federate.json`` names it as the ``_target_`` of its federation, so that it need not hand
-        over each key by a reference: every key that is an argument of this class or a field of
-        :class:`~monai_fairfl.server.settings.RunSettings` is one. The key ``strategy`` counts where
-        ``strategies`` is empty. Where ``seeds`` or ``folds`` is given, the result is a comparison
-        over them, which trains such a federation for each strategy, seed and fold.
+        ``federate.json`` names this method as the ``_target_`` of its federation. Every top-level
+        key that is an argument of this class, or a field of
+        :class:`~monai_fairfl.server.settings.RunSettings`, is read from the configuration, so that
+        ``federate.json`` need not refer to each. If ``strategies`` is empty, ``strategy`` counts.
 
         Args:
-            arguments: in place of the keys of those names.
+            arguments: values in place of the keys of the same names.
+
+        Returns:
+            The federation. If the key ``seeds`` or ``folds`` is set, a comparison, which trains a
+            federation for each strategy, seed and fold.
 
         Raises:
-            ConfigError: when no configuration is running, or its keys do not go together.
+            ConfigError: if no configuration is running, or its keys do not go together.
         """
         parser = configuration.calling_parser()
         if parser is None:
@@ -276,10 +279,11 @@ class BundleFederation:
     # ---- before anything is trained
 
     def check_settings(self) -> None:
-        """Find what is wrong with settings, folders and data, as :meth:`run` does before it trains.
+        """Check settings, folders and data, as :meth:`run` does before it trains.
 
         Raises:
-            FairFLError: naming the setting, the site or the file, and the fix.
+            FairFLError: if there is a fault; it names the setting, the site or the file, and the
+                fix.
         """
         self.read_settings()
         self._check()

@@ -88,7 +88,7 @@ class ModelRecipe:
         return replace(self, values=values, sites={})
 
     def trained(self, **known: Any) -> ModelRecipe:
-        """The recipe with more of what is known of the training.
+        """Return the recipe with further entries of ``training``.
 
         >>> ModelRecipe("Prostate", "0.1.0", {}).trained(rounds=3).training
         {'rounds': 3}

@@ -108,7 +108,7 @@ class Replies(list[Reply]):
         return sorted({reply.client for reply in self})
 
     def why_dropped(self, name: str) -> dict[str, str]:
-        """client -> why its measurement ``name`` was dropped, of those that sent one."""
+        """Map each client whose measurement ``name`` was dropped to the reason."""
         reasons: dict[str, str] = {}
         for id, request in self.requests.items():
             if name in self.not_finite.get(id, ()):
@@ -118,11 +118,11 @@ class Replies(list[Reply]):
         return dict(sorted(reasons.items()))
 
     def start(self, reply: Reply) -> Weights:
-        """The weights that ``reply``'s client was sent."""
+        """The model that the client of ``reply`` received: name of a tensor -> tensor."""
         return self.requests[reply.id].weights
 
     def local(self, reply: Reply) -> dict[str, torch.Tensor]:
-        """The client's own trained model: what it was sent plus its update, and its own buffers."""
+        """The model that the client trained: the received one plus its update, and its buffers."""
         model = dict(self.start(reply))
         for name, change in (reply.update or {}).items():
             # An update in the matrix may have a longer type than the model.
@@ -161,10 +161,10 @@ class Replies(list[Reply]):
         return None if labelled.all() else labelled
 
     def without(self, excluded: Mapping[int, str]) -> Replies:
-        """These replies without the excluded ones, whose clients become missing.
+        """Leave out some replies, whose clients then count as missing.
 
         Args:
-            excluded: id of a reply -> reason.
+            excluded: id of a reply -> the reason.
         """
         if not excluded:
             return self
@@ -210,7 +210,7 @@ class Replies(list[Reply]):
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
-        """These replies with some updates multiplied, whose clients are then :attr:`shortened`.
+        """Multiply some updates by a factor. Their clients are then :attr:`shortened`.
 
         Args:
             factors: id of a reply -> factor of its update.
