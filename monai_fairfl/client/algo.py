@@ -106,7 +106,11 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         self._trained_model: TrainedModel | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
-        """Build trainer and evaluator from the bundle, and find out what the evaluator scores."""
+        """Build trainer and evaluator from the bundle, and find out what the evaluator scores.
+
+        Args:
+            extra: as of ``MonaiAlgo``: ``ExtraItems.CLIENT_NAME`` is the name of the site.
+        """
         if self._built:
             return
         super().initialize(extra)
