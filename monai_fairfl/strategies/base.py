@@ -322,8 +322,8 @@ class Strategy(ABC):
 
         Args:
             replies: those of the exchange that trained.
-            aggregation: client -> weight in the average, or layer -> client -> weight. The weights
-                must sum to 1; another sum is logged.
+            aggregation: client -> weight in the average, or layer -> client -> weight. Unless
+                ``weights_sum_to_one`` is false, another sum than 1 is logged.
             contributions: client -> contribution.
             rewards: client -> the model from which it continues, as new tensors, or a
                 :class:`~monai_fairfl.strategies.Reward` that makes these models; ``None``: all
