@@ -61,7 +61,17 @@ RULES: dict[str, Rule] = {
 
 def table() -> str:
     """Write Dice as received and as used, the last mile, and what was predicted."""
-    study = Study.read("fused_photographs")
+    return table_of("fused_photographs", RULES)
+
+
+def table_of(name: str, rules: dict[str, Rule]) -> str:
+    """Write Dice as received and as used, the last mile, what was predicted, and other rules.
+
+    Args:
+        name: of a study with fused models.
+        rules: title -> rule by which a site might take a candidate.
+    """
+    study = Study.read(name)
     everything = finished(study)
     for needed in ("FedAvg", "Standalone"):
         if needed not in everything:
@@ -74,18 +84,18 @@ def table() -> str:
         [
             *received_and_used(found),
             "The last mile:",
-            last_mile.table_of("fused_photographs"),
+            last_mile.table_of(name),
             "What was predicted before any test, and what came out:",
             markdown(["predicted", "came out", ""], predictions),
             "Other rules, chosen after the tests:",
-            _of_rules(found["FedAvg"], found["Standalone"]),
+            _of_rules(found["FedAvg"], found["Standalone"], rules),
         ]
     )
 
 
-def _of_rules(fedavg: Cells, alone: Cells) -> str:
+def _of_rules(fedavg: Cells, alone: Cells, rules: dict[str, Rule]) -> str:
     rows = []
-    for title, rule in RULES.items():
+    for title, rule in rules.items():
         losses = last_mile.losses_of(fedavg, fedavg, alone, taken_by(rule))
         losers, number = last_mile.number_of_losers(losses)
         mean = words(hierarchical_interval(losses), signed=True)

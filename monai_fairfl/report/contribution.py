@@ -12,9 +12,6 @@ from typing import Any
 LEAST_RATIO = 0.07
 """A share below this part of the images' share is next to nothing."""
 
-NEAR = 0.1
-"""By which part a ratio may differ from 1 and still be called the same."""
-
 SAME_SHARE = 0.1
 """By which part of its share a value may differ from it and still be a share."""
 
@@ -27,6 +24,7 @@ TIMES = {
     2 / 3: "two thirds of",
     0.75: "three quarters of",
     0.8: "four fifths of",
+    1.0: "",
     1.25: "one and a quarter times",
     1.5: "one and a half times",
     2.0: "twice",
@@ -156,19 +154,17 @@ def images_among(images: Mapping[str, float], hospitals: Collection[str]) -> dic
 def ratio_words(ratio: float, of: str = "its share of the images") -> str:
     """How much more than its part a hospital carries.
 
-    >>> ratio_words(2.1), ratio_words(0.95)
+    >>> ratio_words(2.1), ratio_words(1.11)
     ('twice its share of the images', 'its share of the images')
     >>> ratio_words(0.01), ratio_words(14.2)
     ('next to nothing', '14 times its share of the images')
     """
     if ratio < LEAST_RATIO:
         return "next to nothing"
-    if abs(ratio - 1) <= NEAR:
-        return of
     if ratio > 10.5:
         return f"{ratio:.0f} times {of}"
     nearest = min(TIMES, key=lambda times: abs(math.log(ratio / times)))
-    return f"{TIMES[nearest]} {of}"
+    return f"{TIMES[nearest]} {of}".strip()
 
 
 def range_words(contribution: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -16,18 +17,19 @@ from monai_fairfl.statistics.agreement import MEASURES, agreement_words, togethe
 from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.utils.plain_values import object_of_json
 
-NEEDED = {  # what the page reads of a valuation
-    "name",
-    "strategy",
-    "method",
-    "utility",
-    "data",
-    "values",
-    "shares",
-    "evaluations",
-    "rank_stability",
-    "total",
+NEEDED: dict[str, tuple[type, ...]] = {  # what the page reads of a valuation
+    "name": (str,),
+    "strategy": (str,),
+    "method": (str,),
+    "utility": (str,),
+    "data": (str,),
+    "values": (dict,),
+    "shares": (dict,),
+    "evaluations": (int,),
+    "rank_stability": (int, float, NoneType),
+    "total": (int, float),
 }
+"""Key of a valuation -> the types that its value may have."""
 METHODS = {
     "exact": "Shapley value",
     "leave_one_out": "Leave-one-out",
@@ -53,16 +55,22 @@ def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
     for file in sorted((run_dir / "valuations").glob("*.json")):
         try:
             valuation = object_of_json(file.read_bytes())
-            missing = NEEDED - set(valuation)
-            if missing:
-                raise ValueError(f"it lacks {sorted(missing)}")
-        except (OSError, ValueError, TypeError) as error:
+            _check_form(valuation)
+        except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{file} is damaged; remove it, and the same command with --resume True makes it "
-                f"again"
+                f"{file} is damaged: {error}. Remove it, and the same command with --resume True "
+                f"makes it again"
             ) from error
         valuations.append(valuation)
     return valuations
+
+
+def _check_form(valuation: Mapping[str, Any]) -> None:
+    for key, types in NEEDED.items():
+        if key not in valuation:
+            raise ValueError(f"it lacks {key}")
+        if not isinstance(valuation[key], types):
+            raise ValueError(f"{key} is {valuation[key]!r}")
 
 
 def is_current(valuation: Mapping[str, Any], run: Run) -> bool:

@@ -351,16 +351,23 @@ def test_a_valuation_without_the_methods_own_shares_has_a_table_without_them(
     assert worth == f"elm: {VALUATION['name']} 0.000; oak: {VALUATION['name']} 1.000"
 
 
-@pytest.mark.parametrize("damage", ["{", '{"name": "x"}', "3"])
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("{", ".+"),
+        ("3", "it holds no JSON object but a int"),
+        ('{"name": "x"}', "it lacks strategy"),
+        ('{"name": null}', "name is None"),
+    ],
+)
 def test_a_damaged_valuation_is_named_with_the_way_to_make_it_again(
-    write_run: WriteRun, damage: str
+    write_run: WriteRun, damage: str, words: str
 ) -> None:
     run = write_run("FedCE", {"elm": 0.8})
     (run / "valuations").mkdir()
     (run / "valuations" / "one.json").write_text(damage)
-    with pytest.raises(
-        ConfigError, match=r"one\.json is damaged; remove it, and .*--resume True makes it again"
-    ):
+    match = rf"one\.json is damaged: {words}\. Remove it, and .*--resume True makes it again"
+    with pytest.raises(ConfigError, match=match):
         write_report([run])
 
 
