@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -199,6 +199,7 @@ class Evaluation:
         def check(folder: str) -> None:
             site = names[folder]
             cases = cases_of_list(scorings[site].datalist, Path(folder), ("testing",))
+            _require_utf8(case["image"] for case in cases)
             training = train_config(self.bundle, {}, self.adopted or TRAIN)
             training.update(settings_of_files(self._own_values(site)))
             check_listed(self.bundle, Path(folder), cases, training)
@@ -370,6 +371,18 @@ def _datalists_with_training(file: Path) -> list[Path]:
         lists.append(file.with_name(f"{file.stem}-{number}.json"))
         write_atomically(lists[-1], json.dumps(content, indent=2).encode())
     return lists
+
+
+def _require_utf8(images: Iterable[str]) -> None:
+    """Refuse names that MONAI cannot write into its tables of scores."""
+    for image in images:
+        try:
+            image.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(
+                f"{image!r}: this path is not UTF-8, so the tables of scores cannot name it: rename "
+                "the file or folder"
+            ) from error
 
 
 def _tested_files(datalist: Path, data: Path) -> list[Path]:

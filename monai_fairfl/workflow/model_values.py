@@ -201,7 +201,8 @@ class ModelValues:
         file = Path(output_dir) / "model.json"
         with errors_in_one_line():
             try:
-                write_atomically(file, text.encode())
+                # In JSON, this is an escape, for a byte of a path that is not UTF-8.
+                write_atomically(file, text.encode(errors="backslashreplace"))
             except OSError as error:
                 raise ConfigError(f"{file} cannot be written: {error}") from error
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -428,6 +430,33 @@ def test_an_evaluation_names_the_faults_of_all_hospitals_before_it_scores_any(
         shutil.copy(hospitals / site / "Case00.nii.gz", root / site / "Case09.nii.gz")
     assert main(words) == 0
     assert "alder, elm: the test cases of the run." in capfd.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "darwin", reason="its file systems take UTF-8 names only")
+def test_paths_that_are_not_utf8_are_segmented_but_not_evaluated(
+    run_folder: Path,
+    scans: Path,
+    hospitals: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    munich = Path(os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcnchen"))
+    shutil.copytree(run_folder, munich / "run")
+    shutil.copytree(scans, munich / "scans", ignore=shutil.ignore_patterns("broken*"))
+    out = munich / "masks"
+    words = ["infer", str(munich / "run"), str(munich / "scans"), "--out", str(out)]
+    assert main([*words, "--no-pictures"]) == 0
+    model = json.loads((out / "model.json").read_text())["model"]
+    assert model == str(munich / "run" / "models" / "global.pt")
+
+    # MONAI writes the tables of scores, and cannot write these paths: nothing is scored.
+    shutil.copytree(hospitals / "alder", munich / "alder")
+    capfd.readouterr()
+    words = ["evaluate", str(munich / "run"), str(munich / "alder"), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert ".nii.gz': this path is not UTF-8" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
