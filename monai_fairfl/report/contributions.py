@@ -18,7 +18,7 @@ from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contribu
 from monai_fairfl.report.credit import BY_SERVER, BY_SITES
 from monai_fairfl.report.own_contributions import by_method, own_shares
 from monai_fairfl.report.valuations import decay_of
-from monai_fairfl.statistics.agreement import together_words
+from monai_fairfl.statistics.agreement_words import together_words
 
 UNDIVIDED = "its value is also that of hospitals that a guard counted as one with it"
 """Words of a value of several hospitals; the page of one hospital names no other."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.statistics.agreement import MEASURES, agreement_words, together_words
+from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words, together_words
 from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.utils.plain_values import object_of_json
 

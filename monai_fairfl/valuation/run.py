@@ -15,7 +15,7 @@ from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.reading_records import firsts_of_groups
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
-from monai_fairfl.statistics.agreement import MEASURES, agreement_words, together_words
+from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words, together_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.utility import UTILITIES
