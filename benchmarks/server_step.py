@@ -96,7 +96,7 @@ def our_step(
                 Reply(request.client, updates[request.client], 10, measured, id=request.id)
             )
         storage[0] = inbox.storage
-        replies = inbox.replies()
+        replies = inbox.close()
         if guards is not None:
             replies, _ = guarded(replies, guards)
             # The ledger records it.
