@@ -160,7 +160,7 @@ class Hospital:
             "norm.running_mean": torch.from_numpy(generator.normal(size=16)).float() * 0.1,
             "norm.running_var": torch.from_numpy(generator.uniform(0.8, 1.25, size=16)).float(),
         }
-        counts = {"num_cases": 10, "num_steps": 50}
+        counts: dict[str, Any] = {"num_cases": 10, "num_steps": 50}
         return Reply(self.name, update, 100, measured, buffers, **counts, **echo)
 
     def _measured(self, name: str, request: Request, sent: Mapping[str, torch.Tensor]) -> float:

@@ -10,7 +10,9 @@ MONAI's ``Resized`` with anti-aliasing beside ``SmoothResized``::
 from __future__ import annotations
 
 import argparse
+from collections.abc import Hashable
 from functools import partial
+from typing import Any
 
 import torch
 from monai.transforms import Resized
@@ -38,8 +40,12 @@ def main() -> None:
     )
     print("| --- " * 5 + "|")
     for camera, shape in CAMERAS.items():
-        data = {"image": torch.rand(3, *shape)}
-        settings = {"size_mode": "longest", "mode": "bilinear", "anti_aliasing": True}
+        data: dict[Hashable, Any] = {"image": torch.rand(3, *shape)}
+        settings: dict[str, Any] = {
+            "size_mode": "longest",
+            "mode": "bilinear",
+            "anti_aliasing": True,
+        }
         ours = SmoothResized("image", arguments.size, **settings)
         monais = Resized("image", arguments.size, **settings)
         difference = float((ours(data)["image"] - monais(data)["image"]).abs().max())

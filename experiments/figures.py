@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
+from cycler import cycler
 
 matplotlib.use("svg")
 
@@ -22,7 +24,7 @@ from matplotlib.figure import Figure  # noqa: E402
 
 # Okabe and Ito's colours for all kinds of sight, as in the report
 PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", "#999999"]
-STYLE = {
+STYLE: dict[str, Any] = {
     "svg.hashsalt": "monai_fairfl",
     "font.size": 8.0,
     "axes.spines.top": False,
@@ -30,9 +32,9 @@ STYLE = {
     "axes.titlesize": 9.0,
     "legend.frameon": False,
     "lines.linewidth": 1.3,
-    "axes.prop_cycle": matplotlib.cycler(color=PALETTE),
+    "axes.prop_cycle": cycler(color=PALETTE),
 }
-plt.rcParams.update(STYLE)
+plt.rcParams.update(STYLE)  # type: ignore[arg-type]
 
 
 def panels(

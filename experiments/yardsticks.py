@@ -95,7 +95,7 @@ def masks(engine: SupervisedEvaluator, weights: Weights) -> tuple[list[Mask], li
     labels: list[Mask] = []
 
     def note(running: Engine) -> None:
-        for case in running.state.output:
+        for case in running.state.output:  # type: ignore[union-attr]
             predicted.append(np.asarray(case["pred"].cpu()[0]) > 0.5)
             labels.append(np.asarray(case["label"].cpu()[0]) > 0.5)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from monai.bundle import PythonicWorkflow
-from monai.data import DataLoader
+from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import MeanDice, from_engine
 from monai.transforms import AsDiscreted
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 def loader(count: int, seed: int, batch_size: int) -> DataLoader:
     """Batches of ``count`` cases, each with an image and its mask."""
     cases = [{"image": image, "label": mask} for image, mask in zip(*images(count, seed))]
-    return DataLoader(cases, batch_size=batch_size, shuffle=batch_size > 1)
+    return DataLoader(Dataset(cases), batch_size=batch_size, shuffle=batch_size > 1)
 
 
 class Engines(PythonicWorkflow):

@@ -31,7 +31,7 @@ def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     assert (tmp_path / "report.html").exists()
 
     weights = {}
-    errors = {}
+    errors: dict[str, dict[str, float | None]] = {}
     for story in STORIES:
         records = read_ledger(tmp_path / story.name / "ledger.jsonl")
         last = [record for record in records if record["kind"] == "round"][-1]
@@ -41,7 +41,8 @@ def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
             errors[story.name][site] = number_in(measured["leave_one_out_error"])
     # Its own overlay makes it lie, and nothing else does.
     assert errors["unguarded"][LYING.name] == 1.0
-    assert errors["honest"][LYING.name] < 1.0
+    error_of_honest = errors["honest"][LYING.name]
+    assert error_of_honest is not None and error_of_honest < 1.0
     for attacker in (NOISY.name, LYING.name):
         assert weights["unguarded"][attacker] > 1.2 * weights["honest"][attacker]
     assert weights["guarded"].get(NOISY.name, 0.0) == 0.0

@@ -28,10 +28,12 @@ SOFTMAX = Activationsd("pred", softmax=True)
 SIGMOID = Activationsd("pred", sigmoid=True)
 
 
-def entropy(scale: float, postprocessing: object) -> Estimate | None:
+def entropy(scale: float, postprocessing: object) -> Estimate:
     """That of a network whose logits are the images times ``scale``."""
     probe = Probe(evaluator_of(Scaled(), cases_of(IMAGES), postprocessing=postprocessing))
-    return prediction_entropy(probe, {"scale": torch.tensor(scale)}, Memory(), {})
+    measured = prediction_entropy(probe, {"scale": torch.tensor(scale)}, Memory(), {})
+    assert isinstance(measured, Estimate)
+    return measured
 
 
 def test_of_classes_it_is_scipys_entropy_of_their_softmax() -> None:

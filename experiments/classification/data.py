@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from monai_fairfl.data.partition import partition
@@ -162,7 +163,7 @@ def _by_number_of_classes(pool: Samples, names: Sequence[str], seed: int) -> dic
     size = len(pool.labels) // len(names)
     found = {}
     for name, number in zip(names, numbers, strict=True):
-        counts = np.zeros(classes, dtype=int)
+        counts = [0] * classes
         for sample in range(size):
             counts[sample % number] += 1
         found[name] = pool.take(_drawn(pool, counts, rng))
@@ -179,7 +180,7 @@ def _drawn(pool: Samples, counts: Sequence[int], rng: np.random.Generator) -> li
     return indices
 
 
-def by_shares(pool: Samples, shares: Sequence[Sequence[float]], seed: int) -> dict[str, Samples]:
+def by_shares(pool: Samples, shares: ArrayLike, seed: int) -> dict[str, Samples]:
     """Deal every class out by the clients' shares of it.
 
     Args:

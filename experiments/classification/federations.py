@@ -111,7 +111,8 @@ def federate(
     received = {name: strategy.start_of(name) for name in samples}
     trained = {}
     for name, model in received.items():
-        reply = Client(samples[name], recipe).answer(Train(name, model))
-        trained[name] = {key: model[key] + change for key, change in reply.update.items()}
+        update = Client(samples[name], recipe).answer(Train(name, model)).update
+        assert update is not None
+        trained[name] = {key: model[key] + change for key, change in update.items()}
     touched = sum(len(record["verdicts"]) for record in records)
     return Outcome(received, trained, records, touched, rounds * len(samples))

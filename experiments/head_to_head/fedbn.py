@@ -20,7 +20,7 @@ State = dict[str, torch.Tensor]
 
 def names_of_norms(network: torch.nn.Module) -> set[str]:
     """List the tensors of a network's BatchNorm layers, under every name that they have."""
-    names = set()
+    names: set[str] = set()
     for layer, module in network.named_modules(remove_duplicate=False):
         if isinstance(module, _BatchNorm):
             names.update(f"{layer}.{tensor}" for tensor in module.state_dict())
@@ -33,12 +33,11 @@ def shared_average(
     """Average all tensors but the ``local`` ones, by the sites' images."""
     total = sum(images.values())
     average = {}
-    for name in next(iter(states.values())):
+    for name, first in next(iter(states.values())).items():
         if name not in local:
-            mean = sum(
-                images[site] / total * state[name].double() for site, state in states.items()
-            )
-            average[name] = mean
+            average[name] = torch.zeros_like(first, dtype=torch.float64)
+            for site, state in states.items():
+                average[name] += images[site] / total * state[name].double()
     return average
 
 

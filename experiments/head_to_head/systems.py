@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -137,7 +138,8 @@ def _nvflare(task: Task, folder: Path, false: FalseReport) -> None:
     # NVFlare's server builds the network from its class and arguments.
     given = dict(parser.get_parsed_content("network_def", instantiate=False).config)
     class_path = f"monai.networks.nets.{given.pop('_target_')}"
-    trainable = [name for name, _ in pydoc.locate(class_path)(**given).named_parameters()]
+    network_class: Any = pydoc.locate(class_path)
+    trainable = [name for name, _ in network_class(**given).named_parameters()]
     torch.save(first_model(task), folder / "initial.pt")
     words = f"--folder {folder}"
     if false.liar:

@@ -140,7 +140,7 @@ class PlainSite:
                 batch["pred"] = self.validation_inferer(batch["image"], network)
                 cases = [self.postprocessing(case) for case in decollate_batch(batch)]
                 metric([case["pred"] for case in cases], [case["label"] for case in cases])
-        return float(metric.aggregate())
+        return float(metric.aggregate())  # type: ignore[arg-type]
 
 
 def copied_state(network: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -12,6 +12,8 @@ generated volumes, on which a client alone is far from what all reach together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from reading import (
     Result,
@@ -52,7 +54,7 @@ def table() -> str:
     return markdown(HEAD, rows)
 
 
-def row(found: list[Result], alone: list[Result]) -> list[str]:
+def row(found: Sequence[Result], alone: Sequence[Result]) -> list[str]:
     """Dice and fairness of one method."""
     means = site_means(cases(found))
     fairness = "–"
@@ -67,7 +69,7 @@ def row(found: list[Result], alone: list[Result]) -> list[str]:
     ]
 
 
-def _by_case(found: list[Result]) -> dict[str, float]:
+def _by_case(found: Sequence[Result]) -> dict[str, float]:
     """case -> mean over the clients, who are all tested with the same photographs."""
     pooled = list(cases(found).values())
     means = {}
@@ -76,7 +78,7 @@ def _by_case(found: list[Result]) -> dict[str, float]:
     return means
 
 
-def _fairness(pairs: list[tuple[Result, Result]]) -> float:
+def _fairness(pairs: Sequence[tuple[Result, Result]]) -> float:
     """Compute the mean over folds of the correlation between Dice alone and in the federation."""
     values = []
     for alone, found in pairs:

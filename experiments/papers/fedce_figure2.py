@@ -22,7 +22,7 @@ from monai_fairfl.data import site_datalist
 from monai_fairfl.data.layouts import site_folders
 
 STUDIES: tuple[str, ...] = ()
-TASKS = {"prostate": None, "fundus": ["disc", "cup"]}
+TASKS = {"prostate": (), "fundus": ("disc", "cup")}
 BINS = 40
 
 
@@ -57,7 +57,8 @@ def figure() -> Figure:
 def _read(file: Path) -> np.ndarray:
     """Read a volume, or the red channel of a photograph at a quarter of its size."""
     if file.name.endswith((".nii", ".nii.gz")):
-        return np.asarray(nib.load(file).dataobj, dtype=float)
+        volume = nib.load(file)
+        return np.asarray(volume.dataobj, dtype=float)  # type: ignore[attr-defined]
     return np.asarray(Image.open(file).convert("RGB").reduce(4), dtype=float)[..., 0]
 
 

@@ -9,10 +9,13 @@ table has every hospital of the real volumes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reading import (
     NOTHING,
     NotFinished,
     Result,
+    Results,
     by_fold,
     cases,
     difference,
@@ -73,14 +76,14 @@ def _sites() -> str:
     return markdown(["seed", "strategy", *sites, "worst site"], rows)
 
 
-def _trained_again(study: str) -> dict[str, list[Result]]:
+def _trained_again(study: str) -> Results:
     try:
         return read(study, "another_seed")
     except NotFinished:
-        return {}
+        return Results()
 
 
-def _row(first: list[Result], again: list[Result]) -> list[str]:
+def _row(first: Sequence[Result], again: Sequence[Result]) -> list[str]:
     cases_of_first = cases(first)
     cases_of_again = cases(again)
     means_of_first = site_means(cases_of_first)

@@ -24,9 +24,9 @@ def table() -> str:
         found = [closing(result, "sharpness") for result in results[method]]
         row = [shown_name(method)]
         for statistic in (np.mean, np.std):
-            row.append(_in_thousandths([statistic(list(each.values())) for each in found]))
+            row.append(_in_thousandths([float(statistic(list(each.values()))) for each in found]))
         for sites in groups.values():
-            means = [np.mean([each[site] for site in sites]) for each in found]
+            means = [float(np.mean([each[site] for site in sites])) for each in found]
             row.append(_in_thousandths(means))
         rows.append(row)
     of_groups = [f"{group} clients" for group in groups]

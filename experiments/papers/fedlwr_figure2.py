@@ -6,6 +6,9 @@ over folds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from figures import lines, panels
 from matplotlib.figure import Figure
@@ -17,7 +20,7 @@ SHOWN = ("FedAvg", "FedCE", "CGSV", "qFedAvg", "FedLWR")
 
 def figure() -> Figure:
     """Mean to the left, standard deviation (ddof 0) to the right."""
-    contents = []
+    contents: list[tuple[str, str, Callable[..., Any]]] = []
     for study in STUDIES:
         contents.append((study, "mean", np.mean))
         contents.append((study, "std over sites", np.std))

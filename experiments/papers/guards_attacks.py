@@ -110,7 +110,7 @@ def _result(history: History, attacker: str) -> dict[str, Any]:
     for site, models in history.records[-1]["scores"].items():
         if site != attacker:
             scores[site] = number_in(models["own"].get("test_score"))
-    verdicts = {}
+    verdicts: dict[str, list[list[Any]]] = {}
     for record in history.rounds:
         for site, of_site in record["guards"].items():
             verdicts.setdefault(site, []).append([record["round"], of_site.partition(":")[0]])

@@ -162,7 +162,7 @@ def _finished_folds() -> list[int]:
 
 def _read(system: str, report: str = HONEST, short: bool = False) -> list[dict[str, Any]]:
     """Read a system's results of the finished folds in which it was trained."""
-    folds = FOLDS
+    folds: tuple[int, ...] = FOLDS
     if short:
         folds = FOLDS_OF_REPORTS[report]
     found = []

@@ -38,9 +38,9 @@ def table() -> str:
     for name, values in found.items():
         scaled = [value / value[len(WRONG) :].mean(axis=0) for value in values]
         row = [name]
-        for client in range(len(WRONG)):
+        for place in range(len(WRONG)):
             for column in range(len(CLASSES)):
-                of_folds = [float(value[client, column]) for value in scaled]
+                of_folds = [float(value[place, column]) for value in scaled]
                 row.append(words(over_folds(of_folds, np.mean), 2))
         rows.append(row)
     head = ["worth"]

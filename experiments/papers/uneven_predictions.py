@@ -68,9 +68,9 @@ def _judged(judge: Callable[[str], Verdict], model: str) -> str:
 
 def fedce_gains(model: str) -> Verdict:
     """Worst site 0.05 above FedAvg's with an interval above zero, and the mean not lower."""
-    values = _values(model, NAMED_MODE, "FedAvg")
-    worst = hierarchical_difference(*values, np.min)
-    mean = hierarchical_difference(*values)
+    fedce, fedavg = _values(model, NAMED_MODE, "FedAvg")
+    worst = hierarchical_difference(fedce, fedavg, np.min)
+    mean = hierarchical_difference(fedce, fedavg)
     came_true = worst.estimate >= LEAST_GAIN and worst.low > 0 and mean.estimate >= 0
     numbers = f"worst site {words(worst, signed=True)}, mean {words(mean, signed=True)}"
     return came_true, numbers
@@ -120,11 +120,11 @@ def fedism_protects(model: str) -> Verdict:
     clients = Study.read(STUDIES[1]).arguments["groups"]
     gains = {}
     for group in uneven_corrupted.GROUPS:
-        values = []
+        of_group = {}
         for method in ("FedISM", "FedAvg"):
             of_groups = uneven_corrupted.of_groups(found[method], clients)
-            values.append(uneven.only(of_groups, group))
-        gains[group] = hierarchical_difference(*values)
+            of_group[method] = uneven.only(of_groups, group)
+        gains[group] = hierarchical_difference(of_group["FedISM"], of_group["FedAvg"])
     came_true = gains["corrupted"].estimate > 0 and gains["clean"].estimate >= -MOST_LOSS
     numbers = [f"{group} {words(gain, signed=True)}" for group, gain in gains.items()]
     return came_true, ", ".join(numbers)

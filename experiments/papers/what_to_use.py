@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -204,7 +205,7 @@ def _fedce() -> str:
     )
 
 
-def _over_fedavg(one: list[Result], fedavg: list[Result]) -> str:
+def _over_fedavg(one: Sequence[Result], fedavg: Sequence[Result]) -> str:
     """Describe what the small hospital gains over FedAvg, who loses most, and the mean."""
     gains_of_sites = {}
     for site in site_means(cases(one)):
@@ -220,8 +221,9 @@ def _with_one_volume(one: str, other: str) -> str:
     found = uneven.complete("uneven_prostate")
     shown = []
     for model, name in uneven.MODELS.items():
-        values = [uneven.by_seed(found[strategy], model) for strategy in (one, other)]
-        gain = hierarchical_difference(*(uneven.only(of_one, SMALL) for of_one in values))
+        first = uneven.only(uneven.by_seed(found[one], model), SMALL)
+        second = uneven.only(uneven.by_seed(found[other], model), SMALL)
+        gain = hierarchical_difference(first, second)
         shown.append(f"{name} {words(gain, signed=True)}")
     return f"{SMALL}, {', '.join(shown)}"
 

@@ -380,8 +380,8 @@ def _require_utf8(images: Iterable[str]) -> None:
             image.encode()
         except UnicodeEncodeError as error:
             raise DataError(
-                f"{image!r}: this path is not UTF-8, so the tables of scores cannot name it: rename "
-                "the file or folder"
+                f"{image!r}: this path is not UTF-8, so the tables of scores cannot name it: "
+                "rename the file or folder"
             ) from error
 
 
