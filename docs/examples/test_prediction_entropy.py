@@ -16,7 +16,7 @@ from scipy import special, stats
 
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.protocol.values import Estimate, Measurement
 
 IMAGES = [
     torch.tensor([[[0.3, -1.0]], [[2.0, 0.0]], [[0.7, 5.0]]]),
@@ -28,12 +28,17 @@ SOFTMAX = Activationsd("pred", softmax=True)
 SIGMOID = Activationsd("pred", sigmoid=True)
 
 
-def entropy(scale: float, postprocessing: object) -> Estimate:
-    """That of a network whose logits are the images times ``scale``."""
+def measured(scale: float, postprocessing: object) -> Measurement | None:
+    """The entropy of a network whose logits are the images times ``scale``."""
     probe = Probe(evaluator_of(Scaled(), cases_of(IMAGES), postprocessing=postprocessing))
-    measured = prediction_entropy(probe, {"scale": torch.tensor(scale)}, Memory(), {})
-    assert isinstance(measured, Estimate)
-    return measured
+    return prediction_entropy(probe, {"scale": torch.tensor(scale)}, Memory(), {})
+
+
+def entropy(scale: float, postprocessing: object) -> Estimate:
+    """The same, which must be there."""
+    found = measured(scale, postprocessing)
+    assert isinstance(found, Estimate)
+    return found
 
 
 def test_of_classes_it_is_scipys_entropy_of_their_softmax() -> None:
@@ -41,10 +46,10 @@ def test_of_classes_it_is_scipys_entropy_of_their_softmax() -> None:
     for image in IMAGES:
         probabilities = special.softmax(2 * image.double().numpy(), axis=0)
         means.append(stats.entropy(probabilities, axis=0).mean())
-    measured = entropy(2.0, SOFTMAX)
-    assert measured.value == pytest.approx(np.mean(means))
-    assert measured.stderr == pytest.approx(stats.sem(means))
-    assert measured.n == 2
+    found = entropy(2.0, SOFTMAX)
+    assert found.value == pytest.approx(np.mean(means))
+    assert found.stderr == pytest.approx(stats.sem(means))
+    assert found.n == 2
 
 
 def test_of_structures_it_is_the_sum_of_scipys_entropies_of_their_sigmoids() -> None:
@@ -67,4 +72,4 @@ def test_a_model_that_has_diverged_has_no_entropy() -> None:
 
 
 def test_it_is_not_measured_where_nothing_makes_probabilities_of_the_outputs() -> None:
-    assert entropy(1.0, AsDiscreted("pred", threshold=0.5)) is None
+    assert measured(1.0, AsDiscreted("pred", threshold=0.5)) is None
