@@ -41,6 +41,8 @@ STUDIES = (
     "uneven_prostate",
     "strong_prostate",
     "strong_fundus",
+    "fused_photographs",
+    "fused_photographs_fifth",
     "quality",
     "quality_volumes",
     "wrong_labels",
@@ -52,6 +54,11 @@ STUDIES = (
 MEASUREMENTS = ("controls_cgsv",)
 SMALL = "BIDMC"
 """The smallest hospital of `prostate`, with an endorectal coil."""
+FUSED = {
+    "fused_photographs": "photographs, with fused models",
+    "fused_photographs_fifth": "photographs, with fused models, a fifth for validation",
+}
+"""Study whose sites may take a fused model in the last mile -> its images."""
 
 
 def table() -> str:
@@ -66,12 +73,14 @@ def table() -> str:
         ],
         [
             "every hospital may end with a model of its own",
-            "`FedAvg` with [`adapt_epochs`](last_mile.md)",
+            "`FedAvg` with [`adapt_epochs`](last_mile.md); on photographs with "
+            "[`adapt_fuse`](last_mile.md#fused-models), too",
             _images_of_last_mile(),
             _last_mile(),
             "[one volume](results/uneven.md#the-last-mile), "
             "[volumes](results/stronger.md#the-last-mile), "
-            "[photographs](results/stronger.md#photographs)",
+            "[photographs](results/stronger.md#photographs), "
+            "[fused models](results/stronger.md#fused-models)",
         ],
         [
             "one hospital is small",
@@ -92,12 +101,13 @@ def table() -> str:
         [
             "the sites' images differ in field of view or scale",
             "train each alone too: `Standalone`",
-            "real photographs, three folds; the last line: "
-            f"{seeds_and_folds(_with_alone('strong_fundus')['FedAvg'])}",
+            "real photographs, three folds; the last three lines: three seeds each",
             _alone_on_photographs(),
             "[photographs](results/fedce.md#table-1-fundus), "
             "[another seed](results/chance.md#seeds), "
-            "[surer looks](results/stronger.md#photographs)",
+            "[surer looks](results/stronger.md#photographs), "
+            "[other seeds](results/stronger.md#fused-models), [more training photographs]"
+            "(results/stronger.md#fused-models-and-more-training-photographs)",
         ],
         [
             "some hospitals have noisy images",
@@ -151,7 +161,7 @@ def _together() -> str:
 def _last_mile_cells() -> dict[str, tuple[Cells, Cells]]:
     """Images -> the finished cells of FedAvg, and those of training alone."""
     found = {}
-    for name, images in last_mile.IMAGES.items():
+    for name, images in {**last_mile.IMAGES, **FUSED}.items():
         of_study = finished(Study.read(name))
         alone = of_study.get("Standalone", {})
         cells = last_mile.with_baselines(of_study.get("FedAvg", {}), alone, alone)
@@ -232,13 +242,21 @@ def _alone_on_photographs() -> str:
     found = read("fundus")
     loss = difference(found["FedAvg"], found["Standalone"])
     again = difference(read("fundus", "another_seed")["FedAvg"], found["FedAvg"])
-    same = _with_alone("strong_fundus")
-    better = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
     return (
         f"Dice of FedAvg, minus that of training alone: {words(loss, signed=True)}<br>Dice of "
         f"FedAvg with another seed, minus FedAvg's: {words(again, signed=True)}<br>the first with "
-        f"more rounds, and looks that do not lose a disc: {words(better, signed=True)}"
+        f"more rounds, and looks that lose fewer discs: {_over_alone('strong_fundus')}<br>"
+        f"the same with three other seeds: {_over_alone('fused_photographs')}<br>"
+        "the same with three further seeds and more training photographs: "
+        f"{_over_alone('fused_photographs_fifth')}"
     )
+
+
+def _over_alone(study: str) -> str:
+    """Describe the gain of FedAvg's received model over training alone."""
+    same = _with_alone(study)
+    gain = hierarchical_interval(gains(scores(same["FedAvg"]), scores(same["Standalone"])))
+    return words(gain, signed=True)
 
 
 def _noisy_images() -> str:
