@@ -40,6 +40,7 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
+from monai_fairfl.utils.settings import check_switches
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:
@@ -169,7 +170,6 @@ class BundleFederation:
         self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
         self.any_folder = any_folder
-        self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)
         self.check = check
         self.resume = resume
         self.initial = initial
@@ -181,6 +181,8 @@ class BundleFederation:
         )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
+            check_switches(self, "any_folder", "resume", "report", "share_cases")
+            self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)
             self.strategies = _resolved(strategies)
             self.guards = guards_of(guards)
             self.jobs = Jobs(jobs, devices or [self.site_settings.device])

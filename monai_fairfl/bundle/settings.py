@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monai_fairfl.utils.settings import Settings, marked, setting
+from monai_fairfl.utils.settings import Settings, check_switches, marked, setting
 
 TRAIN = ("configs/train.json",)
 
@@ -44,6 +44,7 @@ class SiteSettings(Settings):
     alone: str = setting("")
 
     def __post_init__(self) -> None:
+        check_switches(self, "amp", "cross_evaluation")
         files = [self.config] if isinstance(self.config, str) else self.config
         object.__setattr__(self, "config", list(files))
         object.__setattr__(self, "overrides", dict(self.overrides or {}))

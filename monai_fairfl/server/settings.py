@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,13 +12,23 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import BUFFER_POLICIES
 from monai_fairfl.protocol.checks import MOST_SAMPLES
 from monai_fairfl.protocol.measured import RANGES, Expected, Range
-from monai_fairfl.utils.settings import Settings, is_whole, marked, setting
+from monai_fairfl.utils.settings import (
+    Settings,
+    check_switches,
+    is_number,
+    is_whole,
+    marked,
+    setting,
+)
 
 RECORDED = "recorded"
 """The ledger's opening record holds the setting, and a resumed run must have the same value."""
 
 COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
+
+JUDGES = ("sites", "server")
+"""What ``cross_evaluators`` may hold."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,49 @@ class RunSettings(Settings):
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
+        self._check_whole_numbers()
+        check_switches(self, "score_global", "local_norm", "record_updates", "adapt_fuse")
+        check_switches(self, "gram", "unasked")
+        if not self.score_global and self.sites_judge:
+            raise ConfigError(
+                "score_global=False keeps the global model from the sites, and a site that judges "
+                "can compute it from the models that it scores: let the server judge "
+                "(cross_evaluators=['server']), or leave cross_evaluate_every out"
+            )
+        if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
+            raise ConfigError(
+                f"timeout must be a number of seconds above 0, or None for no limit, got "
+                f"{self.timeout!r}"
+            )
+        if not is_number(self.adapt_rate) or not 0 < self.adapt_rate < 1:
+            raise ConfigError(
+                "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
+                f"{self.adapt_rate!r}"
+            )
+        if self.adapt_fuse and not self.adapt_epochs:
+            raise ConfigError(
+                "adapt_fuse is a candidate of the last mile, which adapt_epochs switches on: give "
+                "adapt_epochs, such as 10"
+            )
+        if self.buffers not in BUFFER_POLICIES:
+            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
+        for name in ("evaluate", "final"):
+            object.__setattr__(self, name, self._checked_names(name))
+        judges = self.cross_evaluators
+        if not _is_list(judges) or not judges or not all(one in JUDGES for one in judges):
+            raise ConfigError(
+                f"cross_evaluators must be a list of 'sites', 'server' or both, got {judges!r}"
+            )
+        object.__setattr__(self, "cross_evaluators", tuple(judges))
+        object.__setattr__(self, "groups", self._checked_groups())
+        ranges = self._mapping("ranges")
+        ranges = {name: _two_numbers(name, given) for name, given in ranges.items()}
+        object.__setattr__(self, "ranges", ranges)
+        object.__setattr__(self, "samples", self._checked_samples())
+
+    def _check_whole_numbers(self) -> None:
+        if not is_whole(self.seed):
+            raise ConfigError(f"seed must be a whole number, got {self.seed!r}")
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
         least["adapt_epochs"] = least["adapt_average"] = 0
         least["most_samples"] = 1
@@ -131,53 +184,30 @@ class RunSettings(Settings):
                 raise ConfigError(
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
-        for name in ("gram", "score_global", "adapt_fuse"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise ConfigError(f"{name} must be True or False, got {value!r}")
-        if not self.score_global and self.sites_judge:
-            raise ConfigError(
-                "score_global=False keeps the global model from the sites, and a site that judges "
-                "can compute it from the models that it scores: let the server judge "
-                "(cross_evaluators=['server']), or leave cross_evaluate_every out"
-            )
-        if self.timeout is not None and not self.timeout > 0:
-            raise ConfigError(
-                f"timeout must be a number of seconds above 0, or None for no limit, got "
-                f"{self.timeout!r}"
-            )
-        if not 0 < self.adapt_rate < 1:
-            raise ConfigError(
-                "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
-                f"{self.adapt_rate!r}"
-            )
-        if self.adapt_fuse and not self.adapt_epochs:
-            raise ConfigError(
-                "adapt_fuse is a candidate of the last mile, which adapt_epochs switches on: give "
-                "adapt_epochs, such as 10"
-            )
-        if self.buffers not in BUFFER_POLICIES:
-            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
-        for name in ("evaluate", "final"):
-            measurements = getattr(self, name)
-            if isinstance(measurements, str):
-                raise ConfigError(f"{name} must be a list of measurements, got {measurements!r}")
-            object.__setattr__(self, name, tuple(measurements))
-        judges = self.cross_evaluators
-        if isinstance(judges, str) or not judges or not set(judges) <= {"sites", "server"}:
-            raise ConfigError(
-                "cross_evaluators must be a list of 'sites', 'server' or both, got "
-                f"{self.cross_evaluators!r}"
-            )
-        object.__setattr__(self, "cross_evaluators", tuple(judges))
-        groups = {name: list(clients) for name, clients in (self.groups or {}).items()}
-        object.__setattr__(self, "groups", groups)
-        ranges = {name: _two_numbers(name, given) for name, given in (self.ranges or {}).items()}
-        object.__setattr__(self, "ranges", ranges)
-        object.__setattr__(self, "samples", self._checked_samples())
+
+    def _mapping(self, name: str) -> dict[str, Any]:
+        given = getattr(self, name) or {}
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"{name} must be a mapping, got {given!r}")
+        return dict(given)
+
+    def _checked_names(self, setting_name: str) -> tuple[str, ...]:
+        """The measurements of ``evaluate`` or ``final``."""
+        given = getattr(self, setting_name)
+        if not _is_list(given) or not all(isinstance(name, str) for name in given):
+            raise ConfigError(f"{setting_name} must be a list of measurements, got {given!r}")
+        return tuple(given)
+
+    def _checked_groups(self) -> dict[str, list[str]]:
+        groups = {}
+        for name, clients in self._mapping("groups").items():
+            if not _is_list(clients):
+                raise ConfigError(f"groups: {name!r} must be a list of clients, got {clients!r}")
+            groups[name] = list(clients)
+        return groups
 
     def _checked_samples(self) -> dict[str, int]:
-        samples = dict(self.samples or {})
+        samples = self._mapping("samples")
         for client, count in samples.items():
             if not is_whole(count) or not 1 <= count <= self.most_samples:
                 raise ConfigError(
@@ -247,6 +277,11 @@ class RunSettings(Settings):
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
+
+
+def _is_list(given: object) -> bool:
+    """Whether a setting is a list of names; one text would be a name for each of its letters."""
+    return isinstance(given, Collection) and not isinstance(given, str)
 
 
 def _two_numbers(name: str, given: Sequence[float]) -> list[float]:

@@ -35,6 +35,31 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def check_switches(owner: object, *names: str) -> None:
+    """Refuse a switch that is neither ``True`` nor ``False``.
+
+    MONAI reads ``--amp False`` as a truth value and ``--amp false`` as a text, and any text that is
+    not empty would switch it on.
+
+    Args:
+        owner: has the switches as attributes.
+        names: of the switches.
+
+    Raises:
+        ConfigError: naming the first one that is wrong, and its value.
+
+    >>> from types import SimpleNamespace
+    >>> check_switches(SimpleNamespace(amp="false"), "amp")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: amp must be True or False, got 'false'
+    """
+    for name in names:
+        value = getattr(owner, name)
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {value!r}")
+
+
 def setting(default: Any, *marks: str) -> Any:
     """A field of a settings class.
 

@@ -46,3 +46,14 @@ def test_an_unknown_setting_is_an_error_that_names_the_one_that_was_meant(
     )
     with pytest.raises(ConfigError, match="no setting 'retrys'; did you mean 'retries'?"):
         run.run()
+
+
+@pytest.mark.parametrize("name", ["amp", "any_folder", "report", "resume", "share_cases"])
+def test_a_text_in_place_of_a_truth_value_switches_nothing_on(
+    name: str, hospitals: Path, tmp_path: Path
+) -> None:
+    # MONAI reads --share_cases false as a text.
+    with pytest.raises(ConfigError, match=f"{name} must be True or False, got 'false'"):
+        BundleFederation(
+            str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path), **{name: "false"}  # type: ignore[arg-type]
+        )

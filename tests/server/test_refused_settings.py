@@ -34,6 +34,18 @@ from monai_fairfl.transports.in_process import InProcess
             "clients_per_round must be a whole number of at least 3, got 2",
         ),
         ({"clients_per_round": 2.5}, "2.5"),
+        # MONAI reads --local_norm false as a text, and any text would switch it on.
+        ({"local_norm": "false"}, "local_norm must be True or False, got 'false'"),
+        ({"record_updates": "false"}, "record_updates must be True or False"),
+        ({"unasked": 1}, "unasked must be True or False, got 1"),
+        ({"seed": "3"}, "seed must be a whole number, got '3'"),
+        ({"timeout": "60"}, "timeout must be a number of seconds above 0.*got '60'"),
+        ({"adapt_rate": "1e-3"}, "adapt_rate must be a learning rate.*got '1e-3'"),
+        ({"final": None}, "final must be a list of measurements, got None"),
+        ({"groups": ["A"]}, "groups must be a mapping"),
+        ({"groups": {"small": "AB"}}, "groups: 'small' must be a list of clients, got 'AB'"),
+        ({"samples": 3}, "samples must be a mapping, got 3"),
+        ({"cross_evaluators": 3}, "cross_evaluators must be a list"),
     ],
 )
 def test_bad_settings_are_refused_by_name(

@@ -15,6 +15,7 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
+from monai_fairfl.utils.settings import is_number
 
 OF_THE_SITE = {"cross_evaluation", "alone"}
 """What only a site itself can permit or name, in its own file."""
@@ -84,16 +85,10 @@ def check_run_settings(
         raise ConfigError(
             f"federation sets {unknown[0]!r}; what may stand there is {', '.join(RUN_SETTINGS)}"
         )
-    if not timeout >= 0:
-        raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout}")
+    if not is_number(timeout) or not timeout >= 0:
+        raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout!r}")
     plain = {name: value for name, value in settings.items() if name != "guards"}
-    try:
-        run = RunSettings(num_rounds, min_clients, **plain)
-    except (TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"a setting of the run, one of {', '.join(plain)}, has a value of another type than "
-            f"the setting: {error}"
-        ) from error
+    run = RunSettings(num_rounds, min_clients, **plain)
     if run.cross_evaluate_every is not None and "server" in run.cross_evaluators:
         raise ConfigError(
             "cross_evaluators has 'server', and the server of a job has no images: only sites can "

@@ -219,7 +219,7 @@ def test_settings_of_the_run_come_from_a_file(tmp_path: Path) -> None:
         ('{"valuations": [], "record_updat": 1}', "'valuations', 'record_updat', which no"),
         ('{"rounds": 3}', "sets 'rounds': give --num-rounds instead"),
         ("[]", "cannot be read as settings: it holds no JSON object but a list"),
-        ('{"samples": 3}', "has a value of another type than the setting"),
+        ('{"samples": 3}', "samples must be a mapping, got 3"),
         (
             '{"cross_evaluate_every": 5, "cross_evaluators": ["server"]}',
             "cross_evaluators has 'server', and the server of a job has no images",
