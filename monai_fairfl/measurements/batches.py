@@ -18,6 +18,9 @@ from monai_fairfl.utils.random_state import own_random_state
 # Where MONAI's datasets hold the transforms that they apply.
 TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
 
+# Where datasets hold others: torch's Subset, torch's ConcatDataset, MONAI's datasets.
+INNER_DATASETS = ("dataset", "datasets", "data")
+
 
 @contextmanager
 def same_batches(loader: Any, seed: int = 0) -> Iterator[Any]:
@@ -52,13 +55,20 @@ def seed_loader(loader: Any, seed: int) -> None:
 
 def _transforms_of(loader: Any) -> Iterator[tuple[Any, str, Any]]:
     """Yields (dataset, attribute, transform) of ``loader``'s dataset and of those inside it."""
-    dataset: Any = getattr(loader, "dataset", None)
-    while isinstance(dataset, Dataset):
-        for attribute in TRANSFORM_ATTRIBUTES:
-            if hasattr(dataset, attribute):
-                yield dataset, attribute, getattr(dataset, attribute)
-        # Torch's Subset has its dataset in ``dataset``, MONAI's datasets have theirs in ``data``.
-        dataset = getattr(dataset, "dataset", getattr(dataset, "data", None))
+    yield from _transforms_in(getattr(loader, "dataset", None))
+
+
+def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
+    """As :func:`_transforms_of`, of one dataset; nothing of what is none, such as a case."""
+    if not isinstance(dataset, Dataset):
+        return
+    for attribute in TRANSFORM_ATTRIBUTES:
+        if hasattr(dataset, attribute):
+            yield dataset, attribute, getattr(dataset, attribute)
+    for attribute in INNER_DATASETS:
+        inner = getattr(dataset, attribute, None)
+        for one in inner if isinstance(inner, (list, tuple)) else [inner]:
+            yield from _transforms_in(one)
 
 
 def _generators_of(loader: Any) -> list[torch.Generator]:

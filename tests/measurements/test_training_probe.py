@@ -17,12 +17,12 @@ from helpers.small_trainers import (
     least_squares,
     trainer_of,
 )
-from monai.data import DataLoader, Dataset, PatchDataset
+from monai.data import DataLoader, Dataset, PatchDataset, ZipDataset, list_data_collate
 from monai.losses import DiceCELoss
 from monai.networks.nets import DynUNet
 from monai.transforms import Compose, RandGaussianNoised, RandSpatialCropSamplesd
 from torch import nn
-from torch.utils.data import Subset, WeightedRandomSampler
+from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler
 
 from monai_fairfl.client.training import one_round
 from monai_fairfl.errors import DataError
@@ -199,6 +199,10 @@ def loaders(kind: str) -> Any:
         return DataLoader(
             PatchDataset(data, crops, samples_per_image=2, transform=noise), batch_size=2
         )
+    if kind == "concatenated":
+        return DataLoader(ConcatDataset([noisy, noisy]), batch_size=2)
+    if kind == "zipped":
+        return DataLoader(ZipDataset([noisy, data]), batch_size=2, collate_fn=_first_of_pairs)
     generator = torch.Generator().manual_seed(3)
     if kind == "sampler":
         return DataLoader(
@@ -207,11 +211,18 @@ def loaders(kind: str) -> Any:
     return DataLoader(noisy, batch_size=2, shuffle=True, generator=generator)
 
 
+def _first_of_pairs(pairs: Any) -> Any:
+    return list_data_collate([first for first, _ in pairs])
+
+
+KINDS = ("subset", "nested", "patches", "concatenated", "zipped", "generator", "sampler")
+
+
 def images_of(loader: Any) -> torch.Tensor:
     return torch.cat([batch["image"].as_tensor() for batch in loader])
 
 
-@pytest.mark.parametrize("kind", ["subset", "nested", "patches", "generator", "sampler"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_wherever_the_random_state_is_measurements_are_alike_and_do_not_show(kind: str) -> None:
     after = []
     for measured in (False, True):
@@ -229,7 +240,7 @@ def test_wherever_the_random_state_is_measurements_are_alike_and_do_not_show(kin
     assert torch.equal(*after)
 
 
-@pytest.mark.parametrize("kind", ["subset", "nested", "patches", "generator", "sampler"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_round_begins_the_same_after_others_and_in_a_new_process(kind: str) -> None:
     lasting, new = loaders(kind), loaders(kind)
     rounds = []
