@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -65,6 +65,8 @@ def _refusal(request: Request, reply: Reply, spec: ModelSpec, most_samples: int)
             f"answers request {reply.id} of run {reply.run} round {reply.round}, "
             f"asked was request {request.id} of run {request.run} round {request.round}"
         )
+    if not isinstance(reply.measurements, Mapping):
+        return f"measurements must be a mapping, got {type(reply.measurements).__name__}"
     if request.task == "measure":
         if reply.update is not None:
             return "measured, and sent an update that was not asked for"
@@ -74,6 +76,8 @@ def _refusal(request: Request, reply: Reply, spec: ModelSpec, most_samples: int)
         return problem
     if reply.update is None:
         return "trained but sent no update"
+    if not isinstance(reply.labelled, (tuple, list)):
+        return f"labelled must be a tuple, got {type(reply.labelled).__name__}"
     if reply.labelled:
         classes = spec.classes(request.weights)
         if len(reply.labelled) != classes:
@@ -129,6 +133,8 @@ def _difference(
         reference: the model that was sent; tensors that it lacks are not compared.
         names: that ``tensors`` must have, and no others.
     """
+    if not isinstance(tensors, Mapping):
+        return f"{what} must be a mapping of tensors, got {type(tensors).__name__}"
     missing = sorted(set(names) - set(tensors))
     extra = sorted(set(tensors) - set(names))
     if missing or extra:

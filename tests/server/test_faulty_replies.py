@@ -54,6 +54,13 @@ def trained_by_b_in_round_1(request: Request) -> bool:
         ({"update": {"v": vector([1.0, 2.0])}}, "refused: update has other tensors"),
         ({"round": 7}, "refused: answers request"),
         ({"num_samples": -1}, "refused: num_samples"),
+        ({"measurements": None}, "refused: measurements must be a mapping, got NoneType"),
+        ({"labelled": 1}, "refused: labelled must be a tuple, got int"),
+        (
+            {"update": [vector([1.0, 2.0])]},
+            "refused: update must be a mapping of tensors, got list",
+        ),
+        ({"buffers": [1.0]}, "refused: buffers must be a mapping of tensors, got list"),
         ({"update": {"w": vector([math.nan, 0.0])}}, "quarantined: 'w' is not finite"),
     ],
 )
