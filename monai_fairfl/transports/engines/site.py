@@ -152,12 +152,14 @@ class Site:
         return self._client
 
     def _check(self) -> None:
-        """Run the bundle's own check of the site's files, as its ``federate.json`` names it."""
+        """Run the bundle's own check of the site's files, if its ``federate.json`` names one."""
         file = self.bundle_root / "configs" / "federate.json"
         if not file.exists():
             return
         parser = ConfigParser()
         parser.read_config(str(file))
+        if "check" not in parser:
+            return
         parser["bundle_root"] = str(self.bundle_root)
         check = parser.get_parsed_content("check")
         if check is not None:

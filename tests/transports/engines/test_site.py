@@ -169,6 +169,22 @@ def test_a_site_checks_its_files_before_the_first_round(hospitals: Path, tmp_pat
     assert "Case00" in str(ask(site).error)
 
 
+@pytest.mark.slow
+def test_a_bundle_that_names_no_check_needs_none(hospitals: Path, tmp_path: Path) -> None:
+    bundle = shutil.copytree(find_bundle(BUNDLE), tmp_path / "bundle")
+    file = bundle / "configs" / "federate.json"
+    keys = json.loads(file.read_text())
+    del keys["check"]
+    file.write_text(json.dumps(keys))
+    names_its_data(tmp_path / "elm", hospitals / "elm")
+    own = json.loads((tmp_path / "elm" / SITE_FILE).read_text())
+    (tmp_path / "elm" / SITE_FILE).write_text(json.dumps({**own, "bundle": str(bundle)}))
+
+    site = Site("elm", tmp_path / "elm", {"overrides": SETTINGS, "device": "cpu"})
+    assert ask(site).error is None
+    site.close()
+
+
 def site_without_labels(hospitals: Path, folder: Path) -> Site:
     shutil.copytree(hospitals / "elm", folder / "elm")
     for file in (folder / "elm").glob("*segmentation*"):
