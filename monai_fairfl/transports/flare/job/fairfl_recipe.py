@@ -48,6 +48,7 @@ from monai_fairfl.transports.flare.job.strategy import (
 )
 from monai_fairfl.transports.flare.policy import allow, has_policy, write_default_policy
 from monai_fairfl.transports.flare.server.controller import FairFLController
+from monai_fairfl.transports.flare.server.early_stopping import EarlyStop
 from monai_fairfl.utils.random_state import own_random_state
 
 logger = logging.getLogger(__name__)
@@ -172,6 +173,8 @@ class FairFLRecipe(Recipe):
         if run_settings.get("guards") is not None:
             run_settings["guards"] = config_of_shipped(run_settings["guards"])
         check_run_settings(run_settings, num_rounds, min_clients, timeout)
+        # The server makes its own: here it refuses what would end the job there.
+        EarlyStop(stop_cond, patience)
         bundle_only = {"bundle": bundle, **_of_sites_only(settings), "custom_code": custom_code}
         script_only = {
             "model": model,

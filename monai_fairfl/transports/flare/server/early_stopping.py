@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any
@@ -13,6 +14,9 @@ from nvflare.app_common.utils.math_utils import parse_compare_criteria
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.measured import RANGES, UNDECLARED
 from monai_fairfl.transports.flare.server.curves import numbers_of
+from monai_fairfl.utils.settings import is_whole
+
+logger = logging.getLogger(__name__)
 
 
 class EarlyStop:
@@ -26,11 +30,12 @@ class EarlyStop:
 
     Args:
         condition: such as ``"global_score >= 0.8"``; ``None``: never.
-        patience: rounds without a better mean or median; ``None``: as many as there are.
+        patience: rounds without a better mean or median, from 1; ``None``: as many as there are.
         conclude: ends the run; the controller sets it once the run exists.
 
     Raises:
-        ConfigError: when the condition cannot be read, or there is patience without a condition.
+        ConfigError: when the condition cannot be read, the patience is no number of rounds, or there
+            is patience without a condition.
     """
 
     def __init__(
@@ -42,6 +47,11 @@ class EarlyStop:
         if patience is not None and not condition:
             raise ConfigError(
                 f"patience {patience} needs stop_cond, which names the measurement to watch"
+            )
+        if patience is not None and (not is_whole(patience) or patience < 1):
+            raise ConfigError(
+                "patience must be a number of rounds from 1, or None for no limit, got "
+                f"{patience!r}"
             )
         self.patience = patience
         self.conclude = conclude
@@ -57,6 +67,7 @@ class EarlyStop:
         self.rounds_since_best = 0
         self.expected_sites: Sequence[str] = ()
         self.has_known_range = self.name in RANGES
+        self.has_warned = False
 
     def observe(self, record: Mapping[str, Any]) -> None:
         """Look at one record of the ledger, and end the run where it is time."""
@@ -65,6 +76,8 @@ class EarlyStop:
         if record["kind"] != "round" or self.meets is None:
             return
         numbers = numbers_of(record["measurements"], self.name)
+        if not numbers:
+            self._warn_of_missing(record)
         expected = {*self.expected_sites, *record["clients"]}
         if not numbers or not expected <= numbers.keys():
             return
@@ -88,6 +101,20 @@ class EarlyStop:
         if given is not None:
             # The range of a key metric, in whatever unit, is as wide as that of an unknown name.
             self.has_known_range = list(given) != [UNDECLARED.least, UNDECLARED.most]
+
+    def _warn_of_missing(self, record: Mapping[str, Any]) -> None:
+        """Name, once a run, the measurement that no site sent: the condition may misspell it."""
+        if self.has_warned:
+            return
+        self.has_warned = True
+        sent = {name for of_site in record["measurements"].values() for name in of_site}
+        logger.warning(
+            "stop_cond: no site sent %r in round %d, and without it the run does not end early; "
+            "sites sent: %s",
+            self.name,
+            record["round"],
+            ", ".join(sorted(sent)) or "nothing",
+        )
 
     def _middle(self, numbers: Sequence[float]) -> float:
         """Return the mean of the sites' numbers, or their median where no range limits them."""

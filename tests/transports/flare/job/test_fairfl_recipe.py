@@ -209,6 +209,9 @@ def test_what_is_no_setting_of_a_federation_is_refused_where_the_job_is_made(nam
         ({"aggregator": 1}, "no argument 'aggregator'"),
         ({"rounds": 3}, "no argument 'rounds'"),
         ({"keep": 0}, "keep must be a whole number"),
+        ({"stop_cond": "good"}, "stop_cond 'good' must be such as 'global_score >= 0.8'"),
+        ({"stop_cond": "score > 0.9", "patience": 0}, "patience must be .* from 1.* got 0"),
+        ({"stop_cond": "score > 0.9", "patience": "3"}, "patience must be .* got '3'"),
         ({"clients_per_round": 1}, "clients_per_round must be a whole number of at least 2"),
     ],
 )

@@ -85,6 +85,15 @@ def test_a_run_does_not_end_because_the_weakest_hospital_was_away() -> None:
     assert ended
 
 
+def test_a_measurement_that_nobody_sends_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    stop = EarlyStop("global_scor >= 0.8")
+    for number in range(3):
+        stop.observe(record(number, elm=0.9, oak=0.9))
+    [message] = caplog.messages
+    assert "no site sent 'global_scor' in round 0" in message
+    assert message.endswith("sites sent: global_score")
+
+
 HONEST = {"elm": 0.4, "oak": 0.5, "yew": 0.3}
 
 
