@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.settings import is_number
 
 
 def check_threshold(
@@ -29,7 +30,7 @@ def check_threshold(
     Traceback (most recent call last):
     monai_fairfl.errors.ConfigError: TooLong: times must be a finite number above 1, got 0.5
     """
-    if above < value <= most and math.isfinite(value):
+    if is_number(value) and above < value <= most and math.isfinite(value):
         return
     limit = "" if math.isinf(most) else f" and at most {most:g}"
     raise ConfigError(

@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
+from monai_fairfl.utils.settings import is_whole
 
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
@@ -60,7 +62,7 @@ class Replayed(Guard):
         seed: of the places.
 
     Raises:
-        ConfigError: a threshold is not a number in its range.
+        ConfigError: a threshold is not a number in its range, or ``entries`` or ``seed`` is no whole number.
 
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
@@ -89,6 +91,9 @@ class Replayed(Guard):
         check_threshold(self, "own_cosine", own_cosine, above=0, most=1)
         check_threshold(self, "nearer", nearer, above=0, most=1)
         check_threshold(self, "entries", entries, above=0)
+        for name, value in (("entries", entries), ("seed", seed)):
+            if not is_whole(value) or value < 0:
+                raise ConfigError(f"Replayed: {name} must be a whole number, got {value!r}")
         self.cosine = cosine
         self.own_cosine = own_cosine
         self.nearer = nearer

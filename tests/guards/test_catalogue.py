@@ -39,10 +39,10 @@ THRESHOLDS = [
 ]
 
 
-@pytest.mark.parametrize("value", [-2, math.nan, math.inf])
+@pytest.mark.parametrize("value", [-2, math.nan, math.inf, "8"])
 @pytest.mark.parametrize(("kind", "argument"), THRESHOLDS)
 def test_a_threshold_that_would_guard_nothing_is_refused(
-    kind: Any, argument: str, value: float
+    kind: Any, argument: str, value: Any
 ) -> None:
     with pytest.raises(ConfigError, match=f"{kind.__name__}: {argument} must be a finite number"):
         kind(**{argument: value})
@@ -57,6 +57,8 @@ def test_a_threshold_that_would_guard_nothing_is_refused(
         (["monai_fairfl.guards.Guard"], "and defines check"),
         ([{"share": 1}], "is no dotted path"),
         ([{"_target_": "Empty", "shares": 1}], "cannot be made: .*shares"),
+        ([{"_target_": "Replayed", "entries": 40.5}], "entries must be a whole number, got 40.5"),
+        ([{"_target_": "Replayed", "seed": -1}], "seed must be a whole number, got -1"),
         ("Empty", "must be a list"),
         ({"_target_": "Empty"}, "must be a list"),
         ([3], "is no dotted path"),
