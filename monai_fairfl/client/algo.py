@@ -325,6 +325,18 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         # With local_norm the normalisation layers stay at the site (FedBN).
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
         self._require_all(request.weights, self.spec.parameters, except_for=not_sent)
+        self._require_shapes(request.weights)
+
+    def _require_shapes(self, weights: Weights) -> None:
+        """Refuse parameters of another shape: MONAI would fill the network's with their values."""
+        for name in self.spec.parameters:
+            own = self._initial["local"][name].shape
+            if name in weights and weights[name].shape != own:
+                raise ValueError(
+                    f"client {self.client_name!r}: the received {name!r} has shape "
+                    f"{tuple(weights[name].shape)}, and this site's network has {tuple(own)}: give "
+                    "the site the overrides of the run that decide the network, such as channels"
+                )
 
     def _with_own(self, request: Request, past: Past) -> Weights:
         """The received model, with this client's own tensors in place of those that were not sent.

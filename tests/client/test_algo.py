@@ -7,6 +7,7 @@ Each trap of MonaiAlgo that touches us has a test, here or in another file ``tes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,20 @@ def test_weights_of_another_network_are_an_error_that_names_a_tensor(
         train(client, partial)
     with pytest.raises(KeyError, match="no tensor 'other'"):
         measure(client, {**weights, "other": torch.ones(1)}, "score")
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_parameter_of_another_shape_is_named_with_both_shapes(
+    prostate_client: Maker, weights: Weights, spec: ModelSpec, swap: bool
+) -> None:
+    name = "model.1.submodule.conv.weight"
+    # MONAI fills in what has as many values, in whatever order.
+    other = weights[name].transpose(0, 1) if swap else weights[name][:2]
+    assert spec.parameters.count(name) == 1 and other.shape != weights[name].shape
+    client = prostate_client()
+    sizes = f"{tuple(other.shape)}, and this site's network has {tuple(weights[name].shape)}"
+    with pytest.raises(ValueError, match=re.escape(sizes)):
+        train(client, {**weights, name: other.contiguous()})
 
 
 def test_what_the_client_does_not_know_is_an_error_not_ignored(
