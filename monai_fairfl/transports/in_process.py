@@ -72,11 +72,15 @@ class Clients:
         return reply
 
     def close(self) -> None:
-        """Let the clients go."""
-        for client in self._made.values():
+        """Let the clients go; one that fails to end is named in the log, and fails no run."""
+        for name, client in self._made.items():
             finalize = getattr(client, "finalize", None)
-            if finalize is not None:
+            if finalize is None:
+                continue
+            try:
                 finalize()
+            except Exception as error:
+                logger.warning("client %s: its finalize failed: %s", name, in_words(error))
         self._made.clear()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.driving import LeastSquares
 from helpers.least_squares_federation import (
     Fault,
     Faulty,
@@ -25,6 +26,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import CGSV, Ditto, FedAvg, Mixed, Standalone, Strategy, compose
+from monai_fairfl.transports.in_process import InProcess
 
 
 def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
@@ -36,6 +38,23 @@ def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None
     assert end["not_finite"] == {"B": ["score"]}
     assert end["scores"]["B"] == {"own": {}}
     assert end["missing"] == {}
+
+
+def test_a_client_that_fails_to_end_fails_no_run_and_keeps_no_other_one_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended: list[str] = []
+
+    class Ending(LeastSquares):
+        def finalize(self) -> None:
+            ended.append("")
+            if len(ended) == 1:
+                raise RuntimeError("its log cannot be closed")
+
+    clients = InProcess({name: lambda: Ending([0.0, 1.0]) for name in "ABC"})
+    assert federation(tmp_path, FedAvg(), clients).run().finished
+    assert len(ended) == 3
+    assert "client A: its finalize failed: RuntimeError: its log cannot be closed" in caplog.text
 
 
 def test_a_client_that_scores_only_its_own_model_is_named_and_no_model_is_the_best(
