@@ -40,6 +40,7 @@ from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, 
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Measurement, Weights, is_finite_or_unchanged
 from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
 
 logger = logging.getLogger(__name__)
@@ -509,12 +510,13 @@ class FairMonaiAlgo(MendedMonaiAlgo):
 
 
 def _count_different(cases: Any) -> int:
-    """Number of cases, each counted once.
+    """Number of cases, each counted once by its files.
 
     A bundle may list a case several times in an epoch, and a free rider does.
     """
     if not isinstance(cases, Sequence):
         return len(cases)
-    if not all(isinstance(case, Mapping) and "image" in case for case in cases):
+    files = [image_files_of(case) for case in cases]
+    if None in files:
         return len(cases)
-    return len({str(case["image"]) for case in cases})
+    return len(set(files))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate
+from monai_fairfl.utils.case_files import image_files_of
 
 NAMED = 5
 """Files that a message names at most."""
@@ -138,14 +139,8 @@ def image_files(engine: Any) -> set[str] | None:
         return None
     found = set()
     for case in cases:
-        files = _image_files_of(case)
-        if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
+        files = image_files_of(case)
+        if files is None:
             return None
         found.add("\n".join(os.path.realpath(file) for file in files))
     return found
-
-
-def _image_files_of(case: Any) -> Sequence[Any]:
-    """The files of one case: an image may be made of several, one per channel."""
-    image = case.get("image") if isinstance(case, Mapping) else None
-    return image if isinstance(image, (list, tuple)) else [image]

@@ -28,6 +28,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.forward import has_no_batch, inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded, runs_with
 from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -317,9 +318,10 @@ class Probe:
 
         files = []
         for case in cases:
-            if not isinstance(case, dict) or "image" not in case:
+            of_case = image_files_of(case)
+            if of_case is None:
                 return numbers
-            files.append(str(case["image"]))
+            files.append(of_case[0])
         return distinct_names(files)
 
     @contextmanager

@@ -23,9 +23,10 @@ from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.protocol.values import value_of
 
-SQUARE = torch.zeros(1, 16, 16)
-SQUARE[:, 4:12, 4:12] = 1
-CASES = [{"image": SQUARE + 0.1 * number, "label": SQUARE} for number in range(4)]
+# So large that PyTorch prints the borders alone, which are the same in all cases.
+SQUARE = torch.zeros(1, 40, 40)
+SQUARE[:, 12:28, 12:28] = 1
+CASES = [{"image": SQUARE * (1 + 0.1 * number), "label": SQUARE} for number in range(4)]
 
 
 class SquareWorkflow(PythonicWorkflow):
@@ -86,7 +87,7 @@ def test_a_pythonic_workflow_answers_a_request(tmp_path: Path) -> None:
     workflow: Any = SquareWorkflow()
     client = FairMonaiAlgo(str(tmp_path), tmp_path / "state", train_workflow=workflow)
     workflow.initialize()
-    spec = read_spec(workflow.get_trainer().network, torch.zeros(1, 1, 16, 16))
+    spec = read_spec(workflow.get_trainer().network, torch.zeros(1, 1, 40, 40))
     weights = spec.tensors_of(workflow.get_trainer().network)
 
     scores = []
@@ -94,7 +95,7 @@ def test_a_pythonic_workflow_answers_a_request(tmp_path: Path) -> None:
         names = ("train_loss", "global_score", "local_score")
         reply = client.answer(Request("elm", "train", weights, names, run="r", round=number))
         assert reply.update is not None
-        assert reply.num_steps == 2
+        assert reply.num_steps == reply.num_cases == 2
         scores.append(value_of(reply.measurements["train_loss"]))
         for name, change in reply.update.items():
             weights[name] = weights[name] + change

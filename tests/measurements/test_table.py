@@ -166,6 +166,28 @@ def test_cases_of_one_name_in_several_folders_all_count() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("images", "names"),
+    [
+        ([torch.ones(1, 4, 4), torch.zeros(1, 4, 4)], ["0", "1"]),
+        ([["a/t1.nii", "a/t2.nii"], ["b/t1.nii", "b/t2.nii"]], ["a/t1.nii", "b/t1.nii"]),
+    ],
+)
+def test_a_case_has_the_name_of_its_first_file_or_its_number(
+    images: list[Any], names: list[str]
+) -> None:
+    items = [{"image": image} for image in images]
+
+    def read(item: dict[str, Any]) -> dict[str, Any]:
+        return {"image": torch.ones(1, 4, 4), "label": torch.ones(1, 4, 4)}
+
+    metric = MeanDice(output_transform=from_engine(["pred", "label"]))
+    evaluator = evaluator_of(nn.Identity(), items, transform=read, key_val_metric={"dice": metric})
+    probe = Probe(evaluator)
+    probe.score({})
+    assert list(probe.cases) == names
+
+
 def test_a_distance_is_no_score() -> None:
     """Where lower is better, FedCE would take the worst client for the best."""
     labels = {"near": torch.zeros(1, 1, 8, 8), "far": torch.zeros(1, 1, 8, 8)}
