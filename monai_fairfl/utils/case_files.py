@@ -26,4 +26,4 @@ def image_files_of(case: object) -> tuple[str, ...] | None:
     files = image if isinstance(image, (list, tuple)) else [image]
     if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
         return None
-    return tuple(os.fspath(file) for file in files)
+    return tuple(str(file) for file in files)
