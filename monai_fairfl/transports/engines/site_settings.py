@@ -92,8 +92,10 @@ class JobSiteSettings(SiteSettings):
         monai_fairfl.errors.ConfigError: the job's overrides hold the expression or class "$__imp...
         """
         _check_extent(job)
-        _check_known(job, "the job")
-        _check_known(own, where)
+        for settings, source in ((job, "the job"), (own, where)):
+            _check_known(settings, source)
+            for name, value in settings.items():
+                _check_value(name, value, source)
         _check_dataset(job, own, where)
         _check_bundle(job, own, where)
         _check_permission(job, where)
@@ -102,8 +104,7 @@ class JobSiteSettings(SiteSettings):
         overrides.update(own.get("overrides") or {})
 
         values: dict[str, Any] = {**job, **own}
-        for name, value in values.items():
-            _check_value(name, value, where if name in own else "the job")
+        for name, value in job.items():
             if name not in own:
                 _check_bound(name, value, where)
         values["overrides"] = overrides
@@ -270,8 +271,20 @@ def _is_device(value: Any) -> bool:
     return True
 
 
+def _is_mapping_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, Mapping)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)
+
+
+def _are_files_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str) or _are_texts(value)
+
+
 def _are_groups(value: Any) -> bool:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(map(_are_texts, value.values())):
         return False
     try:
         for name in value:
@@ -285,13 +298,18 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "local_epochs": (_is_count, "a whole number from 1"),
     "threads": (_is_count, "a whole number from 1"),
     "amp": (_is_switch, "true or false"),
+    "check": (_is_switch, "true or false"),
     "cross_evaluation": (_is_switch, "true or false"),
     "alone": (_is_text, "the path of a model file"),
+    "bundle": (_is_text, "the name of a bundle, or its path"),
+    "config": (_are_files_or_none, "files of the bundle"),
+    "overrides": (_is_mapping_or_none, "keys of the bundle's configuration -> values"),
+    "sites_root": (_is_text, "the path of a folder with the data of every site"),
     "dataset_dir": (_is_text, "the path of the site's images"),
     "device": (_is_device, "a device of torch, such as 'cuda:0' or 'cpu'"),
     "groups": (
         _are_groups,
-        "names -> sites, each name of letters, digits, '_', '-', '.' and spaces",
+        "names -> lists of sites, each name of letters, digits, '_', '-', '.' and spaces",
     ),
 }
 """Settings that become part of a configuration, where another text than these could be code."""

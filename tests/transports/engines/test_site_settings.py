@@ -80,8 +80,15 @@ CODE = "__import__('os').getcwd()"
         ({"local_epochs": 0}, "a whole number from 1"),
         ({"local_epochs": True}, "a whole number from 1"),
         ({"threads": 1.5}, "a whole number from 1"),
-        ({"groups": {f"${CODE}": ["elm"]}}, "names -> sites"),
-        ({"groups": ["elm"]}, "names -> sites"),
+        ({"groups": {f"${CODE}": ["elm"]}}, "names -> lists of sites"),
+        ({"groups": ["elm"]}, "names -> lists of sites"),
+        # The site "el" would be in this group, too.
+        ({"groups": {"scanner A": "elm"}}, "names -> lists of sites"),
+        ({"overrides": "size=3"}, "keys of the bundle"),
+        ({"config": 3}, "files of the bundle"),
+        ({"check": "false"}, "true or false"),
+        ({"bundle": 3}, "the name of a bundle"),
+        ({"sites_root": 3}, "the path of a folder"),
     ],
 )
 def test_a_setting_is_of_its_type_so_that_it_brings_no_code_into_a_configuration(
