@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -137,12 +138,12 @@ class RunSettings(Settings):
                 "can compute it from the models that it scores: let the server judge "
                 "(cross_evaluators=['server']), or leave cross_evaluate_every out"
             )
-        if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
+        if self.timeout is not None and not _is_between(0, self.timeout, math.inf):
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
                 f"{self.timeout!r}"
             )
-        if not is_number(self.adapt_rate) or not 0 < self.adapt_rate < 1:
+        if not _is_between(0, self.adapt_rate, 1):
             raise ConfigError(
                 "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
                 f"{self.adapt_rate!r}"
@@ -169,8 +170,9 @@ class RunSettings(Settings):
         object.__setattr__(self, "samples", self._checked_samples())
 
     def _check_whole_numbers(self) -> None:
-        if not is_whole(self.seed):
-            raise ConfigError(f"seed must be a whole number, got {self.seed!r}")
+        # PyTorch's generator takes no larger one.
+        if not is_whole(self.seed) or abs(self.seed) >= 2**63:
+            raise ConfigError(f"seed must be a whole number below 2**63, got {self.seed!r}")
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
         least["adapt_epochs"] = least["adapt_average"] = 0
         least["most_samples"] = 1
@@ -277,6 +279,11 @@ class RunSettings(Settings):
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
+
+
+def _is_between(least: float, given: object, most: float) -> bool:
+    """Whether a setting is a number between two others, which it is not itself."""
+    return is_number(given) and least < given < most
 
 
 def _is_list(given: object) -> bool:

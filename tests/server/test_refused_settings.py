@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,9 @@ from monai_fairfl.transports.in_process import InProcess
         ({"local_norm": "false"}, "local_norm must be True or False, got 'false'"),
         ({"record_updates": "false"}, "record_updates must be True or False"),
         ({"unasked": 1}, "unasked must be True or False, got 1"),
-        ({"seed": "3"}, "seed must be a whole number, got '3'"),
+        ({"seed": "3"}, "seed must be a whole number below .*, got '3'"),
+        ({"seed": 2**63}, "seed must be a whole number below .*, got 9223372036854775808"),
+        ({"timeout": math.inf}, "timeout must be a number of seconds above 0, or None.*got inf"),
         ({"timeout": "60"}, "timeout must be a number of seconds above 0.*got '60'"),
         ({"adapt_rate": "1e-3"}, "adapt_rate must be a learning rate.*got '1e-3'"),
         ({"final": None}, "final must be a list of measurements, got None"),
