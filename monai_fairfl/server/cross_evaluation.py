@@ -26,6 +26,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from monai_fairfl.errors import in_words
 from monai_fairfl.protocol.averages import Aggregation, is_by_layer
 from monai_fairfl.protocol.messages import Measure, Request
 from monai_fairfl.protocol.replies import Replies
@@ -218,17 +219,9 @@ class CrossEvaluator:
         if self.server_score is not None:
             for without in [(), *((client,) for client in local.clients)]:
                 model = model_without(self.strategy, local, result, start, without)
-                score = float(self.server_score(model))
-                if not math.isfinite(score):
-                    of_what = "of all" if not without else f"without {without[0]}"
-                    logger.warning(
-                        "round %d: server_score of the model %s is %s: this score does not count",
-                        number + 1,
-                        of_what,
-                        score,
-                    )
-                    continue
-                found.server.append({"without": list(without), "score": score})
+                score = _usable_score(self.server_score, model, without, number)
+                if score is not None:
+                    found.server.append({"without": list(without), "score": score})
         return found
 
     def _ask_sites(
@@ -261,6 +254,31 @@ class CrossEvaluator:
                 score = value_of(reply.measurements["score"])
                 entry = {"without": list(without_of[reply.client]), "score": score}
                 found.sites.setdefault(reply.client, []).append(entry)
+
+
+def _usable_score(
+    server_score: ServerScore, model: Weights, without: Sequence[str], number: int
+) -> float | None:
+    """The server's score of a model; ``None``, with a warning, where it gives none that counts.
+
+    Like a site that does not answer, a server that cannot judge does not end the round.
+    """
+    try:
+        score = float(server_score(model))
+    except Exception as error:  # whatever it raises, such as of an image that cannot be read
+        problem = f"failed ({in_words(error)})"
+    else:
+        if math.isfinite(score):
+            return score
+        problem = f"is {score}"
+    of_what = "of all" if not without else f"without {without[0]}"
+    logger.warning(
+        "round %d: server_score of the model %s %s: this score does not count",
+        number + 1,
+        of_what,
+        problem,
+    )
+    return None
 
 
 def _weighted_clients(local: Replies, aggregation: Aggregation) -> tuple[list[str], str]:

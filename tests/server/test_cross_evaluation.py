@@ -333,6 +333,28 @@ def test_a_score_of_the_servers_own_that_is_no_number_does_not_count(
     assert [credits[site].rounds for site in sites] == judged_rounds
 
 
+def test_a_server_that_cannot_judge_a_model_does_not_end_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    images = Hospital("Z", SEED)
+    numbers = iter(range(100))
+
+    def score(weights: Weights) -> float:
+        if next(numbers) == 1:
+            raise OSError("an image cannot be read")
+        return images.score(weights)
+
+    sites = SITES[:3]
+    federation, _ = judged(
+        tmp_path, FedAvg(), sites=sites, cross_evaluators=["server"], server_score=score, rounds=1
+    )
+    [record] = federation.run().rounds
+    scored = [entry["without"] for entry in record["cross_evaluation"]["server"]]
+    assert scored == [[], [sites[1]], [sites[2]]]
+    words = f"round 1: server_score of the model without {sites[0]} failed (OSError: an image"
+    assert words in caplog.text
+
+
 @pytest.mark.parametrize("strategy", OWN_MODELS.values(), ids=list(OWN_MODELS))
 def test_sites_with_models_of_their_own_do_not_judge_one_another(
     tmp_path: Path, strategy: Callable[[], Strategy]
