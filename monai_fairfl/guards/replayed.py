@@ -62,7 +62,8 @@ class Replayed(Guard):
         seed: of the places.
 
     Raises:
-        ConfigError: a threshold is not a number in its range, or ``entries`` or ``seed`` is no whole number.
+        ConfigError: a threshold is not a number in its range, or ``entries`` or ``seed`` is no
+            whole number.
 
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request

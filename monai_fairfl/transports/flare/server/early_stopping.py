@@ -34,8 +34,8 @@ class EarlyStop:
         conclude: ends the run; the controller sets it once the run exists.
 
     Raises:
-        ConfigError: when the condition cannot be read, the patience is no number of rounds, or there
-            is patience without a condition.
+        ConfigError: when the condition cannot be read, the patience is no number of rounds, or
+            there is patience without a condition.
     """
 
     def __init__(
