@@ -18,6 +18,10 @@ COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 DRAWN_DIFFERENCE = 0.2
 """Of the images that count: epochs may differ by less where a sampler draws how many they have."""
 
+COUNTED_BY_MODEL = frozenset({"test_hd95"})
+"""Measurements whose number of cases is no fact: MONAI's distance of an empty mask is none, so that
+it depends on the model."""
+
 ByClient = dict[str, dict[str, int]]
 """client -> fact -> number."""
 
@@ -31,7 +35,8 @@ class Facts:
     noted only from a difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
 
     A fact is ``"samples"``, ``"cases"``, or ``"n of MEASUREMENT"`` and ``"n of MEASUREMENT: PART"``
-    for the observations behind an :class:`~monai_fairfl.protocol.Estimate`.
+    for the observations behind an :class:`~monai_fairfl.protocol.Estimate`, but for the
+    measurements of :data:`COUNTED_BY_MODEL`.
 
     Args:
         declared: client -> images of one local epoch, from the run's settings.
@@ -110,6 +115,8 @@ class Facts:
     def _fixed_measurement(
         self, client: str, name: str, value: Measurement, changes: dict[str, str]
     ) -> Measurement:
+        if name in COUNTED_BY_MODEL:
+            return value
         if not isinstance(value, Mapping):
             return self._fixed_estimate(client, f"n of {name}", value, changes)
         parts: dict[str, float | Estimate] = {}

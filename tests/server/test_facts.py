@@ -21,7 +21,7 @@ from helpers.least_squares_federation import (
 )
 
 from monai_fairfl.data import SampleSlicesd
-from monai_fairfl.protocol.messages import Reply, Request, Train
+from monai_fairfl.protocol.messages import Measure, Reply, Request, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
@@ -186,6 +186,18 @@ def with_cases(claimed: Callable[[Request], int]) -> Faulty:
         return replace(reply, measurements=measured)
 
     return Faulty(change)
+
+
+def test_the_cases_behind_a_distance_depend_on_the_model_and_are_no_fact() -> None:
+    """MONAI's HausdorffDistance is NaN where a model's mask is empty: that case does not count."""
+    facts = Facts()
+    for cases in (5, 4):
+        distance = Estimate(4.0, 1.0, cases)
+        reply = Reply("A", None, 0, {"test_hd95": distance})
+        replies = Replies([reply], [Measure("A", {}, ("test_hd95",))], ModelSpec(()))
+        assert facts.fix(replies) == {}
+        assert replies[0].measurements == {"test_hd95": distance}
+    assert facts.known == {}
 
 
 def test_the_cases_behind_a_score_are_a_fact_too(tmp_path: Path) -> None:
