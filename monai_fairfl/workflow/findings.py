@@ -147,9 +147,11 @@ def flag_volumes(cases: Sequence[Case]) -> str:
     >>> cases[4].results["flags"]
     ['2.0 ml is far below the median of this batch, 34.0 ml: look at it']
     """
-    in_millilitres = all(has_real_spacing(case.results) for case in cases if case.results)
+    # A skipped DICOM series has results, too, such as its description, but no size.
+    with_size = [case for case in cases if {"millilitres", "share"} & case.results.keys()]
+    in_millilitres = all(has_real_spacing(case.results) for case in with_size)
     name = "millilitres" if in_millilitres else "share"
-    measured = [case for case in cases if case.results.get(name)]
+    measured = [case for case in with_size if case.results.get(name)]
     if len(measured) < LEAST_CASES:
         return (
             f"Volumes are not compared: that takes {LEAST_CASES} masks or more, here are "

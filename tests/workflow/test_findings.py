@@ -100,6 +100,15 @@ def test_one_volume_unlike_the_others_is_found_and_a_wide_batch_is_left_alone() 
     assert not any("flags" in case.results for case in alike)
 
 
+def test_a_skipped_series_does_not_turn_millilitres_into_shares() -> None:
+    cases = [measured(size) for size in (31, 36, 40, 43, 47)]
+    localiser = Case("b", "b", series="1.2.3", results={"series_description": "localizer"})
+    localiser.skip("ImageType LOCALIZER; leave the series out")
+    found = flag_volumes([*cases, localiser])
+    assert found == "Volumes are compared with the median of this batch, 40.0 ml."
+    assert "flags" not in localiser.results
+
+
 def test_without_a_spacing_shares_are_compared_and_empty_masks_are_left_out() -> None:
     cases = [measured(size, spacing=1) for size in (31, 36, 40, 43, 0, 2)]
     assert flag_volumes(cases) == "Sizes are compared with the median of this batch, 3.60 %."
