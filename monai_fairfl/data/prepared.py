@@ -260,6 +260,9 @@ def _with_files(value: Any) -> Any:
     """A value of an item; a path, with what tells its file from every other."""
     if isinstance(value, (list, tuple)):
         return type(value), [_with_files(each) for each in value]
+    if isinstance(value, dict):
+        # Such as the pixel values of the structures in a photograph's mask.
+        return dict, [(key, _with_files(each)) for key, each in value.items()]
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if not isinstance(value, (str, os.PathLike)):

@@ -155,6 +155,9 @@ def test_other_arguments_and_other_values_are_other_images(volume: Path, tmp_pat
         description_of({**item, "fold": 1}, transforms),
         description_of({**item, "fold": [1]}, transforms),
         description_of({**item, "fold": (1,)}, transforms),
+        description_of({**item, "values": {"disc": [1, 2]}}, transforms),
+        description_of({**item, "values": {"disc": [2, 2]}}, transforms),
+        description_of({**item, "values": {"cup": [1, 2]}}, transforms),
         description_of(item, chain(Flipd("image", 0)).transforms),
         description_of(item, chain(Flipd("image", 1)).transforms),
         description_of(item, chain(Lambdad("image", lambda image: image * 2)).transforms),
@@ -167,7 +170,7 @@ def test_other_arguments_and_other_values_are_other_images(volume: Path, tmp_pat
         described.add(description_of(item, transforms))
     finally:
         torch.set_num_threads(with_threads)
-    assert None not in described and len(described) == 10
+    assert None not in described and len(described) == 13
     assert description_of(dict(item), chain().transforms) in described
 
 
@@ -200,7 +203,8 @@ def test_what_cannot_be_described_is_never_remembered(volume: Path, tmp_path: Pa
     series.mkdir()
     header = tmp_path / "case.hdr"
     header.touch()
-    for value in (str(series), str(header), [str(volume), series], {"path": 1}, torch.ones(1)):
+    unknown = (str(series), str(header), [str(volume), series], {"path": series}, torch.ones(1))
+    for value in unknown:
         assert description_of({**item, "more": value}, chain().transforms) is None, value
 
 
@@ -303,4 +307,6 @@ def test_all_that_the_bundles_prepare_can_be_described(name: str, volume: Path) 
         compose = parser.get_parsed_content(section)
         transforms = compose.transforms[: compose.first_random()]
         assert len(transforms) > 5
-        assert description_of({"image": str(volume)}, transforms)
+        # As the data list of photographs has them.
+        values = {"disc": [64, 255], "cup": [192, 255]}
+        assert description_of({"image": str(volume), "values": values}, transforms)
