@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from numbers import Real
 
 from monai_fairfl.data.layouts.coding import INDICES, Coding, coding_of
 from monai_fairfl.data.layouts.image_files import WORKERS, read
@@ -201,7 +202,7 @@ def check_values(
     """Check values given by hand, and convert them to what a data list stores.
 
     Raises:
-        DataError: a name that is no structure, or no interval of pixel values.
+        DataError: a name that is no structure, or no interval of whole pixel values.
 
     >>> check_values({"disc": (1, 2)}, ["disc", "cup"])
     {'disc': [1, 2]}
@@ -215,7 +216,8 @@ def check_values(
             )
         if not _is_interval(bounds):
             raise DataError(
-                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], as [128, 255]."
+                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], whole numbers"
+                " such as [128, 255]."
             )
         checked[name] = [int(bounds[0]), int(bounds[1])]
     return checked
@@ -223,5 +225,8 @@ def check_values(
 
 def _is_interval(bounds: object) -> bool:
     if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
+        return False
+    # A half would be cut off: from 0.5 on would be from 0 on, with the background.
+    if not all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
         return False
     return bool(bounds[0] <= bounds[1])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -215,7 +216,17 @@ def test_one_structure_of_two_includes_the_inner_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"disk": [1, 2]}, {"disc": [2, 1]}, {"disc": [1]}, {"disc": "12"}]
+    "values",
+    [
+        {"disk": [1, 2]},
+        {"disc": [2, 1]},
+        {"disc": [1]},
+        {"disc": "12"},
+        {"disc": [0.5, 255]},
+        {"disc": [None, 255]},
+        {"disc": ["1", "2"]},
+        {"disc": [1, math.inf]},
+    ],
 )
 def test_unusable_values_by_hand_are_refused(values: dict) -> None:
     with pytest.raises(DataError, match="elm: values"):
