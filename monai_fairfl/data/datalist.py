@@ -23,7 +23,7 @@ from monai_fairfl.data.datalist_file import (
 )
 from monai_fairfl.data.layouts import CaseFiles, Found, site_folders
 from monai_fairfl.data.layouts.base import all_cases, all_named
-from monai_fairfl.data.splits import complete_split, split_cases, warn_of_shared
+from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
 from monai_fairfl.errors import DataError, DataWarning
 
 logger = logging.getLogger(__name__)
@@ -174,9 +174,14 @@ def _write_new_split(
 
 
 def _split_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of :func:`split_cases`: those given, and the defaults of the others."""
+    """All arguments of :func:`split_cases`: those given, and the defaults of the others.
+
+    Raises:
+        DataError: a fold without the number of folds, which a list that is read would ignore.
+    """
     bound = inspect.signature(split_cases).bind([], **given)
     bound.apply_defaults()
+    require_folds(bound.kwargs["folds"], bound.kwargs["fold"])
     return bound.kwargs
 
 

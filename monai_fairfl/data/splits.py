@@ -36,7 +36,7 @@ def split_cases(
         fractions: shares of training, validation and testing, which sum to 1; not used with
             ``folds``.
         folds: number of folds, at least 2.
-        fold: which fold is tested, from 0.
+        fold: which fold is tested, from 0; only with ``folds``.
         validation: share of the cases outside the fold that validates, rounded, at least one case.
         seed: of the shuffle.
         patients: image -> patient, where a patient has several cases; n then counts patients.
@@ -53,6 +53,7 @@ def split_cases(
     >>> {part: len(members) for part, members in split_cases(cases, folds=3, fold=1).items()}
     {'training': 21, 'validation': 5, 'testing': 13}
     """
+    require_folds(folds, fold)
     groups = _by_patient(cases, patients or {})
     n = len(groups)
     unit = "patient" if patients else "case"
@@ -72,6 +73,23 @@ def split_cases(
         "validation": _cases_of(validating),
         "testing": _cases_of(testing),
     }
+
+
+def require_folds(folds: int | None, fold: int) -> None:
+    """Refuse a fold of no cross-validation: every fold would be the same split.
+
+    Args:
+        folds: as of :func:`split_cases`.
+        fold: which one is tested.
+
+    Raises:
+        DataError: with the fix.
+    """
+    if folds is None and fold != 0:
+        raise DataError(
+            f"fold {fold} needs the number of folds: give folds (split_folds of a bundle), or leave"
+            " fold (split_fold) out"
+        )
 
 
 def _by_fractions(

@@ -99,6 +99,21 @@ def test_only_the_number_that_makes_no_fold_is_named(wrong: dict[str, Any], says
         split_cases(cases, **wrong)
 
 
+def test_a_fold_without_the_number_of_folds_is_refused_also_for_a_list_that_is_there(
+    tmp_path: Path,
+) -> None:
+    site, file = made.ONE_SITE["saml"](tmp_path), tmp_path / "list.json"
+    site_datalist(site, file)
+    with pytest.raises(DataError, match="^fold 2 needs the number of folds: give folds"):
+        split_cases(find_cases(site), fold=2)
+    for given_file in (None, file):
+        with pytest.raises(DataError, match="fold 2 needs the number of folds"):
+            site_datalist(site, given_file, fold=2)
+    own_split = made.dofe(tmp_path / "Domain1")
+    with pytest.raises(DataError, match="fold 2 needs the number of folds"):
+        site_datalist(own_split, fold=2)
+
+
 @pytest.mark.slow
 @given(
     training=st.integers(2, 30),
