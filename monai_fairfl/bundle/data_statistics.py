@@ -228,8 +228,10 @@ class SiteData:
             )
         written = ConfigParser.load_config_file(str(private / "train_data_stats_by_case.yaml"))
         _mend_first_histogram(written)
-        structures = list(cases[0].get("values") or ())
-        return [_numbers(by_case, pictures, structures) for by_case in written["stats_by_cases"]]
+        numbers = []
+        for case, by_case in zip(cases, written["stats_by_cases"], strict=True):
+            numbers.append(_numbers(by_case, pictures, structures_of(case)))
+        return numbers
 
 
 def rounded_up(value: float) -> float:
@@ -331,6 +333,24 @@ def _mend_first_histogram(written: Mapping[str, Any]) -> None:
         for other in others:
             counts = counts - np.array(other["image_histogram"][channel]["counts"])
         first["image_histogram"][channel]["counts"] = counts.tolist()
+
+
+def structures_of(case: Case) -> list[str]:
+    """The nested structures of a case's mask, the outermost first; none where it has no values.
+
+    A list by hand may name them in any order, and leave out what nobody drew in this mask.
+
+    >>> structures_of({"values": {"cup": [192, 255], "disc": [64, 255]}}), structures_of({})
+    (['disc', 'cup'], [])
+    """
+    values = case.get("values") or {}
+
+    def width(name: str) -> float:
+        low, high = values[name]
+        return float(high - low)
+
+    # The values of a structure include those of the structures inside it.
+    return sorted(values, key=width, reverse=True)
 
 
 def _first_file(image: Any) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from monai.data import MetaTensor
 from PIL import Image
 
 from monai_fairfl.bundle.data_statistics import SiteData
+from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.data import site_datalist
+from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
 
 PROSTATE, FUNDUS, *_ = CONTRACT_BUNDLES
@@ -109,6 +113,35 @@ def test_of_photographs_they_are_of_each_colour_and_have_no_spacing(made_once: M
     assert list(found["labels"]) == ["disc", "cup"]
     assert found["labels"]["disc"] == moments_of([(mask > 0).mean() for mask in masks])
     assert found["labels"]["cup"] == moments_of([(mask == 255).mean() for mask in masks])
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_each_mask_has_the_structures_that_a_list_by_hand_gives_it(
+    made_once: MadeOnce, tmp_path: Path
+) -> None:
+    site = FUNDUS.images(made_once)
+    datalist = site_datalist(site, structures=("disc", "cup"))
+    [first, *others] = all_cases(datalist)
+    both = first["values"]
+    # Nobody drew the cup of the first, and the others have the inner structure first.
+    first["values"] = {"disc": both["disc"]}
+    for case in others:
+        case["values"] = {"cup": both["cup"], "disc": both["disc"]}
+    file = tmp_path / "by_hand.json"
+    file.write_text(json.dumps(datalist))
+    settings = SiteSettings(overrides={"datalist_file": str(file)})
+    found = SiteData(FUNDUS.root, "acacia", site, settings).statistics(BINS, (0.0, 256.0), 3)
+
+    shares = {}
+    for case in (first, *others):
+        mask = np.asarray(Image.open(case["label"]).convert("L"))
+        shares[case["label"]] = {"disc": (mask > 0).mean(), "cup": (mask == 255).mean()}
+    discs = [share["disc"] for share in shares.values()]
+    cups = [shares[case["label"]]["cup"] for case in others]
+    assert found["labels"]["disc"] == moments_of(discs)
+    # How many have a cup is withheld: only one lacks it.
+    assert found["labels"]["cup"] == {**moments_of(cups), "cases": None}
 
 
 @pytest.mark.long
