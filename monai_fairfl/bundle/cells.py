@@ -100,9 +100,7 @@ def _new_datalists(
             continue
         files = additions.pop("config", plan.files())
         overrides = {**plan.overrides_of(fold), **additions}
-        parser = configuration.train_config(
-            plan.bundle, overrides, [files] if isinstance(files, str) else files
-        )
+        parser = configuration.train_config(plan.bundle, overrides, files)
         keys = ("datalist", "dataset_dir", "datalist_file")
         if site not in folders or not all(key in parser for key in keys):
             continue

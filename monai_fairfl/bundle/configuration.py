@@ -77,7 +77,9 @@ def calling_config_files() -> tuple[str, ...]:
 
 
 def train_config(
-    bundle_root: Path, overrides: Mapping[str, Any], config: Sequence[str] = ("configs/train.json",)
+    bundle_root: Path,
+    overrides: Mapping[str, Any],
+    config: Sequence[str] | str = ("configs/train.json",),
 ) -> ConfigParser:
     """The bundle's training configuration with ``overrides``, unresolved.
 
@@ -85,12 +87,13 @@ def train_config(
         bundle_root: the bundle.
         overrides: plain values only: MONAI builds a ``_target_`` where it is written, which here is
             the server.
-        config: configuration files relative to the bundle, merged in order.
+        config: configuration files relative to the bundle, merged in order; or a single one.
 
     Raises:
         ConfigError: when a file is missing, an override names nothing in them, or is not plain.
     """
-    files = [bundle_root / file for file in config]
+    names = ensure_tuple(config)
+    files = [bundle_root / name for name in names]
     for file in files:
         if not file.exists():
             raise ConfigError(f"{file} does not exist: {_hint_for_missing_file(bundle_root)}")
@@ -110,7 +113,7 @@ def train_config(
         if not can_hold(key, parser):
             keys: dict[str, Any] = parser.config  # type: ignore[assignment]
             hint = did_you_mean(key.partition("#")[0], list(keys))
-            raise ConfigError(f"override {key!r} names nothing in {', '.join(config)}{hint}")
+            raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
         parser[key] = value
     return parser
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monai.utils import ensure_tuple
+
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import QUICK
@@ -77,7 +79,7 @@ def _recipe_of(content: Mapping[str, Any]) -> Recipe:
         rounds=int(content.get("rounds", 1)),
         local_epochs=int(content.get("local_epochs", 1)),
         overrides=dict(content.get("overrides") or {}),
-        config=tuple(content.get("config") or ()),
+        config=ensure_tuple(content.get("config") or ()),
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
+from monai.utils import ensure_tuple
 
 from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration
@@ -137,10 +138,11 @@ class ComparisonPlan:
                 "valuations are of one training: leave them out, or leave out seeds and folds"
             )
         keys: Any = parser.config
+        strategies = value("strategies") or value("strategy")
         return cls(
             bundle=Path(value("bundle_root")),
             sites_root=Path(value("sites_root")),
-            strategies=value("strategies") or [value("strategy")],
+            strategies=[strategies] if isinstance(strategies, (str, Strategy)) else strategies,
             seeds=value("seeds") or [value("seed", 0)],
             folds=value("folds"),
             rounds=value("rounds"),
@@ -294,18 +296,16 @@ class ComparisonPlan:
 
     def sites(self) -> dict[str, Mapping[str, Any]]:
         """Return what each site adds to the settings of all, by its name."""
-        given = self._parser().get("sites")
-        if not isinstance(given, Mapping):
-            return {}
+        given = self._value("sites") or {}
         return {site: additions or {} for site, additions in given.items()}
 
     def files(self) -> list[str]:
         """Return the files of the training configuration, relative to the bundle."""
-        return list(self._parser().get("config") or TRAIN)
+        return list(ensure_tuple(self._value("config") or TRAIN))
 
     def folders(self) -> dict[str, Path]:
         """Return the folder of each site's images, by the names of the sites."""
-        any_folder = bool(self._parser().get("any_folder", False))
+        any_folder = bool(self._value("any_folder"))
         return dict(sorted(data_folders(self.sites_root, any_folder).items()))
 
     def federation(
@@ -343,7 +343,7 @@ class ComparisonPlan:
             # Objects and not their configuration: MONAI would run an expression in an argument.
             "strategies": [made[name] for name in strategies],
             "seed": seed,
-            "overrides": {**parser.get("overrides", {}), **self.overrides_of(fold)},
+            "overrides": {**(self._value("overrides") or {}), **self.overrides_of(fold)},
             "resume": True,
             "report": False,
             "share_cases": True,
@@ -372,14 +372,17 @@ class ComparisonPlan:
             return parser
         return ConfigParser(copy.deepcopy(dict(self.configuration)))
 
+    def _value(self, key: str) -> Any:
+        """The value of a key of that configuration; ``None`` where it has none."""
+        return configuration.parsed_value(self._parser(), key)
+
     def candidate_alone(self) -> str | None:
         """Return the strategy whose models are candidates of the last mile of all others.
 
         It is the name of a :class:`~monai_fairfl.strategies.Standalone`; ``None`` where there is no
         last mile, or nobody trains alone.
         """
-        parser = self._parser()
-        if not parser.get("adapt_epochs", 0) or parser.get("trained_alone") is not None:
+        if not self._value("adapt_epochs") or self._value("trained_alone") is not None:
             return None
         for name, strategy in self.strategies_by_name().items():
             if isinstance(strategy, Standalone):

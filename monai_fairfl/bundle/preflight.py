@@ -66,7 +66,11 @@ def check_config(bundle_root: str) -> None:
         for key in config:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
-        for strategy in [config.get("strategy"), *(config.get("strategies") or [])]:
+        strategies = config.get("strategies") or []
+        if isinstance(strategies, str):
+            # A single name, or an expression.
+            strategies = [strategies]
+        for strategy in [config.get("strategy"), *strategies]:
             check_targets(strategy)
             if isinstance(strategy, str) and not strategy.startswith(("@", "$", "%")):
                 strategy_of(strategy)

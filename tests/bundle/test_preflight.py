@@ -44,6 +44,25 @@ def test_an_unknown_valuation_is_refused_and_without_a_parser_nothing_is_checked
     check_config("a folder that is not read")
 
 
+@pytest.mark.parametrize("given", ["FedAvg", "$['FedAvg', 'FedCE']"])
+def test_a_single_strategy_needs_no_brackets_and_an_expression_is_left_to_monai(given: str) -> None:
+    check_strategies_of(given)
+    with pytest.raises(ConfigError, match="unknown strategy 'FedAvgg'"):
+        check_strategies_of("FedAvgg")
+
+
+def check_strategies_of(given: object) -> None:
+    """Check a configuration with these ``strategies``."""
+
+    class Workflow:
+        parser = ConfigParser({"strategies": given})
+
+        def initialize(self) -> None:
+            check_config(str(PROSTATE.root))
+
+    Workflow().initialize()
+
+
 # --- all sites side by side
 
 

@@ -143,13 +143,53 @@ def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path)
 def test_seeds_and_folds_of_another_type_are_refused_by_their_name(
     key: str, value: Any, problem: str
 ) -> None:
+    parser = parser_of(Path("none"), Path("none"), strategies=["FedAvg", "FedCE"])
+    parser[key] = value
+    with pytest.raises(ConfigError, match=problem):
+        RepeatedFederation.from_parser(parser)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("config", "configs/train.json"),
+        ("overrides", None),
+        ("overrides", "$dict(size=[32, 32])"),
+        ("sites", "$dict(alder={'config': 'configs/train.json'})"),
+    ],
+)
+@pytest.mark.slow
+def test_a_comparison_takes_the_forms_of_a_key_that_a_federation_takes(
+    key: str, value: Any, sites: Path, tmp_path: Path
+) -> None:
+    parser = parser_of(sites, tmp_path, strategies=["FedAvg", "FedCE"], seeds=[0, 1])
+    parser.update({key: value, "check": None})
+    plan = RepeatedFederation.from_parser(parser).plan
+    assert plan.files() == ["configs/train.json"]
+    assert plan.sites() == (parser.get_parsed_content("sites") or {})
+    federation = plan.federation(["FedAvg"], 0, None, tmp_path / "run", check=False)
+    assert federation.site_settings.config == ["configs/train.json"]
+    assert federation.site_settings.overrides == (parser.get_parsed_content("overrides") or {})
+    federation.read_settings()
+    assert federation.runs.recipe().files.keys() == {"configs/train.json"}
+    assert {file.name for file in check_plan(plan, tmp_path)} == {f"{site}.json" for site in SITES}
+
+
+def test_a_single_name_of_a_strategy_is_no_list_of_letters(sites: Path, tmp_path: Path) -> None:
+    parser = parser_of(sites, tmp_path, strategies="FedAvg", seeds=[0, 1])
+    with pytest.raises(ConfigError, match="a comparison needs two strategies or more"):
+        RepeatedFederation.from_parser(parser)
+
+
+def parser_of(sites: Path, run_dir: Path, **changes: Any) -> ConfigParser:
+    """The configuration of the prostate bundle's federation, with other keys."""
     bundle = find_bundle(PROSTATE)
     parser = ConfigParser()
     parser.read_config(str(bundle / "configs" / "federate.json"))
-    parser.update({"bundle_root": str(bundle), "sites_root": "none", "run_dir": "none"})
-    parser.update({"strategies": ["FedAvg", "FedCE"], key: value})
-    with pytest.raises(ConfigError, match=problem):
-        RepeatedFederation.from_parser(parser)
+    places = {"bundle_root": bundle, "sites_root": sites, "run_dir": run_dir}
+    parser.update({name: str(place) for name, place in places.items()})
+    parser.update(changes)
+    return parser
 
 
 def test_a_device_that_is_in_no_list_is_refused_as_such(sites: Path, tmp_path: Path) -> None:
