@@ -19,6 +19,7 @@ from monai_fairfl.data.checks import Summary, check_duplicates, check_label_valu
 from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.data.inspection import digests_of_cases
 from monai_fairfl.data.layouts import CaseFiles, site_folders
+from monai_fairfl.data.layouts.finding import folders_in
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
@@ -187,15 +188,14 @@ def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     """
     if not sites_root.is_dir():
         return {}
+    folders = folders_in(sites_root)
     if any_folder:
-        folders = [path for path in sorted(sites_root.iterdir()) if path.is_dir()]
-        return {path.name: path for path in folders if not path.name.startswith(".")}
+        return {path.name: path for path in folders}
     found = dict(site_folders(sites_root, must=False))
     if any(path.is_file() for path in found.values()):
         return found  # data lists: a folder beside them is no site
-    for path in sites_root.iterdir():
-        hidden = path.name.startswith(".")
-        if path.is_dir() and not hidden and not any(path.iterdir()):
+    for path in folders:
+        if not any(path.iterdir()):
             found[path.name] = path
     return found
 

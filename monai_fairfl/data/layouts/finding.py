@@ -37,6 +37,9 @@ _NAMES_IN_A_SITE = {
     "datalist_2d",
 }
 
+# Folders of the file system itself, in small letters: a disk has them beside the hospitals.
+_OF_THE_FILE_SYSTEM = {"lost+found", "$recycle.bin", "system volume information"}
+
 
 def layout_of(site_dir: str | os.PathLike[str]) -> str:
     """Name of the one layout that recognises a site.
@@ -73,7 +76,18 @@ def layout_of(site_dir: str | os.PathLike[str]) -> str:
 
 
 def _recognising_layouts(folder: Path) -> list[str]:
-    return [name for name, layout in LAYOUTS.items() if layout.recognises(folder)]
+    """Names of the layouts that recognise a folder.
+
+    Raises:
+        DataError: this account may not read it.
+    """
+    try:
+        return [name for name, layout in LAYOUTS.items() if layout.recognises(folder)]
+    except PermissionError as error:
+        raise DataError(
+            f"{folder} cannot be read, because this account may not read it; change the"
+            " permissions, or move it elsewhere"
+        ) from error
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
@@ -110,8 +124,8 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         Site -> its folder or data list, sorted.
 
     Raises:
-        DataError: ``root`` is no folder, there is no site in it, or a list and a folder have one
-            name.
+        DataError: ``root`` is no folder, there is no site in it, a list and a folder have one
+            name, or this account may not read a folder.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -132,7 +146,9 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
 
     sites: dict[str, Path] = {}
     notes = []
-    for folder in _unlisted_folders(root, listed_folders):
+    for folder in folders_in(root):
+        if _without_dots(folder) in listed_folders:
+            continue
         is_for_lists = bool(lists) and folder.name.startswith("datalist")
         if _is_site(folder) and not is_for_lists:
             sites[folder.name] = folder
@@ -159,20 +175,29 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     return dict(sorted(sites.items()))
 
 
-def _unlisted_folders(root: Path, listed_folders: set[Path]) -> list[Path]:
-    """The folders of ``root`` that are not above the images of a data list, sorted."""
-    folders_in_root = []
+def folders_in(root: Path) -> list[Path]:
+    """The folders of ``root``, sorted, without hidden ones and those of the file system itself.
+
+    >>> import tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> for name in ("elm", ".cache", "lost+found"):
+    ...     (root / name).mkdir()
+    >>> [folder.name for folder in folders_in(root)]
+    ['elm']
+    """
+    found = []
     for path in sorted(root.iterdir()):
-        if path.is_dir() and _without_dots(path) not in listed_folders:
-            folders_in_root.append(path)
-    return folders_in_root
+        is_visible = not path.name.startswith(".")
+        if is_visible and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir():
+            found.append(path)
+    return found
 
 
 def _folders_of_sites(root: Path) -> list[Path]:
     """The folders of ``root`` that hold two sites or more, sorted."""
     found = []
-    for folder in _unlisted_folders(root, set()):
-        sites = [inner for inner in _unlisted_folders(folder, set()) if _is_site(inner)]
+    for folder in folders_in(root):
+        sites = [inner for inner in folders_in(folder) if _is_site(inner)]
         if len(sites) > 1:
             found.append(folder)
     return found
@@ -252,15 +277,13 @@ def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
     if folder.name.startswith("."):
         return False
-    if any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir()):
+    if _recognising_layouts(folder):
         return True
-    return bool(_recognising_layouts(folder))
+    return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
 
 
 def _holds_images(folder: Path) -> bool:
-    """Whether there are images of any kind in a folder that is not hidden, or in those below."""
-    if folder.name.startswith("."):
-        return False
+    """Whether there are images of any kind in a folder, or in those below."""
     return any(is_image(path.name) or is_dicom(path) for path in _below(folder))
 
 

@@ -48,6 +48,15 @@ def left_out(cases: Sequence[CaseFiles], site: Path | None = None) -> list[str]:
             neighbours.add(folder)
 
     notes = []
+    closed = sorted(folder for folder in neighbours if not _may_be_read(folder))
+    if closed:
+        names = all_named([str(folder) for folder in closed], _NAMED, separator=", ")
+        notes.append(
+            f"{names} cannot be read by this account, so that images there would be left out; "
+            "change the permissions"
+        )
+    neighbours.difference_update(closed)
+
     # Folder -> number of its images.
     images = {}
     for folder in sorted(neighbours):
@@ -113,8 +122,16 @@ def _neighbours(case_folders: set[Path], site: Path | None) -> set[Path]:
     return neighbours
 
 
+def _may_be_read(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return False
+    return True
+
+
 def _folders_in(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not folder.is_dir() or not _may_be_read(folder):
         return []
     with os.scandir(folder) as entries:
         return [Path(entry) for entry in entries if entry.is_dir() and entry.name[0] != "."]

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import shutil
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -264,6 +265,33 @@ def test_a_federation_sees_lists_as_sites_and_an_empty_folder_as_one_whose_data_
     assert site_names(tmp_path / "clinics", None, {}) == ["elm", "oak"]
     with pytest.raises(DataError, match="oak holds no case. There is nothing in it"):
         check_cases(data_folders(tmp_path / "clinics")["oak"])
+
+
+def test_folders_that_a_disk_has_of_itself_are_no_hospitals(tmp_path: Path) -> None:
+    made.folders(tmp_path / "elm")
+    for name in ("lost+found", "$RECYCLE.BIN", "System Volume Information"):
+        (tmp_path / name).mkdir()
+    for any_folder in (False, True):
+        assert site_names(tmp_path, None, {}, any_folder) == ["elm"]
+
+
+def test_a_hospitals_folder_that_may_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("elm", "oak"):
+        made.folders(tmp_path / name)
+    listed = Path.iterdir
+
+    # Permissions do not stop an administrator, who may run this test.
+    def refuse(path: Path) -> Iterator[Path]:
+        if path == tmp_path / "oak":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    for look in (site_folders, data_folders):
+        with pytest.raises(DataError, match="oak cannot be read, because this account may not"):
+            look(tmp_path)
 
 
 def test_one_site_or_all_sites_may_be_named(tmp_path: Path) -> None:

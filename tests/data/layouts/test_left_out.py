@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
+import pytest
 from helpers import public_layouts as made
 
 from monai_fairfl.data.layouts.left_out import left_out
@@ -75,6 +79,25 @@ def test_dicom_with_a_folder_for_each_series_is_one_note(tmp_path: Path) -> None
     [note] = left_out(cases, tmp_path)
     folders = [f"{tmp_path}/DICOM/P{patient}/study/series" for patient in range(3)]
     assert note.startswith(f"10 DCM file(s) in {', '.join(folders)}, and 2 more are left out")
+
+
+def test_a_folder_that_may_not_be_read_is_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made.saml(tmp_path)
+    cases = as_cases([(tmp_path / "Case00.nii.gz", tmp_path / "Case00_segmentation.nii.gz")])
+    (tmp_path / "closed").mkdir()
+    scanned = os.scandir
+
+    # Permissions do not stop an administrator, who may run this test.
+    def refuse(path: Any) -> Any:
+        if Path(path).name == "closed":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return scanned(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    [note] = left_out(cases, tmp_path)
+    assert note.startswith(f"{tmp_path}/closed cannot be read by this account")
 
 
 def test_pictures_beside_volumes_are_noted_and_other_pictures_beside_pictures_are_not(
