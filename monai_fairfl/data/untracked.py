@@ -27,6 +27,10 @@ from torch.nn import functional
 
 from monai_fairfl.data.prepared import RememberingCompose
 
+# What torch's grid_sample interpolates, and how it continues an image.
+MODES = {"bilinear", "nearest", "bicubic"}
+PADDING_MODES = {"zeros", "border", "reflection"}
+
 MANY_POINTS = 32
 """Control points of a histogram from which a search is faster than comparing with each."""
 
@@ -161,7 +165,8 @@ class UntrackedRandAffined(RandAffined):
             return False
         if self.rand_affine.spatial_size is not None:
             return False
-        if not all(isinstance(mode, str) for mode in (*self.mode, *self.padding_mode)):
+        # For others, such as the padding "constant", MONAI takes SciPy.
+        if not MODES.issuperset(self.mode) or not PADDING_MODES.issuperset(self.padding_mode):
             return False
         for image in images:
             if not isinstance(image, torch.Tensor) or isinstance(image, MetaTensor):

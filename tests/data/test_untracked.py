@@ -226,6 +226,8 @@ def test_an_untracked_affine_transform_is_monais_to_the_bit(
         (False, np.asarray, {}),
         (False, torch.as_tensor, {"spatial_size": (9, 9)}),
         (False, torch.as_tensor, {"mode": 1, "padding_mode": "nearest"}),
+        (False, torch.as_tensor, {"mode": "nearest", "padding_mode": "constant"}),
+        (False, torch.as_tensor, {"mode": "linear"}),
     ],
 )
 def test_any_other_affine_transform_is_monais(tracked: bool, given: Any, changes: Any) -> None:
