@@ -246,6 +246,18 @@ def test_for_a_model_without_recipe_every_missing_value_is_listed(
     assert masks(bundle, tmp_path)
 
 
+def test_an_overlay_may_name_a_handler_of_its_own(
+    bundle: Bundle, site: Path, trained: Path, tmp_path: Path
+) -> None:
+    given = {
+        "own_handler": {"_target_": "StatsHandler", "iteration_log": False},
+        "validate#handlers": ["@own_handler"],
+    }
+    model = {"ckpt_path": str(trained)}
+    evaluation = bundle.without_overrides().workflow(EVALUATE, site, tmp_path, **model, **given)
+    assert evaluation.parser.get_parsed_content("size") == [32, 32]
+
+
 def test_monais_own_client_is_warned_where_its_evaluation_is_given_no_values(
     bundle: Bundle, site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
