@@ -609,6 +609,10 @@ def test_channels_that_need_a_choice_are_named_with_their_axis(tmp_path: Path) -
     assert summary["cases"][0]["channels"] == 2 and summary["cases"][0]["shape"] == [8, 8, 4]
     with pytest.warns(UserWarning, match=r"channels are in files of their own \(0: T2, 1: ADC\)"):
         assert "channels" not in check_cases(made.nnunet(tmp_path / "nnunet"))["cases"][0]
+    about = tmp_path / "nnunet" / "dataset.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), "channel_names": ["T2", "ADC"]}))
+    with pytest.warns(UserWarning, match=r"channels are in files of their own \(0: T2, 1: ADC\)"):
+        check_cases(about.parent)
     assert check_cases(made.msd(tmp_path / "one", channels=0))["num_cases"] == 4
 
 

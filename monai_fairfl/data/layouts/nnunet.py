@@ -56,7 +56,9 @@ def find(folder: Path) -> Found:
         cases.append({"image": str(image), "label": str(label)})
     notes: tuple[str, ...] = ()
     if any(name.endswith(SECOND_CHANNEL) for name in image_names):
-        channels = description.get("channel_names", {})
+        channels = description.get("channel_names") or {}
+        if isinstance(channels, list):
+            channels = dict(enumerate(channels))
         listed = ", ".join(f"{key}: {name}" for key, name in channels.items())
         notes = (f"channels are in files of their own ({listed}); the first, CASE_0000, is taken",)
     return Found(cases, notes=notes)
