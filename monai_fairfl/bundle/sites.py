@@ -19,7 +19,7 @@ from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.data.prepared import remember_prepared
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.protocol.values import value_of
 from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.settings import RunSettings
@@ -121,7 +121,7 @@ class BundleSites:
             return {}
 
     def require_datalists(self) -> None:
-        """Refuse a data list that is there and cannot be used.
+        """Refuse a data list that is there and cannot be used, or has nothing to train on.
 
         Else its site would answer with an error in every round, and the others would go on.
 
@@ -129,8 +129,12 @@ class BundleSites:
             DataError: naming the file, and the fix.
         """
         for name in self.names:
-            if self._used_datalist_of(name).exists():
-                self.listed(name)
+            file = self._used_datalist_of(name)
+            if file.exists() and self.listed(name).get("training") == []:
+                raise DataError(
+                    f"{file} lists no training case, so {name} could train nothing: add cases, or "
+                    "leave the site out (site_names)"
+                )
 
     def _used_datalist_of(self, name: str) -> Path:
         """The data list that the settings of a site name, else that of the run."""

@@ -16,7 +16,7 @@ import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
 from monai_fairfl.audit import withdraw
-from monai_fairfl.data import check_cases
+from monai_fairfl.data import check_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.run_folder.resuming import check_checkpoints, check_folder, check_formats
@@ -194,6 +194,19 @@ def test_a_damaged_data_list_stops_the_run_before_its_site_misses_every_round(
     with pytest.raises(DataError, match=f"{datalist}{fix}"):
         run(sites, folder, [FedAvg()], resume=True)
     assert (folder / "ledger.jsonl").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_a_data_list_without_training_cases_is_refused_before_anything_is_trained(
+    sites: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "by_hand.json"
+    file.write_text(json.dumps({**site_datalist(sites / "alder"), "training": []}))
+    federation = bundle_federation(sites, tmp_path / "run", [FedAvg()])
+    federation.sites = {"alder": {"datalist_file": str(file)}}
+    with pytest.raises(DataError, match=f"{file} lists no training case, so alder could train"):
+        federation.run()
+    assert not (tmp_path / "run").exists()
 
 
 # --- a comparison grows
