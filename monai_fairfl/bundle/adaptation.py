@@ -220,8 +220,8 @@ def check_listed(
     """Check the files of a hospital as a training does.
 
     Args:
-        bundle_root: of an adopted bundle, or of one whose training has the step :data:`CHECK`; any
-            other bundle has no check.
+        bundle_root: of an adopted bundle, or of one whose training has the step :data:`CHECK` and
+            does not disable it; any other bundle has no check.
         dataset_dir: the hospital's images and labels.
         cases: of a data list, with absolute paths; ``None``: all that the hospital has.
         training: the training's configuration.
@@ -233,12 +233,16 @@ def check_listed(
         check_listed_site(str(dataset_dir), str(bundle_root), cases=cases)
         return
     for number, step in enumerate(training.get("run") or []):
-        if isinstance(step, Mapping) and step.get("_target_") == CHECK:
-            given = {}
-            for name in ("structures", "values", "stereo"):
-                if name in step:
-                    given[name] = training.get_parsed_content(f"run#{number}#{name}")
-            check_cases(dataset_dir, **given, cases=cases)
+        if not isinstance(step, Mapping) or step.get("_target_") != CHECK:
+            continue
+        # As by check_data=False.
+        if configuration.parsed_value(training, f"run#{number}#_disabled_", False):
+            continue
+        given = {}
+        for name in ("structures", "values", "stereo"):
+            if name in step:
+                given[name] = training.get_parsed_content(f"run#{number}#{name}")
+        check_cases(dataset_dir, **given, cases=cases)
 
 
 def files_of(recipe: ModelRecipe, bundle_root: Path) -> Sequence[str]:

@@ -16,13 +16,14 @@ import torch
 from helpers.command_line import run_json
 
 from monai_fairfl.bundle import adaptation
-from monai_fairfl.bundle.adaptation import Adaptation, adapt_model
+from monai_fairfl.bundle.adaptation import Adaptation, adapt_model, check_listed
+from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.adapting import adaptation_text
 from monai_fairfl.data.datalist import site_datalist
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe, save_model_file, state_of_file
 from monai_fairfl.protocol.values import Estimate, value_of
 
@@ -154,6 +155,18 @@ def test_the_same_command_may_be_given_again_after_a_stop_or_an_error(
     assert first != 0
     assert [path.name for path in out.iterdir()] == ["log.txt"]
     assert main(words) == first
+
+
+@pytest.mark.slow
+def test_who_switches_the_check_of_the_files_off_is_not_refused_by_it(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "alder"
+    shutil.copytree(hospitals / "alder", site)
+    next(site.glob("*_segmentation.nii.gz")).unlink()
+    with pytest.raises(DataError, match="has no mask"):
+        check_listed(PROSTATE, site, None, train_config(PROSTATE, {}))
+    check_listed(PROSTATE, site, None, train_config(PROSTATE, {"check_data": False}))
 
 
 def test_a_data_list_with_one_validation_case_trains_nothing(
