@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.transforms import Crop, Cropd, MapTransform, Randomizable
@@ -16,6 +17,8 @@ from monai_fairfl.errors import ConfigError
 
 # Width / height from which a photograph is taken for a pair of views. Few single views are as wide.
 STEREO = 1.8
+# Values of which torch computes a quantile, at most.
+MOST_OF_TORCH = 2**24
 
 
 def is_pair(width: int, height: int) -> bool:
@@ -129,12 +132,20 @@ def normalise_field(image: torch.Tensor, threshold: float = 0.15) -> torch.Tenso
     least = _share_of_brightest("normalise_field", threshold)
     image = image.float()
     brightest = image.amax(0)
-    inside = brightest > least * torch.quantile(brightest, 0.99)
+    inside = brightest > least * _percentile_99(brightest)
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
     mean = pixels.mean(1)[:, None, None]
     deviation = pixels.std(1)[:, None, None]
     normalised = (image - mean) / deviation.clamp(min=1e-6)
     return torch.where(inside, normalised, torch.zeros_like(image))
+
+
+def _percentile_99(values: torch.Tensor) -> torch.Tensor:
+    """The 99th percentile, also of a photograph of more pixels than torch takes."""
+    if values.numel() <= MOST_OF_TORCH:
+        return torch.quantile(values, 0.99)
+    percentile = np.quantile(torch.as_tensor(values).cpu().numpy(), 0.99)
+    return torch.as_tensor(percentile).to(values)
 
 
 class RandDiscCropd(Randomizable, MapTransform):

@@ -161,6 +161,18 @@ def test_cast_and_exposure_do_not_change_a_normalised_photograph(
     torch.testing.assert_close(inside.std(1), torch.ones(3), atol=1e-3, rtol=0)
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_photograph_of_more_pixels_than_torch_takes_is_normalised_as_a_small_one() -> None:
+    small = torch.rand(1, 41, 41, generator=torch.Generator().manual_seed(0)) + 1
+    small[:, :4] = 0.01  # black surroundings
+    large = MetaTensor(small.repeat(1, 100, 100))
+    with pytest.raises(RuntimeError, match="too large"):
+        torch.quantile(large, 0.99)
+    found = normalise_field(large)[:, :41, :41]
+    torch.testing.assert_close(torch.as_tensor(found), normalise_field(small), atol=2e-3, rtol=0)
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 1.0, 2.0, float("nan")])
 def test_a_threshold_that_no_pixel_could_pass_is_refused_by_the_function_too(
     threshold: float,
