@@ -124,7 +124,7 @@ def inspect_site(
     labels_with_values = [(label, known_values) for _, label in readable]
     notes.extend(_notes_on_missing_structures(labels_with_values, site))
     notes.extend(_notes_on_empty(empty, site))
-    name = layouts.name_of_site(Path(os.path.abspath(site)))
+    name = layouts.name_of_site(site)
     return Inspection(name, layout, lines, problems, notes, readable, known_values)
 
 

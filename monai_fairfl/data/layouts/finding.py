@@ -260,7 +260,9 @@ def name_of_site(site_dir: Path) -> str:
     >>> name_of_site(Path("/hospitals/elm"))
     'elm'
     """
-    return site_dir.stem if site_dir.is_file() else site_dir.name
+    # Also of "." and "..", which have no name of their own.
+    path = _without_dots(site_dir)
+    return path.stem if path.is_file() else path.name
 
 
 def folder_of_site(site_dir: Path) -> Path:
@@ -275,7 +277,7 @@ def folder_of_site(site_dir: Path) -> Path:
 
 def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
-    if folder.name.startswith("."):
+    if _without_dots(folder).name.startswith("."):
         return False
     if _recognising_layouts(folder):
         return True

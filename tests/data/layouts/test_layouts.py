@@ -294,6 +294,17 @@ def test_a_hospitals_folder_that_may_not_be_read_is_named(
             look(tmp_path)
 
 
+def test_a_site_has_its_name_also_where_it_is_the_folder_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = made.folders(tmp_path / "elm")
+    monkeypatch.chdir(site)
+    assert list(sites_at(".")) == ["elm"]
+    assert check_cases(".", cases=find_cases("."))["site"] == check_cases(".")["site"] == "elm"
+    monkeypatch.chdir(site / "images")
+    assert list(sites_at("..")) == ["elm"]
+
+
 def test_one_site_or_all_sites_may_be_named(tmp_path: Path) -> None:
     made.folders(tmp_path / "elm")
     assert sites_at(tmp_path) == sites_at(tmp_path / "elm") == {"elm": tmp_path / "elm"}
