@@ -38,7 +38,8 @@ from monai_fairfl.run_folder.ledger import (
     runs_in,
 )
 from monai_fairfl.run_folder.resuming import compared
-from monai_fairfl.utils.files import locked, safe_name
+from monai_fairfl.utils.files import locked
+from monai_fairfl.utils.names import safe_name
 
 PLAN = "plan.json"
 CELLS = "cells"

@@ -26,8 +26,8 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.resolver import strategy_of
-from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,8 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.files import LONGEST_NAME, safe_name, write_atomically
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.saved_files import DAMAGED, system_reason
 from monai_fairfl.utils.spreadsheets import csv_text
 

@@ -39,7 +39,7 @@ from monai_fairfl.utils.engine_internals import (
     postprocessing_of,
     require_whole_run,
 )
-from monai_fairfl.utils.files import distinct_names
+from monai_fairfl.utils.names import distinct_names
 from monai_fairfl.utils.random_state import own_random_state
 
 MEAN_COLUMN = "dice"

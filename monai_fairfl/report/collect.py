@@ -16,7 +16,7 @@ from monai_fairfl.run_folder.case_digests import read_digests
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
-from monai_fairfl.utils.files import distinct_names
+from monai_fairfl.utils.names import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 
 NEEDED: dict[str, dict[str, type]] = {

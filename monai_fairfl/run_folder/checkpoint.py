@@ -22,7 +22,8 @@ from safetensors.torch import load as load_tensors
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.reward_files import differences, restored, stored_from
-from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
+from monai_fairfl.utils.files import MANIFEST, read_listed, write_folder
+from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.tensor_file import TensorFile
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Measurement, Weights, value_of
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.checkpoint import UNREADABLE
 from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
-from monai_fairfl.utils.files import MANIFEST, read_listed, safe_name, write_folder
+from monai_fairfl.utils.files import MANIFEST, read_listed, write_folder
+from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.tensor_file import TensorFile
 

@@ -58,7 +58,8 @@ from monai_fairfl.server.run_checks import (
 )
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
+from monai_fairfl.utils.files import locked
+from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.torch_threads import torch_threads
 

@@ -17,7 +17,7 @@ from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.server.cross_evaluation import LEAST_SITES, ServerScore
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)
 

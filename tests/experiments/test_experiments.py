@@ -23,7 +23,7 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.statistics.intervals import bootstrap_site_mean
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.names import safe_name
 
 IMAGES = {("prostate", "prostate_other_folds"): 34, ("prostate",): 20, ("fundus",): 165}
 

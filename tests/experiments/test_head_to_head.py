@@ -20,7 +20,7 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.protocol.model_spec import read_spec
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.saved_files import read_state_dict
 
 SITES = ["alder", "birch", "cedar"]

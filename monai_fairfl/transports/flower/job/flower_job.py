@@ -24,7 +24,7 @@ from monai_fairfl.transports.engines.job_arguments import (
     split_settings,
 )
 from monai_fairfl.transports.engines.job_guards import config_of_shipped
-from monai_fairfl.utils.files import LONGEST_NAME, safe_name
+from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 
 Scalar = bool | int | float | str

@@ -21,7 +21,7 @@ from flwr.serverapp import Grid
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.flower.wire import plain_of
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)
 
