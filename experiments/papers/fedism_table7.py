@@ -8,6 +8,9 @@ the loss. 20 % of the clients with noise; mean over folds, with the smallest and
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from papers.fedism_table1 import METHODS, groups_of
 from reading import closing, markdown, read, shown_name
@@ -24,16 +27,22 @@ def table() -> str:
         found = [closing(result, "sharpness") for result in results[method]]
         row = [shown_name(method)]
         for statistic in (np.mean, np.std):
-            row.append(_in_thousandths([float(statistic(list(each.values()))) for each in found]))
+            row.append(_in_thousandths([_of_sites(each, list(each), statistic) for each in found]))
         for sites in groups.values():
-            means = [float(np.mean([each[site] for site in sites])) for each in found]
-            row.append(_in_thousandths(means))
+            row.append(_in_thousandths([_of_sites(each, sites, np.mean) for each in found]))
         rows.append(row)
     of_groups = [f"{group} clients" for group in groups]
     return markdown(["method", "mean", "std over clients (ddof 0)", *of_groups], rows)
 
 
+def _of_sites(
+    sharpness: Mapping[str, float], sites: Sequence[str], statistic: Callable[..., Any]
+) -> float:
+    """Compute the statistic of some sites' sharpness in one fold."""
+    return float(statistic([sharpness[site] for site in sites]))
+
+
 def _in_thousandths(folds: list[float]) -> str:
     """Write the mean over folds, with the smallest and the largest."""
-    values = [1000 * float(value) for value in folds]
+    values = [1000 * value for value in folds]
     return f"{np.mean(values):.1f} ({min(values):.1f} to {max(values):.1f})"

@@ -38,7 +38,7 @@ from monai_fairfl.guards.catalogue import Given, guards_of
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.resolver import one_or_several, strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
 from monai_fairfl.utils.settings import check_switches
 from monai_fairfl.valuation import RunValuation
@@ -470,6 +470,4 @@ class BundleFederation:
 
 def _resolved(given: Strategy | str | Sequence[Strategy | str]) -> list[Strategy]:
     """The strategies that were given, one or several."""
-    if isinstance(given, (Strategy, str)):
-        given = [given]
-    return [strategy_of(strategy) for strategy in given]
+    return [strategy_of(strategy) for strategy in one_or_several(given)]

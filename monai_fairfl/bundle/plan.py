@@ -27,7 +27,7 @@ from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.resolver import one_or_several, strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.settings import is_whole
 
@@ -138,11 +138,10 @@ class ComparisonPlan:
                 "valuations are of one training: leave them out, or leave out seeds and folds"
             )
         keys: Any = parser.config
-        strategies = value("strategies") or value("strategy")
         return cls(
             bundle=Path(value("bundle_root")),
             sites_root=Path(value("sites_root")),
-            strategies=[strategies] if isinstance(strategies, (str, Strategy)) else strategies,
+            strategies=one_or_several(value("strategies") or value("strategy")),
             seeds=value("seeds") or [value("seed", 0)],
             folds=value("folds"),
             rounds=value("rounds"),

@@ -25,7 +25,7 @@ from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.resolver import one_or_several, strategy_of
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.names import safe_name
 
@@ -67,10 +67,8 @@ def check_config(bundle_root: str) -> None:
         for key in config:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
-        strategies = config.get("strategies") or []
-        if isinstance(strategies, str):
-            # A single name, or an expression.
-            strategies = [strategies]
+        # A text is a single name, or an expression.
+        strategies = one_or_several(config.get("strategies") or [])
         for strategy in [config.get("strategy"), *strategies]:
             check_targets(strategy)
             if isinstance(strategy, str) and not strategy.startswith(("@", "$", "%")):

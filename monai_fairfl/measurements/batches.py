@@ -59,7 +59,7 @@ def _transforms_of(loader: Any) -> Iterator[tuple[Any, str, Any]]:
 
 
 def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
-    """As :func:`_transforms_of`, of one dataset; nothing of what is none, such as a case."""
+    """As :func:`_transforms_of`, of one dataset; of anything else, such as a case, nothing."""
     if not isinstance(dataset, Dataset):
         return
     for attribute in TRANSFORM_ATTRIBUTES:

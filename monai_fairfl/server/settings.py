@@ -130,8 +130,8 @@ class RunSettings(Settings):
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
-        check_switches(self, "score_global", "local_norm", "record_updates", "adapt_fuse")
-        check_switches(self, "gram", "unasked")
+        switches = ("score_global", "local_norm", "record_updates", "adapt_fuse", "gram", "unasked")
+        check_switches(self, *switches)
         if not self.score_global and self.sites_judge:
             raise ConfigError(
                 "score_global=False keeps the global model from the sites, and a site that judges "

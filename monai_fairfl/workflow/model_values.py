@@ -276,7 +276,7 @@ def _loader_is_disabled(parser: ConfigParser | None) -> bool:
     if parser is None or "validate#handlers" not in parser:
         return False
     for handler in parser["validate#handlers"]:
-        # A reference such as "@my_handler" is none that MONAI's client disables.
+        # MONAI's client disables no handler that is given by a reference, such as "@my_handler".
         if isinstance(handler, Mapping) and "CheckpointLoader" in handler.get("_target_", ""):
             return handler.get("_disabled_") is True
     return False
