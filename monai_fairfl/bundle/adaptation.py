@@ -117,13 +117,20 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when the model has no recipe or one of another bundle, its configuration is not
-            at hand, the bundle has no evaluator, or this machine does not have the device.
+        ConfigError: when ``out`` has a ``model.pt``, the model has no recipe or one of another
+            bundle, its configuration is not at hand, the bundle has no evaluator, or this machine
+            does not have the device.
         DataError: when files of the hospital are at fault.
     """
     require_device(device)
     root = Path(bundle_root)
     out = Path(out)
+    adapted_file = out / "model.pt"
+    if adapted_file.exists():
+        # If this adaptation is not taken, that one would be read as its result.
+        raise ConfigError(
+            f"{adapted_file} is of an earlier adaptation: name another folder, or delete that file"
+        )
     site = name_of_site(Path(dataset_dir))
     recipe = recipe_of_training(model)
     if recipe is None:
@@ -179,7 +186,7 @@ def adapt_model(
     length = int(cast(float, found[ADAPTED_EPOCHS]))
     taken = None
     if is_taken(gain):
-        taken = out / "model.pt"
+        taken = adapted_file
         adapted = state_of_file(client.states.path(RUN, "own.pt"))
         how = {"hospital": site, "epochs": length, "rate": rate}
         save_model_file(taken, adapted, recipe.of_site(site).trained(adapted=how))

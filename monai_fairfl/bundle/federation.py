@@ -40,7 +40,7 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.resolver import one_or_several, strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
-from monai_fairfl.utils.settings import check_switches
+from monai_fairfl.utils.settings import check_switches, checked_mapping
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class BundleFederation:
         sites: site -> its own plain values, which replace those of ``overrides``. ``"config"`` is
             a list of configuration files in place of ``config``; ``"dataset_dir"`` is a folder of
             data elsewhere than ``sites_root/<site>``.
-        site_names: the sites that take part; ``None``: all in ``sites_root``.
+        site_names: the sites that take part, or a single one; ``None``: all in ``sites_root``.
         any_folder: whether every folder in ``sites_root`` is a site, whatever it holds, because the
             bundle lists its own files. ``False``: only a folder whose layout is known is one.
         overrides: plain values that replace those of ``config``, for every site and for the initial
@@ -141,7 +141,7 @@ class BundleFederation:
         rounds: int,
         run_dir: str,
         sites: Mapping[str, Mapping[str, Any]] | None = None,
-        site_names: Sequence[str] | None = None,
+        site_names: str | Sequence[str] | None = None,
         any_folder: bool = False,
         overrides: Mapping[str, Any] | None = None,
         config: Sequence[str] = TRAIN,
@@ -152,7 +152,7 @@ class BundleFederation:
         resume: bool = False,
         initial: str | None = None,
         report: bool = True,
-        valuations: Sequence[RunValuation] = (),
+        valuations: RunValuation | Sequence[RunValuation] | None = (),
         groups: Groups | Callable[[Sequence[str]], Groups] | None = None,
         full_run: Mapping[str, Any] | None | Literal["bundle"] = "bundle",
         share_cases: bool = False,
@@ -167,14 +167,12 @@ class BundleFederation:
         self.sites_root = Path(sites_root)
         self.run_dir = Path(run_dir)
         self.rounds = rounds
-        self.sites = {name: dict(additions or {}) for name, additions in (sites or {}).items()}
         self.site_names = site_names
         self.any_folder = any_folder
         self.check = check
         self.resume = resume
         self.initial = initial
         self.report = report
-        self.valuations = list(valuations)
         self.groups = groups
         self.full_run = (
             configuration.full_run_of(self.bundle_root) if full_run == "bundle" else full_run
@@ -182,6 +180,8 @@ class BundleFederation:
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
             check_switches(self, "any_folder", "resume", "report", "share_cases")
+            self.sites = _additions_of(sites)
+            self.valuations = _checked_valuations(valuations)
             self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)
             self.strategies = _resolved(strategies)
             self.guards = guards_of(guards)
@@ -471,3 +471,24 @@ class BundleFederation:
 def _resolved(given: Strategy | str | Sequence[Strategy | str]) -> list[Strategy]:
     """The strategies that were given, one or several."""
     return [strategy_of(strategy) for strategy in one_or_several(given)]
+
+
+def _additions_of(given: Any) -> dict[str, dict[str, Any]]:
+    """Site -> its own settings, as the key ``sites`` has them."""
+    additions = {}
+    for name, values in checked_mapping("sites", given).items():
+        additions[name] = checked_mapping(f"sites: {name!r}", values)
+    return additions
+
+
+def _checked_valuations(given: Any) -> list[RunValuation]:
+    """The valuations that were given, one or several."""
+    found = [] if given is None else one_or_several(given)
+    for valuation in found:
+        if not isinstance(valuation, RunValuation):
+            raise ConfigError(
+                "valuations must be a list such as "
+                '[{"_target_": "monai_fairfl.valuation.Reconstruction", "method": "exact"}], '
+                f"got {valuation!r}"
+            )
+    return found

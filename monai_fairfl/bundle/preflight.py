@@ -28,6 +28,7 @@ from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.resolver import one_or_several, strategy_of
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.settings import checked_mapping
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ def _check_target(target: object) -> None:
 
 def site_names(
     sites_root: Path,
-    chosen: Sequence[str] | None,
+    chosen: str | Sequence[str] | None,
     sites: Mapping[str, Mapping[str, Any]],
     any_folder: bool = False,
 ) -> list[str]:
@@ -143,13 +144,13 @@ def site_names(
 
     Args:
         sites_root: one folder per site.
-        chosen: names of those that take part; ``None``: all.
+        chosen: names of those that take part, or the name of a single one; ``None``: all.
         sites: site -> its additions.
         any_folder: as of :func:`data_folders`.
 
     Raises:
-        ConfigError: when the folder is missing or empty, or a chosen or configured site has no data
-            there.
+        ConfigError: when the folder is missing or empty, none is chosen or one twice, or a chosen
+            or configured site has no data there.
     """
     elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
     known = sorted({*data_folders(sites_root, any_folder), *elsewhere})
@@ -163,14 +164,29 @@ def site_names(
             f"sites_root {sites_root} holds no site: give it one folder per hospital "
             "(SITE/CaseNN.nii.gz, or another layout of docs/data.md)"
         )
-    for name in [*(chosen or []), *sites]:
+    names = known
+    if chosen is not None:
+        names = _chosen_names(chosen)
+    for name in [*names, *sites]:
         if name not in known:
             raise ConfigError(
                 f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
             )
-    return sorted(
-        safe_name(name, "the name of the hospital's folder") for name in (chosen or known)
-    )
+    return sorted(safe_name(name, "the name of the hospital's folder") for name in names)
+
+
+def _chosen_names(chosen: str | Sequence[str]) -> list[str]:
+    """The names of ``site_names``: at least one, each once."""
+    names = [chosen] if isinstance(chosen, str) else list(chosen)
+    if not names:
+        raise ConfigError("site_names names no site: leave it out for all sites, or name some")
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(f"site_names must hold names in quotes, got {name!r}")
+        # It would train and weigh twice.
+        if names.count(name) > 1:
+            raise ConfigError(f"site_names names {name!r} twice: name each site once")
+    return names
 
 
 def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
@@ -217,9 +233,11 @@ def check_groups(
     >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
     {'corrupted': ['elm']}
     """
-    found = groups(list(sites)) if callable(groups) else (groups or {})
+    found = checked_mapping("groups", groups(list(sites)) if callable(groups) else groups)
     group_of: dict[str, str] = {}
     for name, members in found.items():
+        if isinstance(members, str):
+            raise ConfigError(f"groups: {name!r} must be a list of sites, got {members!r}")
         for site in members:
             if site not in sites:
                 raise ConfigError(

@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monai_fairfl.utils.settings import Settings, check_switches, marked, setting
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.settings import (
+    Settings,
+    check_switches,
+    checked_mapping,
+    is_whole,
+    marked,
+    setting,
+)
 
 TRAIN = ("configs/train.json",)
 
@@ -45,9 +53,13 @@ class SiteSettings(Settings):
 
     def __post_init__(self) -> None:
         check_switches(self, "amp", "cross_evaluation")
+        if not is_whole(self.local_epochs) or self.local_epochs < 1:
+            raise ConfigError(
+                f"local_epochs must be a whole number of at least 1, got {self.local_epochs!r}"
+            )
         files = [self.config] if isinstance(self.config, str) else self.config
         object.__setattr__(self, "config", list(files))
-        object.__setattr__(self, "overrides", dict(self.overrides or {}))
+        object.__setattr__(self, "overrides", checked_mapping("overrides", self.overrides))
         object.__setattr__(self, "device", str(self.device))
 
     def for_site(self, additions: Mapping[str, Any]) -> SiteSettings:

@@ -16,6 +16,7 @@ from monai_fairfl.protocol.measured import RANGES, Expected, Range
 from monai_fairfl.utils.settings import (
     Settings,
     check_switches,
+    checked_mapping,
     is_number,
     is_whole,
     marked,
@@ -164,7 +165,7 @@ class RunSettings(Settings):
             )
         object.__setattr__(self, "cross_evaluators", tuple(judges))
         object.__setattr__(self, "groups", self._checked_groups())
-        ranges = self._mapping("ranges")
+        ranges = checked_mapping("ranges", self.ranges)
         ranges = {name: _two_numbers(name, given) for name, given in ranges.items()}
         object.__setattr__(self, "ranges", ranges)
         object.__setattr__(self, "samples", self._checked_samples())
@@ -187,12 +188,6 @@ class RunSettings(Settings):
                     f"{name} must be a whole number of at least {minimum}, got {value!r}"
                 )
 
-    def _mapping(self, name: str) -> dict[str, Any]:
-        given = getattr(self, name) or {}
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"{name} must be a mapping, got {given!r}")
-        return dict(given)
-
     def _checked_names(self, setting_name: str) -> tuple[str, ...]:
         """The measurements of ``evaluate`` or ``final``."""
         given = getattr(self, setting_name)
@@ -202,14 +197,14 @@ class RunSettings(Settings):
 
     def _checked_groups(self) -> dict[str, list[str]]:
         groups = {}
-        for name, clients in self._mapping("groups").items():
+        for name, clients in checked_mapping("groups", self.groups).items():
             if not _is_list(clients):
                 raise ConfigError(f"groups: {name!r} must be a list of clients, got {clients!r}")
             groups[name] = list(clients)
         return groups
 
     def _checked_samples(self) -> dict[str, int]:
-        samples = self._mapping("samples")
+        samples = checked_mapping("samples", self.samples)
         for client, count in samples.items():
             if not is_whole(count) or not 1 <= count <= self.most_samples:
                 raise ConfigError(

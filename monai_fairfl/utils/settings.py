@@ -60,6 +60,28 @@ def check_switches(owner: object, *names: str) -> None:
             raise ConfigError(f"{name} must be True or False, got {value!r}")
 
 
+def checked_mapping(name: str, given: Any) -> dict[str, Any]:
+    """A copy of a setting that is a mapping; ``None`` is an empty one.
+
+    Args:
+        name: of the setting.
+        given: its value.
+
+    Raises:
+        ConfigError: naming the setting and its value, when it is something else.
+
+    >>> checked_mapping("overrides", ["size"])
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: overrides must be a mapping, got ['size']
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} must be a mapping, got {given!r}")
+    return dict(given)
+
+
 def setting(default: Any, *marks: str) -> Any:
     """A field of a settings class.
 

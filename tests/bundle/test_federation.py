@@ -378,7 +378,14 @@ def test_bad_sites_are_refused_by_name(three: Path, tmp_path: Path) -> None:
         site_names(three, ["elm"], {})
     with pytest.raises(ConfigError, match="override 'learning_rte' names nothing"):
         federation(three, tmp_path / "run", FedAvg(), sites={"cedar": {"learning_rte": 0.1}}).run()
+    with pytest.raises(ConfigError, match="site_names names no site"):
+        site_names(three, [], {})
+    with pytest.raises(ConfigError, match="site_names names 'cedar' twice"):
+        site_names(three, ["cedar", "rowan", "cedar"], {})
+    with pytest.raises(ConfigError, match="names in quotes, got 3"):
+        site_names(three, [3], {})  # type: ignore[list-item]
     assert site_names(three, ["rowan", "cedar"], {}) == ["cedar", "rowan"]
+    assert site_names(three, "cedar", {}) == ["cedar"]
     assert site_names(three, None, {"far": {"dataset_dir": "/far"}}) == [
         "alder",
         "cedar",
@@ -420,6 +427,11 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
         check_groups({"corrupted": ["oak"]}, ["elm"])
     with pytest.raises(ConfigError, match="'elm' is in the groups 'a' and 'b'"):
         check_groups({"a": ["elm"], "b": ["elm"]}, ["elm"])
+    # A text would be a site for each of its letters.
+    with pytest.raises(ConfigError, match="groups: 'a' must be a list of sites, got 'elm'"):
+        check_groups({"a": "elm"}, ["e", "l", "m"])
+    with pytest.raises(ConfigError, match="groups must be a mapping, got 'elm'"):
+        check_groups("elm", ["elm"])  # type: ignore[arg-type]
 
 
 def test_an_override_that_names_nothing_is_refused() -> None:

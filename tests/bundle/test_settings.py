@@ -15,6 +15,7 @@ from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.strategies import FedAvg
+from monai_fairfl.valuation import Retraining
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 
@@ -57,3 +58,31 @@ def test_a_text_in_place_of_a_truth_value_switches_nothing_on(
         BundleFederation(
             str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path), **{name: "false"}  # type: ignore[arg-type]
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("local_epochs", 0, "local_epochs must be a whole number of at least 1, got 0"),
+        ("local_epochs", "3", "local_epochs must be a whole number of at least 1, got '3'"),
+        ("overrides", ["size"], r"overrides must be a mapping, got \['size'\]"),
+        ("sites", "alder", "sites must be a mapping, got 'alder'"),
+        ("sites", {"alder": 3}, "sites: 'alder' must be a mapping, got 3"),
+        ("valuations", "exact", "valuations must be a list such as .*, got 'exact'"),
+    ],
+)
+def test_a_setting_of_another_form_is_refused_before_anything_is_trained(
+    name: str, value: object, message: str, hospitals: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BundleFederation(
+            str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path), **{name: value}  # type: ignore[arg-type]
+        )
+
+
+def test_a_single_valuation_needs_no_list(hospitals: Path, tmp_path: Path) -> None:
+    valuation = Retraining("leave_one_out")
+    run = BundleFederation(
+        str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path), valuations=valuation
+    )
+    assert run.valuations == [valuation]

@@ -209,6 +209,15 @@ def test_a_model_without_a_recipe_is_refused(hospitals: Path, tmp_path: Path) ->
         adapt_model(file, PROSTATE, hospitals / "alder", tmp_path / "out")
 
 
+def test_the_model_of_an_earlier_adaptation_is_not_taken_for_this_ones(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "model.pt").write_bytes(b"earlier")
+    with pytest.raises(ConfigError, match=r"model\.pt is of an earlier adaptation: name another"):
+        adapt_model(tmp_path / "model.pt", PROSTATE, hospitals / "alder", tmp_path)
+    assert (tmp_path / "model.pt").read_bytes() == b"earlier"
+
+
 def test_a_training_file_that_the_bundle_lacks_is_named(hospitals: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     weights, spec = initial_model(PROSTATE, SMALL)
