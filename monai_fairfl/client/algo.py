@@ -281,6 +281,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             measurements |= self._measuring.measure("personal", request, personal, past)
 
         reply = self._reply(request, update, state["local"], measurements, train_loss)
+        reply = replace(reply, state_round=past.newest)
         state["local"] = self._as_sent(request, reply, state["local"])
         self._store(request, state)
         return reply

@@ -191,6 +191,9 @@ class Reply:
         error: why the client could not answer. The server then ignores all other fields.
         digest: SHA-256 of update and buffers as the client sent them, 64 hexadecimal digits, for
             the ledger. Empty: the client states none.
+        state_round: the earlier round whose state (optimizer, own tensors) the training went on
+            from; -1: there was no state; ``None``: the client does not state it. The ledger notes
+            a client that lost its state.
 
     >>> asked = Request("A", "measure", {}, ("score",), id=3, run="first", round=0)
     >>> Reply("A", None, 0, {"score": 0.8}, id=asked.id, run=asked.run, round=asked.round).id
@@ -210,6 +213,7 @@ class Reply:
     round: int = -1
     error: str | None = None
     digest: str = ""
+    state_round: int | None = None
 
 
 def failed(request: Request, error: str) -> Reply:

@@ -43,6 +43,7 @@ from monai_fairfl.server.closing import (
 )
 from monai_fairfl.server.cross_evaluation import CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.continuity import Continuity
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.server.observer import Observer
@@ -238,6 +239,7 @@ class Federation:
             self.models.withheld,
             progress,
             Facts(self.settings.samples, self.ledger.records),
+            Continuity(self.ledger.records),
             CrossEvaluator(
                 self.strategy, self.settings.seed, self.settings.sites_judge, self.server_score
             ),

@@ -22,6 +22,7 @@ from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import add_note, is_of_own_model
 from monai_fairfl.run_folder.records import stated_digests, training_of
+from monai_fairfl.server.continuity import Continuity
 from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
 from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, require_min_clients
 from monai_fairfl.server.facts import Facts
@@ -125,6 +126,7 @@ class RoundPlayer:
         withheld: names of the tensors that are not sent: they stay each client's own.
         progress: is notified of every answer.
         facts: sizes of the clients' data sets, as far as they are known.
+        continuity: in which round each client trained last.
         cross_evaluator: asks others what the updates of a round are worth to them.
     """
 
@@ -139,6 +141,7 @@ class RoundPlayer:
         withheld: Collection[str],
         progress: Progress,
         facts: Facts,
+        continuity: Continuity,
         cross_evaluator: CrossEvaluator,
     ):
         self.run = run
@@ -150,6 +153,7 @@ class RoundPlayer:
         self.withheld = withheld
         self.progress = progress
         self.facts = facts
+        self.continuity = continuity
         self.cross_evaluator = cross_evaluator
         self.expected = settings.expected(strategy.ranges)
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
@@ -268,6 +272,7 @@ class RoundPlayer:
         together = {first: sorted(of_group) for first, of_group in shares.items()}
         evaluation = self._cross_evaluated(attempt, result, together)
         self._let_guards_remember(attempt.exchanges)
+        self.continuity.remember(attempt.number, attempt.digests)
         self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
         return PlayedRound(
             clients,
@@ -360,7 +365,11 @@ class RoundPlayer:
         arrived = inbox.close()
         self._log_dropped(arrived)
         attempt.digests.update(stated_digests(arrived))
-        for notes in (self.facts.fix(arrived), self._notes_on_statistics(arrived)):
+        for notes in (
+            self.facts.fix(arrived),
+            self._notes_on_statistics(arrived),
+            self.continuity.notes_on(arrived),
+        ):
             for client, note in notes.items():
                 add_note(attempt.notes, client, note)
         return arrived

@@ -78,6 +78,7 @@ def plain_reply(reply: Reply) -> dict[str, Any]:
     plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
     plain["labelled"] = list(reply.labelled)
     plain["digest"] = reply.digest
+    plain["state_round"] = reply.state_round
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     return {**plain, **_version()}
 
@@ -113,6 +114,10 @@ def reply_from(
     _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
     fields["digest"] = _text(plain["digest"], "digest")
+    # A site of an earlier version states none.
+    fields["state_round"] = plain.get("state_round")
+    if fields["state_round"] is not None:
+        fields["state_round"] = _whole_number(plain["state_round"], "state_round")
     _check_measurements(plain["measurements"])
     measurements = {}
     for name, value in plain["measurements"].items():

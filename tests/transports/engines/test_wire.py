@@ -38,7 +38,18 @@ REQUEST = Request(
     ledger_head="ab",
     run_id="0f",
 )
-REPLY = Reply("elm", None, 9, num_cases=2, num_steps=4, id=3, run="r", round=2, digest="ab" * 32)
+REPLY = Reply(
+    "elm",
+    None,
+    9,
+    num_cases=2,
+    num_steps=4,
+    id=3,
+    run="r",
+    round=2,
+    digest="ab" * 32,
+    state_round=1,
+)
 
 
 def as_json(plain: dict[str, Any]) -> dict[str, Any]:
@@ -81,6 +92,13 @@ def test_every_measurement_survives_to_the_last_bit(measured: dict[str, Any]) ->
     found = reply_from(as_json(plain_reply(sent)), None, None, REQUEST)
 
     assert repr(found.measurements) == repr(measured)
+
+
+def test_a_reply_of_an_earlier_version_does_not_state_from_which_round_it_went_on() -> None:
+    plain = as_json(plain_reply(REPLY))
+    assert reply_from(plain, None, None, REQUEST).state_round == 1
+    del plain["state_round"]
+    assert reply_from(plain, None, None, REQUEST).state_round is None
 
 
 def test_the_client_of_a_reply_is_the_one_that_was_asked() -> None:
@@ -137,6 +155,7 @@ def nested(depth: int) -> dict[str, Any]:
         ("measurements", [0.5], "a list, not a mapping"),
         ("labelled", [True] * 100_001, "labelled has 100001 entries"),
         ("run", {"a": "mapping"}, "run is a dict, not a text"),
+        ("state_round", "last", "state_round is a str, not a whole number"),
         ("measurements", {"\ud800": 0.5}, "name holds half of a character: '\\ud800'"),
         ("measurements", {"score": {"\ud800": 0.5}}, "name holds half of a character"),
         ("id", [0], "id is a list, not a whole number"),
