@@ -121,7 +121,8 @@ class ClientState:
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
         """Write the cases' own scores of a measurement to ``RUN-name.csv``.
 
-        They stay in this site's private folder.
+        They stay in this site's private folder. A name that is no UTF-8, as of a file from a system
+        with another encoding, is written with escapes.
         """
         columns = list(next(iter(cases.values())))
         rows = []
@@ -130,7 +131,8 @@ class ClientState:
             for column in columns:
                 row[column] = f"{scores[column]:.6f}"
             rows.append(row)
-        write_atomically(self.path(run, f"{name}.csv"), csv_text(["case", *columns], rows).encode())
+        table = csv_text(["case", *columns], rows)
+        write_atomically(self.path(run, f"{name}.csv"), table.encode(errors="backslashreplace"))
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.

@@ -112,15 +112,19 @@ def write_comparison(
         "warnings": warnings,
         "failed": reasons,
     }
-    text = json.dumps(comparison, indent=2, allow_nan=False) + "\n"
-    write_atomically(out / "comparison.json", text.encode())
-    write_atomically(out / "comparison.csv", comparison_csv(comparison).encode())
-    write_atomically(out / "comparison.tex", latex_tables(comparison).encode())
+    files = {
+        "comparison.json": json.dumps(comparison, indent=2, allow_nan=False) + "\n",
+        "comparison.csv": comparison_csv(comparison),
+        "comparison.tex": latex_tables(comparison),
+    }
+    for name, text in files.items():
+        write_atomically(out / name, text.encode(errors="replace"))
 
     # The page goes last: the numbers are written where jinja2 is missing.
     from monai_fairfl.report.repeated_page import render_comparison
 
-    write_atomically(out / "comparison.html", render_comparison(comparison).encode())
+    page = render_comparison(comparison)
+    write_atomically(out / "comparison.html", page.encode(errors="replace"))
     return comparison
 
 

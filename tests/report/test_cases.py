@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def test_cases_that_are_not_those_behind_the_ledgers_score_are_not_written(
     text = cases_csv(load_runs([shared(write_run, True, mean=0.65)]), warnings)
     assert text is not None and len(text.splitlines()) == 1
     assert warnings == ["FedAvg: elm has no table of the cases behind its test_score"]
+
+
+def test_a_case_whose_name_is_no_utf8_has_its_row(write_run: WriteRun) -> None:
+    run = shared(write_run, True, mean=0.8)
+    case = os.fsdecode(b"Pr\xfcfung.nii")  # as a system with another encoding wrote it
+    state = ClientState(run / "sites" / "elm" / "state")
+    state.save_cases("FedAvg", "test_score-1-2", {case: {"dice": 0.8}})
+    warnings: list[str] = []
+    text = cases_csv(load_runs([run]), warnings)
+    assert text is not None and warnings == []
+    _, row = csv.reader(text.encode().decode().splitlines())
+    assert row[5:] == [r"Pr\udcfcfung.nii", "test_score:dice", "0.8"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -277,3 +278,14 @@ def test_a_hospital_that_never_validates_is_named_beside_the_means(
     found = compare(write_run, tmp_path, everywhere=lacks_validation)
     assert found["main"] == "test_score:dice"
     assert "leave out yew (no validation score in any training)." in found["decision"]["why"]
+
+
+def test_why_a_training_failed_is_in_every_file_whatever_its_characters(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    plan = compare(write_run, tmp_path)["plan"]
+    file = os.fsdecode(b"Pr\xfcfung.nii")  # as a system with another encoding wrote it
+    runs = sorted((tmp_path / "runs").iterdir())
+    write_comparison(tmp_path, plan, runs, {"FedCE, seed 2": f"{file} is damaged"})
+    for ending in ("json", "tex", "html"):
+        assert "fung.nii is damaged" in (tmp_path / f"comparison.{ending}").read_text()
