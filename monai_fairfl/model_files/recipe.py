@@ -27,11 +27,11 @@ from typing import Any
 import torch
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.saved_files import load_saved, read_state_dict
+from monai_fairfl.utils.saved_files import load_saved, read_state_dict, require_whole
 
 logger = logging.getLogger(__name__)
 
@@ -274,6 +274,7 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     ({'size': [64, 64]}, {'rounds': 3})
     """
     if is_torchscript(path):
+        require_whole(path)
         state = _extra_file(Path(path), IN_TORCHSCRIPT)
         return None if state is None else recipe_of_json(state, path)
     found = load_saved(path)
@@ -303,7 +304,13 @@ def state_of_file(path: str | Path) -> Weights:
     """
     if not is_torchscript(path):
         return read_state_dict(path)
-    state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
+    require_whole(path)
+    try:
+        state: Weights = torch.jit.load(str(path), map_location="cpu").state_dict()
+    except RuntimeError as error:  # such as a file of a later version of PyTorch
+        raise ConfigError(
+            f"{path} is no TorchScript that can be read ({in_words(error)})"
+        ) from error
     return state
 
 
@@ -320,11 +327,12 @@ def is_torchscript(path: str | Path) -> bool:
 
 
 def _names_in(path: Path) -> Sequence[str]:
-    """The entries of a zip archive; none where the file is something else."""
-    if not path.is_file() or not zipfile.is_zipfile(path):
+    """The entries of a zip archive; none where the file is missing, damaged or something else."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.namelist()
+    except (OSError, zipfile.BadZipFile):
         return []
-    with zipfile.ZipFile(path) as archive:
-        return archive.namelist()
 
 
 def _extra_file(path: Path, name: str) -> bytes | None:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import errno
 import pickle
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,29 @@ DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
 """Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
 
 
+def require_whole(path: str | Path) -> None:
+    """Refuse an archive of PyTorch whose content is not what was written.
+
+    PyTorch reads such a file without a word, and its weights are then others. An older format,
+    which is no archive, has no checksums.
+
+    Raises:
+        ConfigError: naming the file and what is damaged in it.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, zlib.error) as error:
+        damaged = in_words(error)
+    if damaged is not None:
+        raise ConfigError(
+            f"{path} is damaged: its checksums do not fit its content ({damaged}). Copy it again "
+            "from where it was written"
+        )
+
+
 def load_saved(path: str | Path) -> Any:
     """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
 
@@ -25,6 +50,7 @@ def load_saved(path: str | Path) -> Any:
         ConfigError: when the file is missing, damaged or something else; it names the reason.
     """
     try:
+        require_whole(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: name a model file") from None

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -41,3 +42,59 @@ def test_a_file_that_was_cut_short_is_none_of_torch_save(share: float, tmp_path:
     file.write_bytes(file.read_bytes()[: int(share * file.stat().st_size)])
     with pytest.raises(ConfigError, match=r"model.pt is no state_dict of torch.save"):
         load_saved(file)
+
+
+def write_checkpoint(file: Path) -> None:
+    """A model of many weights, none of them 0."""
+    torch.save({"model": {"w": torch.ones(1000)}}, file)
+
+
+def write_torchscript(file: Path) -> None:
+    """The same as TorchScript with a recipe."""
+    network = torch.jit.script(torch.nn.Linear(1000, 1))
+    recipe = '{"bundle": "b", "version": "1", "values": {}}'
+    torch.jit.save(network, str(file), _extra_files={"recipe.json": recipe})
+
+
+@pytest.mark.parametrize("read", [read_recipe, state_of_file], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("write", [write_checkpoint, write_torchscript])
+def test_weights_that_were_changed_in_the_file_are_not_used(
+    write: Callable[[Path], None], read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "model.pt"
+    write(file)
+    read(file)
+    with zipfile.ZipFile(file) as archive:
+        weights = max(archive.infolist(), key=lambda entry: entry.file_size)
+    # As a disk or a copy may leave it: a block of zeros. The file is as long as before.
+    content = bytearray(file.read_bytes())
+    middle = weights.header_offset + weights.file_size // 2
+    content[middle : middle + 512] = bytes(512)
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"model.pt is damaged: .*data/.*Copy it again"):
+        read(file)
+
+
+@pytest.mark.parametrize("read", [read_recipe, state_of_file], ids=lambda read: read.__name__)
+def test_an_archive_whose_list_of_entries_is_damaged_is_named(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "model.ts"
+    write_torchscript(file)
+    content = file.read_bytes()
+    file.write_bytes(content.replace(b"PK\x01\x02", b"PK\x00\x00"))
+    with pytest.raises(ConfigError, match="model.ts is damaged"):
+        read(file)
+
+
+def test_torchscript_that_this_pytorch_cannot_run_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "model.ts"
+    write_torchscript(file)
+    with zipfile.ZipFile(file) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in entries.items():
+            later = b"999\n" if name.endswith("/version") else content
+            archive.writestr(name, later)
+    with pytest.raises(ConfigError, match="model.ts is no TorchScript that can be read .*version"):
+        state_of_file(file)
