@@ -95,4 +95,7 @@ def network_for(network: nn.Module, weights: Weights) -> nn.Module:
         weights: the model.
     """
     members = num_members(weights)
-    return FusedNetwork(network, members) if members else network
+    # A network of one's own may have parts that are called members, too.
+    if members == 0 or weights.keys() == network.state_dict().keys():
+        return network
+    return FusedNetwork(network, members)
