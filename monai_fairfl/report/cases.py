@@ -158,13 +158,35 @@ def _rows_of_table(
     A structure that a case does not label has none.
     """
     for case in cases:
+        name = _name_over_folds(run, site, case["case"])
         for column, value in case.items():
             if column == "case" or math.isnan(float(value)):
                 continue
             yield {
                 **run_cells(run),
                 "site": site,
-                "case": case["case"],
+                "case": name,
                 "metric": f"{measurement}:{column}",
                 "value": float(value),
             }
+
+
+def _name_over_folds(run: Run, site: str, case: str) -> str:
+    """The name of a case, with its fold where a case of another fold may have the same name.
+
+    A site's table names a case by as much of its file's path as the cases of one fold take. In a
+    fold of one case, that is ``t2.nii.gz`` for every patient with a folder of his own. A loader
+    that names no file numbers its cases, in each fold from 0.
+    """
+    if run.fold is None:
+        return case
+    files_so_called = 0
+    for images in run.split.get(site, {}).values():
+        for image in images:
+            # Of several files, one per channel, the first is named in the table.
+            first, _, _ = image.partition("\n")
+            files_so_called += f"/{first}".endswith(f"/{case}")
+    is_number = case.isdecimal() and files_so_called == 0
+    if files_so_called > 1 or is_number:
+        return f"fold {run.fold}/{case}"
+    return case

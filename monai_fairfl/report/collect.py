@@ -285,8 +285,13 @@ def _read_split(file: Path) -> Split:
     lists = object_of_json(file.read_bytes())
     split = {}
     for part in PARTS:
-        split[part] = sorted(str(case["image"]) for case in lists[part])
+        split[part] = sorted(_files_of_image(case["image"]) for case in lists[part])
     return split
+
+
+def _files_of_image(image: Any) -> str:
+    """The file of an image; of several files, one per channel, a line for each."""
+    return "\n".join(image) if isinstance(image, list) else str(image)
 
 
 def _names_with_marks(runs: Sequence[Run]) -> list[str]:

@@ -14,7 +14,10 @@ from monai_fairfl.run_folder.reading_records import counts_with_others, score_ro
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]
-"""Part of a site's data list, such as ``"training"`` -> its images, sorted."""
+"""Part of a site's data list, such as ``"training"`` -> its images, sorted.
+
+An image of several files, one per channel, has a line for each.
+"""
 
 
 @dataclass(frozen=True)

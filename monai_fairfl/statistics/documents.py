@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.disclosure import over_sites
+from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.settings import is_number, is_whole
 
 FILE = "statistics.json"
@@ -56,10 +57,10 @@ def document(
 def is_document(path: Path) -> bool:
     """Whether a file has the statistics of sites; another JSON file may be a site's data list."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = object_of_json(path.read_bytes())
     except (OSError, ValueError):
         return False
-    return isinstance(found, dict) and found.get("kind") == KIND
+    return found.get("kind") == KIND
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def read_document(path: Path) -> dict[str, Any]:
             for name, site in found["sites"].items():
                 _check_site(name, site, least, number)
             return document(found["sites"], least, number, limits)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, RecursionError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{path} is no whole file of monai-fairfl statistics ({error!r}); make it again"
         ) from error

@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from monai_fairfl.client.state import ClientState
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
+from monai_fairfl.report.repeated import compared_cases
 
 WriteRun = Callable[..., Path]
 SCORES = {"a.nii": {"dice": 0.5, "cup": 0.4}, "=b.nii": {"dice": 0.7, "cup": float("nan")}}
@@ -67,6 +70,63 @@ def test_a_case_whose_name_is_no_utf8_has_its_row(write_run: WriteRun) -> None:
     assert text is not None and warnings == []
     _, row = csv.reader(text.encode().decode().splitlines())
     assert row[5:] == [r"Pr\udcfcfung.nii", "test_score:dice", "0.8"]
+
+
+def in_two_folds(write_run: WriteRun, patients: Sequence[Any], names: Sequence[str]) -> list[Path]:
+    """Runs of two strategies, in two folds of one test case each.
+
+    Args:
+        write_run: the fixture.
+        patients: the image of the test case of each fold.
+        names: of these cases in the tables.
+    """
+    runs = []
+    for strategy, mean in (("FedAvg", 0.6), ("FedCE", 0.7)):
+        for fold in (0, 1):
+            config = {"share_cases": True, "overrides": {"split_fold": fold}}
+            folder = f"{strategy}-{fold}"
+            run = write_run(strategy, {"elm": mean}, folder=folder, config=config)
+            lists = {"training": [{"image": patients[1 - fold]}], "validation": []}
+            lists["testing"] = [{"image": patients[fold]}]
+            (run / "datalists").mkdir()
+            (run / "datalists" / "elm.json").write_text(json.dumps(lists))
+            state = ClientState(run / "sites" / "elm" / "state")
+            state.save_cases(folder, "test_score-1-0", {names[fold]: {"dice": mean}})
+            runs.append(run)
+    return runs
+
+
+@pytest.mark.parametrize(
+    ("patients", "names"),
+    [
+        (["elm/P7/t2.nii", "elm/P8/t2.nii"], ["t2.nii", "t2.nii"]),
+        ([["P7/t1.nii", "P7/t2.nii"], ["P8/t1.nii", "P8/t2.nii"]], ["t1.nii", "t1.nii"]),
+        # A loader that names no files numbers its cases.
+        (["elm/P7.nii", "elm/P8.nii"], ["0", "0"]),
+    ],
+)
+def test_cases_of_two_folds_are_two_cases_though_their_names_are_the_same(
+    patients: Sequence[Any], names: Sequence[str], write_run: WriteRun
+) -> None:
+    text = cases_csv(load_runs(in_two_folds(write_run, patients, names)), [])
+    assert text is not None
+    rows = list(csv.DictReader(text.splitlines()))
+    expected = [f"fold {fold}/{name}" for fold, name in enumerate(names)]
+    assert [row["case"] for row in rows] == [*expected, *expected]
+    found = compared_cases(text, ["FedAvg", "FedCE"])
+    assert found["metrics"]["test_score:dice"]["cases"] == {"elm": 2}
+
+
+@pytest.mark.parametrize("names", [["P7.nii", "P8.nii"], ["P7.nii", "P7.nii"]])
+def test_a_file_that_only_one_case_of_the_hospital_has_names_it(
+    names: Sequence[str], write_run: WriteRun
+) -> None:
+    """Also where the case was tested in both folds, which no comparison may count twice."""
+    runs = in_two_folds(write_run, ["elm/P7.nii", "elm/P8.nii"], names)
+    text = cases_csv(load_runs(runs), [])
+    assert text is not None
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [row["case"] for row in rows] == [*names, *names]
 
 
 @pytest.mark.parametrize(

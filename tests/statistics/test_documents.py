@@ -118,3 +118,11 @@ def test_a_site_s_data_list_is_no_file_of_statistics(tmp_path: Path) -> None:
     assert not is_document(written(tmp_path, {"training": []}))
     assert not is_document(tmp_path)
     assert not is_document(tmp_path / "missing.json")
+
+
+def test_a_file_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    file.write_text("[" * 100_000)
+    assert not is_document(file)
+    with pytest.raises(ConfigError, match=f"{file} is no whole file of monai-fairfl statistics"):
+        read_document(file)
