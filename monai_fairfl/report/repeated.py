@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
@@ -144,7 +145,7 @@ def first_screen(
         -> site -> points with ``value``, ``least`` and ``most``), and ``first_look``, lines.
     """
     main = compared["main"]
-    scores = [_case_score(row) for row in read_csv_text(cases) if row["metric"] == main]
+    scores = _scores_by_metric(cases)[main]
     measurement, _, _ = main.partition(":")
     of_methods = report_over_seeds(report, scores, _methods_of(compared), validation.means)
     shown = {**of_methods, "measurement": measurement}
@@ -203,9 +204,7 @@ def compared_cases(
     Raises:
         ConfigError: when no two strategies have the main metric of the same cases.
     """
-    scores: dict[str, list[CaseScore]] = {}
-    for row in read_csv_text(cases):
-        scores.setdefault(row["metric"], []).append(_case_score(row))
+    scores = _scores_by_metric(cases)
     measurement = _measurement(scores)
     main = f"{measurement}:{MEAN_DICE}"
     metrics = {main: _plain(compare_paired(scores[main], strategies))}
@@ -290,6 +289,45 @@ def _sites_left_out(
         why = why_no_score(compared, site, measurement)
         lines.append(f"site {site} is left out: {why}")
     return lines
+
+
+def _scores_by_metric(cases: str) -> dict[str, list[CaseScore]]:
+    """Metric -> the scores in the text of a ``cases.csv``."""
+    scores: dict[str, list[CaseScore]] = {}
+    for row in read_csv_text(cases):
+        scores.setdefault(row["metric"], []).append(_case_score(row))
+    for metric, of_metric in scores.items():
+        # A case is tested in one fold, and may validate in several.
+        if not metric.startswith(f"{TESTED}:"):
+            scores[metric] = _means_over_folds(of_metric)
+    return scores
+
+
+def _means_over_folds(scores: Sequence[CaseScore]) -> list[CaseScore]:
+    """One score for each case of a strategy and seed: the mean over the folds.
+
+    Only folds count in which every training that scored the case has it, so that the models of all
+    strategies were trained on the same cases.
+    """
+    values: dict[tuple[str, int, str, str], dict[int | None, float]] = {}
+    for score in scores:
+        key = (score.strategy, score.seed, score.site, score.case)
+        by_fold = values.setdefault(key, {})
+        if score.fold in by_fold:
+            # Given twice, which the comparison refuses by its name.
+            return list(scores)
+        by_fold[score.fold] = score.value
+
+    folds_of_case: dict[tuple[str, str], set[int | None]] = {}
+    for (_, _, site, case), by_fold in values.items():
+        folds_of_case.setdefault((site, case), set(by_fold)).intersection_update(by_fold)
+
+    means = []
+    for (strategy, seed, site, case), by_fold in values.items():
+        counted = [value for fold, value in by_fold.items() if fold in folds_of_case[site, case]]
+        if counted:
+            means.append(CaseScore(strategy, seed, None, site, case, mean(counted)))
+    return means
 
 
 def _case_score(row: Mapping[str, str]) -> CaseScore:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 import re
 import unicodedata
@@ -109,6 +110,28 @@ def test_the_tables_show_the_numbers_of_the_files() -> None:
     assert low < estimate < high
     assert pairs.rows[0][1] == f"{estimate:.3f} ({low:.3f} to {high:.3f})"
     assert pairs.rows[0][2:] == [f"{float(row[name]):.3f}" for name in ("p_value", "p_holm")]
+
+
+def test_a_case_that_validates_in_two_folds_counts_once_with_their_mean() -> None:
+    """Of ten folds, a case validates in two or three."""
+    rows = []
+    for strategy, seed, fold in itertools.product(STRATEGIES, (0, 1), (0, 1)):
+        more = 0.01 * (strategy == "FedCE-sum") + 0.1 * fold
+        for number in range(4):
+            about = {"run": strategy, "strategy": strategy, "seed": seed, "fold": fold}
+            of_case = {**about, "site": "alder", "case": f"Case{number}", "metric": "score:dice"}
+            # Case3 validates in fold 1 only, and Case2 lacks a score of it.
+            is_lost = (strategy, seed, fold, number) == ("FedAvg", 1, 1, 2)
+            if not is_lost and (fold, number) != (0, 3):
+                rows.append({**of_case, "value": 0.5 + 0.05 * number + more})
+    found = compared_cases(
+        csv_text((*RUN_COLUMNS, "site", "case", "metric", "value"), rows), STRATEGIES
+    )
+    dice = found["metrics"]["score:dice"]
+    assert dice["cases"] == {"alder": 4}
+    fedavg, fedce = dice["strategies"]
+    assert fedavg["mean"] == pytest.approx(np.mean([0.55, 0.60, 0.60, 0.75]))
+    assert fedce["mean"] - fedavg["mean"] == pytest.approx(0.01)
 
 
 @pytest.mark.slow
