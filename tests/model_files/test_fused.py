@@ -35,7 +35,7 @@ def output_of(weights: Weights) -> float:
     """What the network of these weights makes of a pixel of value 1."""
     network = network_for(Ensemble(), weights)
     network.load_state_dict(dict(weights))
-    return float(network(torch.ones(1, 1, 1, 1)))
+    return network(torch.ones(1, 1, 1, 1)).item()
 
 
 def test_a_network_whose_parts_are_called_members_is_no_fused_model() -> None:
