@@ -146,11 +146,25 @@ def command_without(words: Sequence[str], sites: Sequence[str], folder: str) -> 
     >>> print(command_without(words, ["HK", "UCL"], "runs/b"))
     python -m monai.bundle run --resume False --run_dir runs/b --site_names '["HK", "UCL"]'
     """
-    changed = list(words)
-    if _argument(words, "resume") is not None:
+    changed = _with_values(words)
+    if _argument(changed, "resume") is not None:
         changed = _with_argument(changed, "resume", "False")
     changed = _with_argument(changed, "run_dir", folder)
     return shlex.join(_with_argument(changed, "site_names", json.dumps(list(sites))))
+
+
+def _with_values(words: Sequence[str]) -> list[str]:
+    """``words`` in which each option has a value: one without is true, as MONAI reads it.
+
+    >>> _with_values(["run", "--resume", "--run_dir", "runs/a"])
+    ['run', '--resume', 'True', '--run_dir', 'runs/a']
+    """
+    found = []
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        found.append(word)
+        if word.startswith("--") and "=" not in word and following.startswith("--"):
+            found.append("True")
+    return found
 
 
 def _argument(words: Sequence[str], name: str) -> str | None:
