@@ -181,7 +181,9 @@ def how_to_retrain(root: Path, run: Path, site: str) -> str:
             f"Begin the training again without {site}, in a new run_dir; over NVIDIA FLARE submit "
             "a job of another name while the site's client is stopped."
         )
-    folder = f"{root}-without-{'-'.join(sorted(absent))}"
+    # A folder such as "." has no name of its own.
+    named = root if root.name not in ("", "..") else root.resolve()
+    folder = f"{named}-without-{'-'.join(sorted(absent))}"
     words = config.get("command")
     if not words:
         return (
