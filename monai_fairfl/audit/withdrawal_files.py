@@ -56,7 +56,8 @@ def files_to_delete(root: Path, run: Path, site: str, all_updates: bool) -> list
 
     if all_updates:
         found.update(_regular_files(run / "updates"))
-    for recorded in recorded_folders(run):
+    # Also of a round that has lost its manifest, and so can no longer be valued.
+    for recorded in run.glob("updates/round-*"):
         found.add(recorded / file_of(site))
         found.add(recorded / START)
 

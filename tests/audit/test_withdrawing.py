@@ -149,6 +149,14 @@ def test_a_checkpoint_that_was_damaged_goes_too(averaged: Path) -> None:
     assert [path.name for path in checkpoints.iterdir()] == ["round-0001"]
 
 
+def test_updates_go_too_of_a_round_that_has_lost_its_manifest(averaged: Path) -> None:
+    recorded = averaged / "run" / "updates" / "round-0001"
+    (recorded / "manifest.json").unlink()
+    withdraw(averaged / "run", "elm")
+    left = [file.name for file in recorded.rglob("*.safetensors")]
+    assert sorted(left) == [f"{site}.safetensors" for site in OTHERS]
+
+
 def test_what_a_crash_left_of_the_sites_data_list_goes_too(averaged: Path) -> None:
     datalists = averaged / "run" / "datalists"
     datalists.mkdir(exist_ok=True)
@@ -467,7 +475,9 @@ def test_rounds_between_two_models_that_stay_are_named(
     assert plan_withdrawal(run, "elm")[0].computable_rounds == computable
 
 
-def test_the_command_that_trains_without_the_site_is_the_runs_own(folder: Path) -> None:
+def test_the_command_that_trains_without_the_site_is_the_runs_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = folder / "run"
     words = ["python", "-m", "monai.bundle", "run", "--rounds", "3", "--run_dir", str(run)]
     config = {"command": words, "sites": dict.fromkeys(SITES, {})}
@@ -476,6 +486,14 @@ def test_the_command_that_trains_without_the_site_is_the_runs_own(folder: Path) 
     expected += '--site_names \'["ash", "beech", "oak"]\''
     [planned] = plan_withdrawal(run, "elm")
     assert planned.retrain == expected.format(run=run)
+
+    # From within the folder, which has no name there.
+    monkeypatch.chdir(run)
+    for place in (".", "../run", "models/.."):
+        [planned] = plan_withdrawal(place, "elm")
+        [named] = re.findall("--run_dir (.*) --site_names", planned.retrain)
+        assert Path(named).resolve() == folder / "run-without-elm"
+
     config["command"] = None  # type: ignore[assignment]
     (run / "config.json").write_text(json.dumps(config))
     [planned] = plan_withdrawal(run, "elm")
