@@ -244,17 +244,19 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
 
 
 def _went_on_after(end: Receipt, receipts: Sequence[Receipt]) -> bool:
-    """Whether the client was asked again after the end, so that the end record was replaced.
+    """Whether the client took part in a round after the end, so that the end record was replaced.
+
+    The order of the receipts does not count: somebody may give the same ones twice.
 
     Args:
-        end: a receipt of an end.
-        receipts: all of them, those of a client in the order in which they were written.
+        end: a receipt of an end. Its round, and that of the closing requests before it, would be
+            the number of the next round.
+        receipts: all of them.
     """
-    later = False
     for receipt in receipts:
-        if receipt is end:
-            later = True
-        elif later and not receipt.ended and (receipt.client, receipt.run) == (end.client, end.run):
+        is_of_next_round = receipt.round == end.round and receipt.update is not None
+        is_later = is_of_next_round or receipt.round > end.round
+        if is_later and (receipt.client, receipt.run) == (end.client, end.run):
             return True
     return False
 

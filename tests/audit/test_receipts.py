@@ -187,6 +187,15 @@ def test_an_end_that_a_longer_run_replaced_is_noted_and_no_problem(run: Path) ->
     )
 
 
+def test_receipts_that_are_given_twice_hide_no_change_of_the_end(run: Path) -> None:
+    """The second copy of a site's receipts is no sign that the run went on after its end."""
+    records = records_of(run)
+    records[-1]["scores"]["elm"] = {}
+    write(run, records, mended=True)
+    assert proof(run, "elm", "elm").notes == ()
+    assert "the end was changed after elm received" in proof(run, "elm", "elm").problems[0]
+
+
 def test_receipts_of_other_runs_and_damaged_files_are_named(run: Path, tmp_path: Path) -> None:
     file = receipts_of(run, "ash")
     other = [{**json.loads(line), "run": "other"} for line in file.read_text().splitlines()]
