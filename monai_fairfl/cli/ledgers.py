@@ -77,9 +77,15 @@ def verify(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.errors import ConfigError, FederationError
     from monai_fairfl.report.collect import find_runs
+    from monai_fairfl.run_folder.ended import kept_results
 
     folder = Path(args.run_dir)
-    inner_runs = [file.parent for file in sorted(folder.glob("*/ledger.jsonl"))]
+    # Heads and receipts are of the run, not of what it was before it was extended.
+    earlier = kept_results(folder)
+    inner_runs = []
+    for file in sorted(folder.glob("*/ledger.jsonl")):
+        if file.parent not in earlier:
+            inner_runs.append(file.parent)
     paths = find_runs([folder, *inner_runs])
     if args.head and len(paths) > 1:
         names = ", ".join(str(path) for path in paths)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.command_line import run_json, write_run
 from helpers.driving import SPEC, LeastSquares, vector
+from helpers.tiny_networks import federation, receipts_of
 
 from monai_fairfl.cli import main
 from monai_fairfl.cli.runs import _folder_of
@@ -70,6 +71,21 @@ def test_verify_looks_at_a_run_and_at_those_in_its_folders(
     [problem] = found[str(inner)]["problems"]
     assert f"{inner / 'ledger.jsonl'}: line 3 does not" in problem
     assert "problems" not in found[str(outer)]
+
+
+def test_an_extended_run_is_checked_against_heads_and_receipts_and_its_earlier_result_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation(FedAvg(), tmp_path, rounds=1).run()
+    federation(FedAvg(), tmp_path, rounds=2).run(resume=True)
+    run = tmp_path / "run"
+    assert (run / "ended-0001" / "ledger.jsonl").exists()
+
+    head = Ledger(run / "ledger.jsonl").head
+    receipts = receipts_of(tmp_path, "elm")
+    found = run_json(capsys, "verify", run, "--head", head, "--receipt", receipts)["runs"]
+    assert list(found) == [str(run)]
+    assert found[str(run)]["stored_head"]["covered"] == found[str(run)]["receipts"]["covered"] == 4
 
 
 def test_verify_does_not_read_valuations(
