@@ -175,15 +175,15 @@ def ledger_rounds(records: Sequence[Mapping[str, Any]]) -> list[LedgerRound]:
             f"format {FIRST_FORMAT} does"
         )
     rounds = []
-    for record in records:
+    for line, record in enumerate(records, 1):
         if record["kind"] != "round":
             continue
         try:
             rounds.append(_recorded(record, opening["evaluate"]))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FederationError(
-                f"record {len(rounds) + 1} of the ledger is not that of a round ({error!r}): "
-                "restore the ledger from a copy"
+                f"line {line} of the ledger is not the record of a round ({error!r}): restore the "
+                "ledger from a copy"
             ) from error
     return rounds
 
