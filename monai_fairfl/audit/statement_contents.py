@@ -123,6 +123,15 @@ def what_remains(
                 "why": "they say how the models were trained; no image or update is in them",
             }
         )
+    if (root / "log.txt").exists():
+        entries.append(
+            {
+                "what": "log.txt",
+                "why": "it has what was printed of all sites: the site's name, weights and scores, "
+                "values of valuations that are deleted, and messages that may name its files. "
+                "Delete it if nobody needs it",
+            }
+        )
     entries.append(
         {
             "what": "copies elsewhere",

@@ -260,6 +260,15 @@ def test_the_statement_lists_files_rounds_effect_and_what_remains(folder: Path) 
         assert part in text
 
 
+def test_the_log_is_named_among_what_remains(averaged: Path) -> None:
+    run = averaged / "run"
+    [without] = plan_withdrawal(run, "elm")
+    assert "log.txt" not in [entry["what"] for entry in without.remains]
+    (run / "log.txt").write_text("Valuation exact of FedAvg\n  elm  0.0001\n")
+    [planned] = plan_withdrawal(run, "elm")
+    assert "log.txt" in [entry["what"] for entry in planned.remains]
+
+
 def test_a_site_that_counted_as_one_with_another_took_part(tmp_path: Path) -> None:
     """In every round oak sends what elm sent, and the record has images of elm alone."""
     sent: dict[str, Weights] = {}
