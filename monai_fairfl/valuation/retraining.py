@@ -75,6 +75,12 @@ class Retraining(RunValuation):
     def check(self, clients: Sequence[str], recorded: bool) -> None:
         """As :meth:`RunValuation.check`, and that the strategy can train the coalitions."""
         super().check(clients, recorded)
+        if self.strategy is not None and self.strategy.shares_nothing:
+            raise ConfigError(
+                f"valuation {self.name}: {self.strategy.name} averages nothing, so that every "
+                "coalition's global model would be the initial one: leave out strategy (FedAvg), "
+                "or name one that averages"
+            )
         smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
         if self.strategy is not None and smallest < self.strategy.min_clients:
             raise ConfigError(

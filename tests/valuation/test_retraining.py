@@ -12,7 +12,7 @@ from helpers.linear_federation import START, LinearRun, mean_score, model_of
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Request
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.valuation import Retraining
 from monai_fairfl.valuation.retraining import folder_of
 
@@ -109,6 +109,8 @@ def test_what_cannot_be_retrained_is_refused() -> None:
     with pytest.raises(ConfigError, match="coalitions of 1 clients, and FedCE needs at least 2"):
         Retraining("exact", strategy=FedCE()).check("ABC", recorded=False)
     Retraining("leave_one_out", strategy=FedCE()).check("ABC", recorded=False)
+    with pytest.raises(ConfigError, match="Standalone averages nothing, .*the initial one"):
+        Retraining(strategy=Standalone()).check("ABC", recorded=False)
 
 
 def test_coalitions_have_folders_of_their_own() -> None:
