@@ -159,7 +159,9 @@ def write_folder(
     """
     folder = Path(folder)
     beside = folder.with_name(f".writing-{folder.name}")
-    shutil.rmtree(beside, ignore_errors=True)
+    replaced = folder.with_name(f".writing-{folder.name}.old")
+    for leftover in (beside, replaced):
+        shutil.rmtree(leftover, ignore_errors=True)
     sums = {}
     sizes = {}
     try:
@@ -174,8 +176,11 @@ def write_folder(
     except DiskFullError:
         shutil.rmtree(beside, ignore_errors=True)
         raise
-    shutil.rmtree(folder, ignore_errors=True)
+    # To delete the old folder takes time, in which a crash would leave neither.
+    if folder.exists():
+        os.replace(folder, replaced)
     os.replace(beside, folder)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _write_hashed(path: Path, content: bytes | TensorFile, size: int) -> str:

@@ -36,6 +36,7 @@ from monai_fairfl.run_folder.ended import keep_result
 from monai_fairfl.run_folder.ledger import Ledger, digest_of, heads_of, read_ledger
 from monai_fairfl.run_folder.recorded_updates import recorded_rounds
 from monai_fairfl.strategies import CGSV, FedAvg, Strategy
+from monai_fairfl.utils import files
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.valuation.reconstruction import MultiRound, OneRound
 
@@ -364,6 +365,30 @@ def test_an_interrupted_withdrawal_is_finished_by_the_next_one(
     assert statement.ended and {entry["path"] for entry in statement.deleted} == planned
     assert not any((run / path).exists() for path in planned)
     assert statement.begun == interrupted.begun
+
+
+def test_a_kill_while_the_last_checkpoint_is_replaced_loses_neither_the_old_nor_the_new_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = folder / "run"
+    rewards = rewards_of(run)
+    delete = shutil.rmtree
+
+    def killed(path: Path, ignore_errors: bool = False) -> None:
+        if path.exists():
+            delete(path)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            withdraw(run, "elm")
+    withdraw(run, "elm")
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["round-0002"]
+    left = rewards_of(run)
+    assert {site: digest_of(model) for site, model in left.items()} == {
+        site: digest_of(rewards[site]) for site in OTHERS
+    }
 
 
 def test_a_second_withdrawal_changes_nothing_and_another_site_can_withdraw_too(
