@@ -142,7 +142,9 @@ class CFFL(Strategy):
             is_reputable = value >= self.threshold / len(reputable)
             remaining[client] = value if is_reputable else 0.0
 
-        reputation = dict.fromkeys([*self.reputation, *scores], 0.0)
+        # Sorted, as a resumed run reads them, so that the bits of later sums are the same.
+        everybody = sorted({*self.reputation, *scores})
+        reputation = dict.fromkeys(everybody, 0.0)
         reputation.update(merge_with_absent(known, normalise(remaining)))
         return reputation
 

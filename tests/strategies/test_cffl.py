@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, UPDATES, play, play_round, reported, values
+from helpers.driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, reported, values, vector
 
 from monai_fairfl.strategies import CFFL
 
@@ -69,3 +71,26 @@ def test_an_excluded_client_stays_so_when_the_reputable_ones_are_absent() -> Non
     assert others.aggregation == {"2": 0.5, "3": 0.5}
     assert not others.notes and strategy.reputation == before
     assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]
+
+
+def test_a_run_that_is_resumed_before_a_site_joins_gives_the_same_bits() -> None:
+    """The checkpoint's keys are sorted, and a newcomer gets the mean of all reputations."""
+    scores = [
+        {"2": 0.6, "4": 0.77},
+        {"1": 0.77, "2": 0.84, "4": 0.57},
+        {"1": 0.59, "2": 0.56, "3": 0.59, "4": 0.79},
+    ]
+
+    def last_weights(resumed: bool) -> dict[str, float]:
+        strategy = _of_ten_rounds(CFFL())
+        strategy.start({"w": vector([0.0] * 4)}, ("2", "4"), SPEC)
+        for of_round in scores:
+            if resumed:
+                state = json.loads(json.dumps(strategy.state_dict(), sort_keys=True))
+                strategy.load_state_dict(state)
+            updates = dict.fromkeys(of_round, UPDATES["1"])
+            measured = {client: {"local_score": score} for client, score in of_round.items()}
+            result = play_round(strategy, updates, measured)
+        return dict(result.aggregation)  # type: ignore[arg-type]
+
+    assert last_weights(resumed=True) == last_weights(resumed=False)
