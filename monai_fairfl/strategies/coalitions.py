@@ -109,16 +109,18 @@ def coalition_values(
     """Mean validation Dice of each coalition's model: over the clients, by their validation cases.
 
     A part of a strategy's round: ``values = yield from coalition_values(self, local, coalitions)``.
-    Only clients that scored every model count, so that the values can be compared.
+    Only clients that scored every model count, so that the values can be compared. So a client that
+    does not answer one exchange is not asked in the next ones.
 
     Raises:
         FederationError: when no client scored all models.
     """
     every_coalition = list(coalitions)
     scores: dict[Coalition, dict[str, Estimate]] = {}
+    answering = local.clients
     for first in range(0, len(every_coalition), AT_ONCE):
         some = every_coalition[first : first + AT_ONCE]
-        found = yield from _scores_of(strategy, local, some)
+        found, answering = yield from _scores_of(strategy, local, some, answering)
         scores.update(found)
 
     # The clients that scored every model.
@@ -146,14 +148,18 @@ def coalition_values(
 
 
 def _scores_of(
-    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition]
-) -> Generator[list[Request], Replies, dict[Coalition, dict[str, Estimate]]]:
-    """One exchange: coalition -> client -> the score of its model."""
+    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition], clients: Sequence[str]
+) -> Generator[list[Request], Replies, tuple[dict[Coalition, dict[str, Estimate]], list[str]]]:
+    """One exchange with some clients.
+
+    Returns:
+        Coalition -> client -> the score of its model; and the clients that answered.
+    """
     requests = []
     coalition_of_request = []
     models = coalition_models(strategy, local, coalitions)
     for coalition, model in zip(coalitions, models, strict=True):
-        for client in local.clients:
+        for client in clients:
             requests.append(Measure(client, model, ("score",)))
             coalition_of_request.append(coalition)
     replies = yield requests
@@ -167,7 +173,7 @@ def _scores_of(
         if mean is not None:
             estimate = mean if isinstance(mean, Estimate) else Estimate(mean)
             scores[coalition_of[reply.id]][reply.client] = estimate
-    return scores
+    return scores, replies.clients
 
 
 def by_member(local: Replies, values: Mapping[str, float]) -> dict[str, float]:

@@ -136,6 +136,25 @@ def test_only_clients_that_scored_every_model_count(table: dict[frozenset[str], 
         )
 
 
+def test_a_client_that_is_lost_after_its_training_is_waited_for_once() -> None:
+    """Each exchange that asks it may take the whole timeout, and its scores cannot count."""
+
+    def answer(request: Request) -> Reply | None:
+        if request.task == "train":
+            return Reply(request.client, {"w": vector([float(request.client)])}, 1)
+        if request.client == "2":
+            return None
+        return Reply(request.client, None, 0, {"score": float(request.weights["w"]) / 10})
+
+    strategy = FedCI()
+    strategy.start({"w": vector([0.0])}, ["1", "2", "3", "4"], SPEC)
+    result, exchanges = drive(strategy, ["1", "2", "3", "4"], answer)
+    asked = [{request.client for request in requests} for requests in exchanges]
+    # The training, and two exchanges of eight coalitions each.
+    assert asked == [{"1", "2", "3", "4"}, {"1", "2", "3", "4"}, {"1", "3", "4"}]
+    assert set(result.notes) == {"2"} and set(result.aggregation) == {"1", "2", "3", "4"}
+
+
 def test_too_many_clients_are_refused_with_a_way_out() -> None:
     many = [f"c{i:02}" for i in range(11)]
     strategy = FedCI()
