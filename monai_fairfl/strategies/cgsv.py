@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.games import Game, cosine_game, exact_shapley
+from monai_fairfl.games import MOST_PLAYERS, Game, cosine_game, exact_shapley
 from monai_fairfl.games.game import Coalition
 from monai_fairfl.protocol.averages import (
     merge_with_absent,
@@ -139,8 +139,11 @@ class CGSV(Strategy):
         self.exact = exact
         self.needs_gram = exact or reward == "euclidean"
         self.variant = variant
+        if exact:
+            self.max_clients = MOST_PLAYERS  # type: ignore[misc]
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
+            self.requires = frozenset({"score"})  # type: ignore[misc]
         chosen = VARIANTS[variant]
         self.sparsified = Sparsified(
             beta,

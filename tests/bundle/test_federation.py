@@ -39,7 +39,7 @@ from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Standalone
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.saved_files import read_state_dict
@@ -407,6 +407,8 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
     del train.config["validate"]["evaluator"]
     with pytest.raises(ConfigError, match="leave_one_out_error.*no validate#evaluator"):
         check_strategies([FedCE()], ["A", "B"], train)
+    with pytest.raises(ConfigError, match=r"CGSV-contribution_index needs \['score'\]"):
+        check_strategies([CGSV(reward="contribution_index")], ["A", "B"], train)
 
 
 @pytest.mark.parametrize("setting", ["evaluate", "final"])

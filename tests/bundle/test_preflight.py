@@ -177,7 +177,9 @@ def test_more_sites_than_a_method_can_take_are_refused() -> None:
         check_strategies([FedAvg(), FedCI()], many, train)
     with pytest.raises(ConfigError, match="CGSV-contribution_index can take at most 10"):
         check_strategies([CGSV(reward="contribution_index")], many, train)
-    check_strategies([FedCI(), CGSV()], many, train, per_round=10)
+    with pytest.raises(ConfigError, match="CGSV-exact can take at most 20 sites in a round"):
+        check_strategies([CGSV(exact=True)], [*many, *(f"more {n}" for n in range(10))], train)
+    check_strategies([FedCI(), CGSV(), CGSV(exact=True)], many, train, per_round=10)
     check_strategies([FedGA(), CGSV()], many, train)
     with pytest.raises(ConfigError, match="FedGA compares the sites of a round.*clients_per_round"):
         check_strategies([FedAvg(), FedGA()], many, train, per_round=1)

@@ -13,7 +13,7 @@ from helpers.driving import LeastSquares
 from helpers.least_squares_federation import federation
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies import FedAvg, FedCE, FedCI
 from monai_fairfl.transports.in_process import InProcess
 
 
@@ -86,3 +86,10 @@ def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path
         federation(tmp_path, FedCE(), **settings).run()
     assert not (tmp_path / "run" / "ledger.jsonl").exists()
     assert federation(tmp_path, FedAvg(), **settings).run().finished
+
+
+def test_a_method_that_scores_every_coalition_takes_ten_clients(tmp_path: Path) -> None:
+    makers = {f"C{number}": lambda: LeastSquares([0.0, 1.0]) for number in range(11)}
+    with pytest.raises(ConfigError, match="FedCI can take at most 10 clients in a round, got 11"):
+        federation(tmp_path, FedCI(), InProcess(makers)).run()
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()
