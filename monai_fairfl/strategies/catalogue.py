@@ -77,7 +77,7 @@ def describe(name: str) -> dict[str, Any]:
         docstring), ``arguments`` (name -> default), ``needed_arguments`` (names of those without a
         default), and its class attributes: ``paper``, ``estimates``, ``client_does``,
         ``client_sends``, ``trusts``, ``phases``, ``cost`` (of a round), ``requires`` (measurements
-        the sites must be able to make), ``min_clients``, ``personal``.
+        the sites must be able to make), ``min_clients``, ``max_clients``, ``personal``.
 
     Raises:
         ConfigError: when there is no such strategy, see :func:`find`.
@@ -108,6 +108,7 @@ def describe(name: str) -> dict[str, Any]:
         "cost": kind.cost,
         "requires": requires,
         "min_clients": kind.min_clients,
+        "max_clients": kind.max_clients,
         "personal": kind.personal,
         "arguments": arguments,
         "needed_arguments": needed,
@@ -155,10 +156,14 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
 
     >>> print(as_page("FedAvg", describe("FedAvg")).splitlines()[0])
     FedAvg(weighting='samples')
+    >>> print(as_page("FedCI", describe("FedCI")).splitlines()[-3])
+    clients:             2 to 10 in a round
     """
     written = [f"{key}={default!r}" for key, default in entry["arguments"].items()]
     arguments = ", ".join([*entry["needed_arguments"], *written])
     estimates = entry["estimates"] or "its weights; it estimates nobody's contribution"
+    most = entry["max_clients"]
+    limit = "or more" if most is None else f"to {most} in a round"
     facts = {
         "paper": entry["paper"] or "none named",
         "each client": entry["client_does"],
@@ -168,7 +173,7 @@ def as_page(name: str, entry: Mapping[str, Any]) -> str:
         "phases": entry["phases"],
         "cost of a round": entry["cost"],
         "needs": ", ".join(entry["requires"]) or "no measurement",
-        "clients": f"{entry['min_clients']} or more",
+        "clients": f"{entry['min_clients']} {limit}",
         "in federate.json": f'"strategy": {json.dumps(entry["config"])}',
         "on the command line": f"--strategy {_given_name(entry['target'])}",
     }
