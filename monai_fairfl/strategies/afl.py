@@ -10,7 +10,7 @@ import numpy as np
 
 from monai_fairfl.protocol.averages import normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 
 MOST_STEP = 1e6
 """Longer steps differ in rounding only: the client with the highest loss has all weight."""
@@ -51,6 +51,7 @@ class AFL(Strategy):
         if form is None:
             form = "afl" if variant == "paper" else "worst_client"
         check_choice(self, "form", form, ("afl", "worst_client"))
+        check_numbers(self, step=step)
         if not 0 < step <= MOST_STEP:
             raise ValueError(
                 f"AFL: step must be above 0 and at most {MOST_STEP:g}, got {step!r}. A longer "

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Sequence
+from numbers import Real
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, closest
@@ -32,6 +33,27 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     name = owner if isinstance(owner, str) else type(owner).__name__
     choices = ", ".join(repr(choice) for choice in allowed)
     raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+
+
+def check_numbers(owner: object, /, **arguments: object) -> None:
+    """Refuse arguments that are no numbers, such as a text with a decimal comma.
+
+    Args:
+        owner: the strategy or part, or its name, for the message.
+        **arguments: name -> what the user gave.
+
+    Raises:
+        ValueError: naming the owner, the argument and its value.
+
+    >>> check_numbers("FairFed", beta=0.5)
+    >>> check_numbers("FairFed", beta="0,5")
+    Traceback (most recent call last):
+    ValueError: FairFed: beta must be a number, such as 0.5, got '0,5'
+    """
+    name = owner if isinstance(owner, str) else type(owner).__name__
+    for argument, value in arguments.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ValueError(f"{name}: {argument} must be a number, such as 0.5, got {value!r}")
 
 
 def check_layer(owner: object, argument: str, layer: str, layers: Sequence[str]) -> None:
@@ -79,13 +101,18 @@ def non_default_arguments(component: object) -> list[str]:
     kind: Any = type(component)
     defaults: dict[str, Any] = {}
     for name, parameter in inspect.signature(kind).parameters.items():
-        defaults[name] = parameter.default
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            defaults[name] = parameter.default
     chosen = {name: getattr(component, name, default) for name, default in defaults.items()}
 
     # A variant has defaults of its own, which an instance of it shows.
     if "variant" in defaults:
-        of_variant = kind(variant=chosen["variant"])
-        for name in set(defaults) - {"variant"}:
+        needed = {}
+        for name, default in defaults.items():
+            if default is inspect.Parameter.empty:
+                needed[name] = chosen[name]
+        of_variant = kind(**needed, variant=chosen["variant"])
+        for name in set(defaults) - {"variant", *needed}:
             defaults[name] = getattr(of_variant, name, defaults[name])
 
     words = []

@@ -25,6 +25,7 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights, add_note, value_of
 from monai_fairfl.strategies.arguments import check_choice as check_choice
 from monai_fairfl.strategies.arguments import check_layer as check_layer
+from monai_fairfl.strategies.arguments import check_numbers as check_numbers
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity

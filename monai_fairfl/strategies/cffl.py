@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 from monai_fairfl.strategies.quantities import Quantity
 
 ALPHAS = (1e-3, 300.0)
@@ -77,6 +77,7 @@ class CFFL(Strategy):
         if grow is None:
             grow = variant == "released"
         check_choice(self, "grow", grow, (True, False))
+        check_numbers(self, fade=fade, alpha=alpha, threshold=threshold)
         if not 0 <= fade < 1 or not 0 <= threshold < 1:
             raise ValueError(
                 f"CFFL: fade and threshold must be in [0, 1), got {fade!r}, {threshold!r}"

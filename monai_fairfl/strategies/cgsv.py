@@ -24,7 +24,7 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
@@ -127,6 +127,9 @@ class CGSV(Strategy):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
+        check_numbers(self, alpha=alpha, beta=beta)
+        if gamma is not None:
+            check_numbers(self, gamma=gamma)
         if not 0 <= alpha < 1:
             raise ValueError(f"CGSV: alpha must be in [0, 1), got {alpha!r}")
         if gamma is not None and not 0 < gamma < math.inf:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from monai_fairfl.errors import did_you_mean
+from monai_fairfl.strategies.arguments import check_numbers
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.settings import is_number
@@ -55,7 +56,7 @@ def compose(
         The same strategy, with the new parts.
 
     Raises:
-        TypeError: if the strategy or a part is of another class.
+        TypeError: if the strategy or a part is of another class, or ``training`` is no mapping.
         ValueError: if ``cap`` or ``clip_reports`` is out of range, or ``training`` has an unknown
             key or a value out of the key's range.
         ConfigError: if the strategy's contributions have no meaning with such a part.
@@ -76,6 +77,14 @@ def compose(
             # It would fail only after a round of training.
             name = kind.__name__
             raise TypeError(f"compose: {name.lower()} must be of the class {name}, got {part!r}")
+    if training is not None and not isinstance(training, Mapping):
+        raise TypeError(
+            f"compose: training must be a mapping, such as {{'prox_mu': 0.01}}, got {training!r}"
+        )
+    if cap is not None:
+        check_numbers("compose", cap=cap)
+    if clip_reports is not None:
+        check_numbers("compose", clip_reports=clip_reports)
     if cap is not None and not (math.isfinite(cap) and cap > 0):
         raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
     if clip_reports is not None and not (math.isfinite(clip_reports) and clip_reports >= 0):

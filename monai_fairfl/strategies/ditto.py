@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from monai_fairfl.protocol.averages import sample_shares, uniform
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 
 
 class Ditto(Strategy):
@@ -46,6 +46,7 @@ class Ditto(Strategy):
         if weighting is None:
             weighting = "samples" if variant == "paper" else "uniform"
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
+        check_numbers(self, lam=lam)
         if not 0 <= lam < math.inf:
             raise ValueError(f"Ditto: lam must be at least 0 and finite, got {lam!r}")
         self.lam = lam

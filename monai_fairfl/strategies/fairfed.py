@@ -14,7 +14,7 @@ from monai_fairfl.protocol.averages import (
     sample_shares,
 )
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -59,6 +59,7 @@ class FairFed(Strategy):
 
     def __init__(self, beta: float = 0.5, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
+        check_numbers(self, beta=beta)
         if not 0 <= beta < math.inf:
             raise ValueError(f"FairFed: beta must be a finite number of at least 0, got {beta!r}")
         self.beta = beta

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Strategy, check_numbers
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, by_member, contribution_index
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -56,6 +56,7 @@ class FedCI(Strategy):
     }
 
     def __init__(self, decay: float = 1.0):
+        check_numbers(self, decay=decay)
         if not 0 < decay <= 1:
             raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
         self.decay = decay

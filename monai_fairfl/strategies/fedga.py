@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -69,6 +69,7 @@ class FedGA(Strategy):
         if centred is None:
             centred = variant == "released"
         check_choice(self, "centred", centred, (True, False))
+        check_numbers(self, step=step)
         if not 0 < step < math.inf:
             raise ValueError(f"FedGA: step must be a finite number above 0, got {step!r}")
         self.step = step

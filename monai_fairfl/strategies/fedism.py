@@ -15,7 +15,7 @@ from monai_fairfl.protocol.averages import (
     unit_of_powers,
 )
 from monai_fairfl.protocol.messages import Measure, Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -92,6 +92,7 @@ class FedISM(Strategy):
         check_choice(self, "salt", salt, (True, False))
         check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
         check_choice(self, "plus", plus, (True, False))
+        check_numbers(self, q=q, beta=beta, rho=rho, alpha=alpha)
         in_range = all(0 <= value < math.inf for value in (q, rho, alpha))
         if not in_range or not 0 < beta <= 1:
             raise ValueError(

@@ -119,7 +119,7 @@ class FedLWR(Strategy):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "layerwise", layerwise, (True, False))
-        if clip is not None and not (len(clip) == 2 and 0 <= clip[0] <= clip[1] <= 1):
+        if clip is not None and not _is_range(clip):
             raise ValueError(
                 f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
             )
@@ -268,6 +268,15 @@ class FedLWR(Strategy):
                 f"{self.measurement!r} of a convolution or linear layer: name one (encoder_layer)"
             )
         return max(candidates, key=lambda layer: widths[layer])
+
+
+def _is_range(clip: Any) -> bool:
+    """Whether ``clip`` is two numbers between 0 and 1, the lower one first."""
+    try:
+        low, high = clip
+        return bool(0 <= low <= high <= 1)
+    except (TypeError, ValueError):
+        return False
 
 
 def _images_for_cka(variant: str) -> ImagesNeeded:

@@ -11,7 +11,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise, unit_of_powers
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
 
@@ -57,6 +57,7 @@ class QFedAvg(Strategy):
         if form is None:
             form = "lipschitz" if variant == "paper" else "loss_weighted"
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
+        check_numbers(self, q=q, learning_rate=learning_rate)
         if not 0 <= q < math.inf or not 0 < learning_rate < math.inf:
             raise ValueError(
                 "QFedAvg: q and learning_rate must be finite, at least 0 and above 0, "

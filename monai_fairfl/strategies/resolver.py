@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,9 +30,6 @@ from monai_fairfl.utils.plain_values import written_value
 
 PARTS = (Strategy, Weighting, Reward, Average)
 """What an argument of ``compose`` may be, beside plain values."""
-
-CONSTANTS = {"True": True, "False": False, "None": None}
-"""Python's constants, which JSON writes otherwise."""
 
 _PROX = """write "compose(FedAvg(), training={'prox_mu': 0.01})\""""
 _SAM = """write "compose(FedAvg(), training={'sam_rho': 0.05})\""""
@@ -158,8 +154,8 @@ def strategy_of_words(words: Sequence[str]) -> Strategy:
     """The strategy of a command line's words: one text, or a name and ``ARGUMENT=VALUE`` pairs.
 
     Args:
-        words: such as ``["FedCE", "mode=sum"]``. A value is JSON, ``True``, ``False``, ``None``, or
-            else a text.
+        words: such as ``["FedCE", "mode=sum"]``. A value is as JSON or Python has it, or else a
+            text.
 
     Raises:
         ConfigError: as :func:`strategy_of`; or a word is no such pair.
@@ -177,7 +173,7 @@ def strategy_of_words(words: Sequence[str]) -> Strategy:
             raise ConfigError(
                 f"{pair!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
             )
-        arguments[argument] = _json_or_text(text)
+        arguments[argument] = _value_or_text(text)
     return _checked_call(find(name), name, [], arguments)
 
 
@@ -229,16 +225,14 @@ def _checked_call(
         raise ConfigError(f"{text!r} cannot be made: {in_words(error)}") from error
 
 
-def _json_or_text(text: str) -> Any:
-    """A word as JSON, as one of Python's constants, or as a text.
+def _value_or_text(text: str) -> Any:
+    """A word as a value of JSON or Python, or as a text.
 
-    >>> _json_or_text("0.5"), _json_or_text("sum"), _json_or_text("null"), _json_or_text("False")
+    >>> _value_or_text(".5"), _value_or_text("sum"), _value_or_text("null"), _value_or_text("False")
     (0.5, 'sum', None, False)
     """
-    if text in CONSTANTS:
-        return CONSTANTS[text]
     try:
-        return json.loads(text)
+        return written_value(text)
     except ValueError:
         return text
 

@@ -14,7 +14,7 @@ from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.strategies.arguments import check_choice
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.utils.tensors import INTEGERS
@@ -64,6 +64,7 @@ class Sparsified(Reward):
         leave_one: bool = False,
         rest: str = "before",
     ):
+        check_numbers(self, beta=beta)
         if not beta > 0:
             raise ValueError(f"Sparsified: beta must be above 0, got {beta!r}")
         check_choice(self, "ratio", ratio, ("tanh", "share"))

@@ -18,6 +18,7 @@ from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.geometry import ZERO_NORM
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.strategies.arguments import check_numbers
 from monai_fairfl.strategies.parts import Average, Weighting
 from monai_fairfl.utils.settings import is_whole
 
@@ -219,6 +220,7 @@ class GeometricMedian(Weighting):
     needs_gram = True
 
     def __init__(self, smoothing: float = 1e-3):
+        check_numbers(self, smoothing=smoothing)
         if not 0 < smoothing < math.inf:
             raise ValueError(
                 f"GeometricMedian: smoothing must be a finite number above 0, got {smoothing!r}"

@@ -22,7 +22,13 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_layer
+from monai_fairfl.strategies.base import (
+    Rounds,
+    Strategy,
+    check_choice,
+    check_layer,
+    check_numbers,
+)
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Details, Mixed, Reward
 
@@ -92,6 +98,7 @@ class ShapFed(Strategy):
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         check_choice(self, "personalised", personalised, (True, False))
+        check_numbers(self, mu=mu)
         if not 0 <= mu < 1:
             raise ValueError(f"ShapFed: mu must be in [0, 1), got {mu!r}")
         self.mu = mu

@@ -14,6 +14,7 @@ import pytest
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import (
     CGSV,
+    FairFed,
     FedAvg,
     FedCE,
     FedISM,
@@ -171,6 +172,15 @@ def test_words_of_a_command_line_are_a_text_or_a_name_with_arguments() -> None:
         strategy_of_words(["FedCE", "sum"])
 
 
+def test_a_number_and_a_text_may_be_written_as_python_writes_them() -> None:
+    assert configuration_of(strategy_of_words(["FairFed", "beta=.5"])) == configuration_of(
+        FairFed(beta=0.5)
+    )
+    assert configuration_of(strategy_of_words(["FedCE", "mode='sum'"])) == configuration_of(
+        FedCE("sum")
+    )
+
+
 def test_a_switch_is_written_as_json_or_as_python_writes_it() -> None:
     for word in ("salt=false", "salt=False"):
         made = strategy_of_words(["FedISM", word])
@@ -204,6 +214,50 @@ def test_a_text_is_no_switch(name: str, switch: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("AFL", ["step"]),
+        ("CFFL", ["fade", "alpha", "threshold"]),
+        ("CGSV", ["gamma", "alpha", "beta"]),
+        ("Ditto", ["lam"]),
+        ("FairFed", ["beta"]),
+        ("FedCI", ["decay"]),
+        ("FedGA", ["step"]),
+        ("FedISM", ["q", "beta", "rho", "alpha"]),
+        ("QFedAvg", ["q", "learning_rate"]),
+        ("ShapFed", ["mu"]),
+    ],
+)
+@pytest.mark.parametrize("value", ["0,5", (0, 5), True])
+def test_what_is_no_number_is_refused_by_its_name(
+    name: str, arguments: list[str], value: Any
+) -> None:
+    """MONAI reads ``--strategy#beta 0,5``, with a decimal comma, as two numbers."""
+    for argument in arguments:
+        words = f"{name}: {argument} must be a number, such as 0.5, got {value!r}"
+        with pytest.raises(ConfigError, match=re.escape(words)):
+            strategy_of({"_target_": name, argument: value})
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("reward=Sparsified(beta='2')", "Sparsified: beta must be a number, such as 0.5, got '2'"),
+        (
+            "weighting=GeometricMedian(smoothing='1')",
+            "GeometricMedian: smoothing must be a number, such as 0.5, got '1'",
+        ),
+        ("cap='2'", "compose: cap must be a number, such as 0.5, got '2'"),
+        ("clip_reports='3'", "compose: clip_reports must be a number, such as 0.5, got '3'"),
+        ("training=['prox_mu']", "training must be a mapping, such as {'prox_mu': 0.01}, got ["),
+    ],
+)
+def test_a_part_of_another_type_is_refused_by_its_name(part: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        strategy_of(f"compose(FedAvg(), {part})")
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "AFL(step=inf)",
@@ -224,6 +278,7 @@ def test_a_text_is_no_switch(name: str, switch: str) -> None:
         "FedISM(rho=nan)",
         "FedISM(alpha=nan)",
         "FedISM(alpha=-1)",
+        "FedLWR(clip=0.9)",
         "FedLWR(clip=[0.1])",
         "FedLWR(clip=[0, 0.5, 1])",
     ],

@@ -121,6 +121,21 @@ def test_what_follows_from_the_variant_is_not_in_the_name() -> None:
     assert QFedAvg(variant="released").name == "QFedAvg-released"
 
 
+def test_a_users_strategy_may_have_a_variant_and_arguments_without_a_default() -> None:
+    class Mine(Strategy):
+        def __init__(self, power: float, step: float | None = None, variant: str = "paper"):
+            self.power = power
+            self.step = (0.5 if variant == "paper" else 0.1) if step is None else step
+            self.variant = variant
+
+        def round(self, clients):  # type: ignore[no-untyped-def]
+            yield []
+
+    assert Mine(2.0).name == "Mine-power_2.0"
+    assert Mine(2.0, variant="released").name == "Mine-power_2.0-released"
+    assert Mine(2.0, 0.1).name == "Mine-power_2.0-step_0.1"
+
+
 def test_an_absent_client_keeps_its_model() -> None:
     strategy = CGSV()
     (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
