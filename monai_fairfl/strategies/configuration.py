@@ -29,6 +29,8 @@ SHIPPED = "monai_fairfl.strategies"
 NOT_FINITE = ("inf", "-inf", "nan")
 """How a number is written that JSON does not have."""
 
+PARTS = {"weighting": Weighting, "reward": Reward, "average": Average}
+"""Arguments of ``compose`` that are parts -> their class; a record has those that are given."""
 
 LIMITS = ("cap", "clip_reports")
 """Arguments of ``compose`` that are numbers; a record has those that are given."""
@@ -60,12 +62,9 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
         if parts == Parts():
             return own
         composed: dict[str, Any] = {TARGET: f"{SHIPPED}.compose", "strategy": own}
-        if parts.weighting is not None:
-            composed["weighting"] = _component_to_json(parts.weighting)
-        if parts.reward is not None:
-            composed["reward"] = _component_to_json(parts.reward)
-        if parts.average is not None:
-            composed["average"] = _component_to_json(parts.average)
+        for name in PARTS:
+            if getattr(parts, name) is not None:
+                composed[name] = _component_to_json(getattr(parts, name))
         composed["training"] = _argument_to_json(parts.training)
         for name in LIMITS:
             if getattr(parts, name) is not None:
@@ -97,19 +96,14 @@ def strategy_from(configuration: Mapping[str, Any], allow_import: bool = False) 
     if configuration.get(TARGET) != f"{SHIPPED}.compose":
         return _component_from_json(configuration, Strategy, allow_import)
     strategy = _component_from_json(configuration["strategy"], Strategy, allow_import)
-    weighting = None
-    if "weighting" in configuration:
-        weighting = _component_from_json(configuration["weighting"], Weighting, allow_import)
-    reward = None
-    if "reward" in configuration:
-        reward = _component_from_json(configuration["reward"], Reward, allow_import)
-    average = None
-    if "average" in configuration:
-        average = _component_from_json(configuration["average"], Average, allow_import)
+    parts = {}
+    for name, base in PARTS.items():
+        if name in configuration:
+            parts[name] = _component_from_json(configuration[name], base, allow_import)
     training = _argument_from_json(configuration.get("training", {}))
     limits = {name: configuration[name] for name in LIMITS if name in configuration}
     try:
-        return compose(strategy, weighting, reward, training, average, **limits)
+        return compose(strategy, training=training, **parts, **limits)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{SHIPPED}.compose cannot take {limits}: {in_words(error)}") from error
 

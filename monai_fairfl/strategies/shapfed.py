@@ -29,8 +29,9 @@ from monai_fairfl.strategies.base import (
     check_layer,
     check_numbers,
 )
+from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
-from monai_fairfl.strategies.rewards import Details, Mixed, Reward
+from monai_fairfl.strategies.rewards import Mixed
 
 logger = logging.getLogger(__name__)
 
