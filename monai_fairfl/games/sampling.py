@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Game
-from monai_fairfl.games.stopping import SamplingProgress, StoppingRule
+from monai_fairfl.games.stopping import SamplingProgress, StoppingRule, require_rule
 from monai_fairfl.games.valuation import Valuation, rank_stability
 from monai_fairfl.protocol.values import Estimate
 
@@ -44,7 +44,8 @@ def permutation_shapley(
         sample.
 
     Raises:
-        ConfigError: when a permutation does not name each player once, or there is none.
+        ConfigError: when a permutation does not name each player once, or there is none, or
+            ``stop`` is no rule.
 
     >>> from monai_fairfl.games.stopping import MaxSamples
     >>> game = Game("AB", lambda coalition: float(len(coalition) == 2))
@@ -77,6 +78,9 @@ def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuati
     Returns:
         Values with the standard error of the mean over samples; it is unknown after a single
         sample.
+
+    Raises:
+        ConfigError: when ``stop`` is no rule.
 
     >>> from monai_fairfl.games.stopping import MaxSamples
     >>> game = Game("ABC", lambda coalition: len(coalition) ** 0.5)
@@ -153,6 +157,7 @@ class Running:
 
 def _mean_of(rows: Iterable[Row], game: Game, stop: StoppingRule, method: str) -> Valuation:
     """The valuation of the mean of ``rows``, as many as ``stop`` asks for."""
+    require_rule(stop)
     evaluations_before = game.evaluations
     running = Running()
     for row in rows:

@@ -51,10 +51,27 @@ class StoppingRule(ABC):
         """Whether to stop."""
 
     def __and__(self, other: StoppingRule) -> StoppingRule:
+        require_rule(other)
         return _Both(self, other)
 
     def __or__(self, other: StoppingRule) -> StoppingRule:
+        require_rule(other)
         return _Either(self, other)
+
+
+def require_rule(given: object) -> None:
+    """Refuse what is no stopping rule before anything is evaluated.
+
+    Raises:
+        ConfigError: naming what was given.
+
+    >>> require_rule(MaxSamples(200))
+    >>> require_rule(200)
+    Traceback (most recent call last):
+    monai_fairfl.errors.ConfigError: a stopping rule must be one such as MaxSamples(200), got 200
+    """
+    if isinstance(given, type) or not callable(given):
+        raise ConfigError(f"a stopping rule must be one such as MaxSamples(200), got {given!r}")
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import pytest
 
 from monai_fairfl import valuation
-from monai_fairfl.errors import FairFLError
+from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
     Game,
@@ -20,6 +21,7 @@ from monai_fairfl.valuation import (
     StandardError,
     StoppingRule,
     permutation_shapley,
+    stratified_shapley,
 )
 
 
@@ -50,6 +52,20 @@ def test_rules_combine_as_and_and_or(a: bool, b: bool, c: bool) -> None:
 
 def test_a_users_rule_may_import_the_former_name_of_the_progress() -> None:
     assert valuation.Progress is valuation.SamplingProgress
+
+
+@pytest.mark.parametrize("given", [200, "200", MaxSamples])
+def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated(given: Any) -> None:
+    game = Game("ab", lambda coalition: float(len(coalition)))
+    refused = pytest.raises(ConfigError, match="a stopping rule must be one such as MaxSamples.*got")
+    for method in (permutation_shapley, stratified_shapley):
+        with refused:
+            method(game, given)
+    with refused:
+        StandardError(0.001) | given
+    with refused:
+        StandardError(0.001) & given
+    assert game.evaluations == 0
 
 
 def test_max_samples() -> None:
