@@ -117,13 +117,8 @@ class Proportional(Weighting):
         self, replies: Replies, contributions: Mapping[str, float | Estimate]
     ) -> dict[str, float]:
         positive = {}
-        for client in replies.clients:
-            if client not in contributions:
-                raise ConfigError(
-                    f"Proportional: client {client!r} answered and has no contribution: the "
-                    "strategy must give one for each client that answered"
-                )
-            positive[client] = max(float(contributions[client]), 0.0)
+        for client, value in contributions_of_present(self, replies, contributions).items():
+            positive[client] = max(value, 0.0)
         unit = unit_of_powers(positive, self.power)
         return normalise(
             {client: (value / unit) ** self.power for client, value in positive.items()}
@@ -201,6 +196,35 @@ class Reward(ABC):
             new: the global model after it.
             contributions: of each client.
         """
+
+
+def contributions_of_present(
+    part: Weighting | Reward, replies: Replies, contributions: Mapping[str, float | Estimate]
+) -> dict[str, float]:
+    """The contributions of the clients that answered, as numbers.
+
+    Args:
+        part: that needs them, for the error.
+        replies: of these clients.
+        contributions: client -> contribution.
+
+    Raises:
+        ConfigError: naming the part and a client whose contribution is absent or not finite.
+    """
+    found = {}
+    for client in replies.clients:
+        if client not in contributions:
+            raise ConfigError(
+                f"{type(part).__name__}: client {client!r} answered and has no contribution: the "
+                "strategy must give one for each client that answered"
+            )
+        found[client] = float(contributions[client])
+        if not math.isfinite(found[client]):
+            raise ConfigError(
+                f"{type(part).__name__}: the contribution of client {client!r} is "
+                f"{found[client]!r}: the strategy must give a finite number"
+            )
+    return found
 
 
 @dataclass(frozen=True)

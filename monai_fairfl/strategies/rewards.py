@@ -15,7 +15,7 @@ from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
-from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.parts import Details, Reward, contributions_of_present
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.utils.tensors import INTEGERS
 
@@ -86,7 +86,7 @@ class Sparsified(Reward):
         new: Weights,
         contributions: Mapping[str, float | Estimate],
     ) -> tuple[dict[str, Weights], Details]:
-        present = {client: float(contributions[client]) for client in replies.clients}
+        present = contributions_of_present(self, replies, contributions)
         return self.share_out(replies, old, new, self.ratios(present))
 
     def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
@@ -259,8 +259,8 @@ class Mixed(Reward):
     ) -> dict[str, float]:
         """The coefficient gamma_i of each client, in [0, 1]."""
         gamma = {}
-        for client in replies.clients:
-            gamma[client] = min(max(float(contributions[client]), 0.0), 1.0)
+        for client, value in contributions_of_present(self, replies, contributions).items():
+            gamma[client] = min(max(value, 0.0), 1.0)
         largest = max(gamma.values())
         if self.scale == "max" and largest > 0:
             return {client: value / largest for client, value in gamma.items()}

@@ -320,6 +320,19 @@ def test_whole_numbers_and_those_of_numpy_are_powers(power: float) -> None:
     assert values(weights) == pytest.approx([1 / 3] * 3)
 
 
-def test_a_client_without_a_contribution_is_named() -> None:
-    with pytest.raises(ConfigError, match="Proportional: client '3' answered and has no contribut"):
-        Proportional()(replies_of(UPDATES), {"1": 0.1, "2": 0.3})
+@pytest.mark.parametrize("part", [Proportional(), Sparsified(), Mixed()])
+@pytest.mark.parametrize(
+    ("third", "words"),
+    [
+        ({}, "client '3' answered and has no contribution"),
+        ({"3": math.nan}, "the contribution of client '3' is nan"),
+    ],
+)
+def test_a_client_without_a_contribution_is_named(
+    part: Any, third: dict[str, float], words: str
+) -> None:
+    contributions = {"1": 0.1, "2": 0.3, **third}
+    models = {"w": vector([0.0] * 4)}
+    arguments = () if isinstance(part, Proportional) else (models, models)
+    with pytest.raises(ConfigError, match=f"{type(part).__name__}: {words}"):
+        part(replies_of(UPDATES), *arguments, contributions)
