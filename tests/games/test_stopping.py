@@ -57,7 +57,9 @@ def test_a_users_rule_may_import_the_former_name_of_the_progress() -> None:
 @pytest.mark.parametrize("given", [200, "200", MaxSamples])
 def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated(given: Any) -> None:
     game = Game("ab", lambda coalition: float(len(coalition)))
-    refused = pytest.raises(ConfigError, match="a stopping rule must be one such as MaxSamples.*got")
+    refused = pytest.raises(
+        ConfigError, match="a stopping rule must be one such as MaxSamples.*got"
+    )
     for method in (permutation_shapley, stratified_shapley):
         with refused:
             method(game, given)

@@ -6,7 +6,17 @@ import json
 
 import numpy as np
 import pytest
-from helpers.driving import COMMON, GOLDEN, SPEC, UPDATES, play, play_round, reported, values, vector
+from helpers.driving import (
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    play,
+    play_round,
+    reported,
+    values,
+    vector,
+)
 
 from monai_fairfl.strategies import CFFL
 
