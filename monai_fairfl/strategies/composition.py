@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from monai_fairfl.errors import did_you_mean
@@ -76,21 +76,24 @@ def compose(
         if part is not None and not isinstance(part, kind):
             # It would fail only after a round of training.
             name = kind.__name__
-            raise TypeError(f"compose: {name.lower()} must be of the class {name}, got {part!r}")
+            raise TypeError(
+                f"compose: {name.lower()} must be of the class {name}, got {part!r}"
+                f"{_where_it_belongs(part, kinds)}"
+            )
     if training is not None and not isinstance(training, Mapping):
         raise TypeError(
             f"compose: training must be a mapping, such as {{'prox_mu': 0.01}}, got {training!r}"
         )
     if cap is not None:
         check_numbers("compose", cap=cap)
+        if not (math.isfinite(cap) and cap > 0):
+            raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
     if clip_reports is not None:
         check_numbers("compose", clip_reports=clip_reports)
-    if cap is not None and not (math.isfinite(cap) and cap > 0):
-        raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
-    if clip_reports is not None and not (math.isfinite(clip_reports) and clip_reports >= 0):
-        raise ValueError(
-            f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
-        )
+        if not _is_at_least_0(clip_reports):
+            raise ValueError(
+                f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
+            )
     had = strategy.parts
     together = {**had.training, **(training or {})}
     _check_training(together)
@@ -110,6 +113,15 @@ def compose(
     strategy.check_parts(parts)
     strategy.parts = parts
     return strategy
+
+
+def _where_it_belongs(part: object, kinds: Iterable[type]) -> str:
+    """The end of an error about a part that was given as another one: Krum, say, is a weighting."""
+    for kind in kinds:
+        if isinstance(part, kind):
+            name = kind.__name__.lower()
+            return f"; {type(part).__name__} is a {name}: give it as {name}"
+    return ""
 
 
 def _is_at_least_0(value: Any) -> bool:

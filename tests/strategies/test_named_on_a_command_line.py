@@ -93,6 +93,11 @@ def test_every_shipped_strategy_is_made_by_its_name(name: str) -> None:
             "compose: average must be of the class Average, got <.*FedAvg",
         ),
         ("compose(FedAvg(), Median())", "compose: weighting must be of the class Weighting"),
+        (
+            "compose(FedAvg(), average=Krum())",
+            "compose: average must be of the class Average, got .*; Krum is a weighting: give it "
+            "as weighting",
+        ),
         ("compose(2)", "compose: strategy must be of the class Strategy, got 2"),
         ("compose(os.getcwd())", "'os.getcwd' is no strategy and no part of one"),
         ("Proportional(2.0)", "unknown strategy 'Proportional'"),
