@@ -41,9 +41,9 @@ from monai_fairfl.server.closing import (
     notes_on_own_models,
     scores_of_global_model,
 )
+from monai_fairfl.server.continuity import Continuity
 from monai_fairfl.server.cross_evaluation import CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
-from monai_fairfl.server.continuity import Continuity
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
 from monai_fairfl.server.observer import Observer
