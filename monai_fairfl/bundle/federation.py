@@ -38,9 +38,9 @@ from monai_fairfl.guards.catalogue import Given, guards_of
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.resolver import one_or_several, strategy_of
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
-from monai_fairfl.utils.settings import check_switches, checked_mapping
+from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.configuration import configuration_of
-from monai_fairfl.strategies.resolver import one_or_several, strategy_of
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.settings import is_whole, one_or_several
 
 SPLIT_SEED = 0
 """Of every fold's split: the folds are the same for all seeds, and each seed tests each case."""

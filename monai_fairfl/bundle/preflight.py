@@ -25,10 +25,10 @@ from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.resolver import one_or_several, strategy_of
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.utils.importing import load_by_path
 from monai_fairfl.utils.names import safe_name
-from monai_fairfl.utils.settings import checked_mapping
+from monai_fairfl.utils.settings import checked_mapping, one_or_several
 
 logger = logging.getLogger(__name__)
 

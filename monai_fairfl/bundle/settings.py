@@ -8,12 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.settings import (
     Settings,
     check_switches,
+    check_whole,
     checked_mapping,
-    is_whole,
     marked,
     setting,
 )
@@ -53,10 +52,7 @@ class SiteSettings(Settings):
 
     def __post_init__(self) -> None:
         check_switches(self, "amp", "cross_evaluation")
-        if not is_whole(self.local_epochs) or self.local_epochs < 1:
-            raise ConfigError(
-                f"local_epochs must be a whole number of at least 1, got {self.local_epochs!r}"
-            )
+        check_whole("local_epochs", self.local_epochs, least=1)
         files = [self.config] if isinstance(self.config, str) else self.config
         object.__setattr__(self, "config", list(files))
         object.__setattr__(self, "overrides", checked_mapping("overrides", self.overrides))

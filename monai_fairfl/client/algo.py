@@ -280,8 +280,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             personal = state["personal"]["local"]
             measurements |= self._measuring.measure("personal", request, personal, past)
 
-        reply = self._reply(request, update, state["local"], measurements, train_loss)
-        reply = replace(reply, state_round=past.newest)
+        reply = self._reply(request, update, state["local"], past, measurements, train_loss)
         state["local"] = self._as_sent(request, reply, state["local"])
         self._store(request, state)
         return reply
@@ -457,6 +456,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         request: Request,
         update: Weights,
         local: Weights,
+        past: Past,
         measurements: dict[str, Measurement],
         train_loss: TrainLoss,
     ) -> Reply:
@@ -478,6 +478,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             num_cases=_count_different(cases),
             num_steps=train_loss.steps,
             labelled=labelled,
+            state_round=past.newest,
         )
 
     def _as_sent(self, request: Request, reply: Reply, local: Weights) -> Weights:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.settings import is_number, is_whole
+from monai_fairfl.utils.settings import check_whole, is_number
 
 NEEDED = ("rounds", "local_epochs", "mean_dice")
 KEYS = (*NEEDED, "overrides")
@@ -63,11 +63,7 @@ class FullRun:
                 f"full_run has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}"
             )
         for name in ("rounds", "local_epochs"):
-            count = given[name]
-            if not is_whole(count) or count < 1:
-                raise ConfigError(
-                    f"full_run: {name} must be a whole number of at least 1, got {count!r}"
-                )
+            check_whole(f"full_run: {name}", given[name], least=1)
         dice = given["mean_dice"]
         if not is_number(dice) or not 0 <= dice <= 1:
             raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")

@@ -16,6 +16,7 @@ from monai_fairfl.protocol.measured import RANGES, Expected, Range
 from monai_fairfl.utils.settings import (
     Settings,
     check_switches,
+    check_whole,
     checked_mapping,
     is_number,
     is_whole,
@@ -182,11 +183,7 @@ class RunSettings(Settings):
         if self.cross_evaluate_every is not None:
             least["cross_evaluate_every"] = 1
         for name, minimum in least.items():
-            value = getattr(self, name)
-            if not is_whole(value) or value < minimum:
-                raise ConfigError(
-                    f"{name} must be a whole number of at least {minimum}, got {value!r}"
-                )
+            check_whole(name, getattr(self, name), minimum)
 
     def _checked_names(self, setting_name: str) -> tuple[str, ...]:
         """The measurements of ``evaluate`` or ``final``."""

@@ -35,6 +35,15 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
 
 
+def is_real(value: object) -> bool:
+    """Whether a value is a real number, NumPy's included; ``True`` and ``False`` are none.
+
+    >>> is_real(2), is_real("0,5"), is_real(True)
+    (True, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def check_numbers(owner: object, /, **arguments: object) -> None:
     """Refuse arguments that are no numbers, such as a text with a decimal comma.
 
@@ -52,7 +61,7 @@ def check_numbers(owner: object, /, **arguments: object) -> None:
     """
     name = owner if isinstance(owner, str) else type(owner).__name__
     for argument, value in arguments.items():
-        if isinstance(value, bool) or not isinstance(value, Real):
+        if not is_real(value):
             raise ValueError(f"{name}: {argument} must be a number, such as 0.5, got {value!r}")
 
 

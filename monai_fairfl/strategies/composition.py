@@ -90,7 +90,7 @@ def compose(
             raise ValueError(f"compose: cap must be a finite number above 0, got {cap!r}")
     if clip_reports is not None:
         check_numbers("compose", clip_reports=clip_reports)
-        if not _is_at_least_0(clip_reports):
+        if not (math.isfinite(clip_reports) and clip_reports >= 0):
             raise ValueError(
                 f"compose: clip_reports must be a finite number of at least 0, got {clip_reports!r}"
             )

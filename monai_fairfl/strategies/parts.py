@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, ClassVar
 
 import torch
@@ -27,7 +26,7 @@ from monai_fairfl.protocol.averages import (
 )
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.strategies.arguments import non_default_arguments
+from monai_fairfl.strategies.arguments import is_real, non_default_arguments
 from monai_fairfl.strategies.quantities import Quantity
 
 Details = dict[str, Mapping[str, Any]]
@@ -106,8 +105,7 @@ class Proportional(Weighting):
     """
 
     def __init__(self, power: float = 1.0):
-        is_number = isinstance(power, Real) and not isinstance(power, bool)
-        if not is_number or not 0 <= power < math.inf:
+        if not is_real(power) or not 0 <= power < math.inf:
             raise ValueError(
                 f"Proportional: power must be a finite number of at least 0, got {power!r}"
             )

@@ -141,15 +141,6 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     return _called(text)
 
 
-def one_or_several(given: Any) -> list[Any]:
-    """The strategies of a list, or a single one that was given without a list; none is resolved.
-
-    >>> one_or_several("FedCE"), one_or_several(["FedAvg", "FedCE"])
-    (['FedCE'], ['FedAvg', 'FedCE'])
-    """
-    return list(given) if isinstance(given, (list, tuple)) else [given]
-
-
 def strategy_of_words(words: Sequence[str]) -> Strategy:
     """The strategy of a command line's words: one text, or a name and ``ARGUMENT=VALUE`` pairs.
 

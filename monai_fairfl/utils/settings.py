@@ -60,8 +60,37 @@ def check_switches(owner: object, *names: str) -> None:
             raise ConfigError(f"{name} must be True or False, got {value!r}")
 
 
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse a setting that is no whole number of at least ``least``.
+
+    Args:
+        name: of the setting.
+        value: its value.
+        least: its smallest value.
+
+    Raises:
+        ConfigError: naming the setting, its value and the range.
+
+    >>> check_whole("local_epochs", 0, least=1)
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: local_epochs must be a whole number of at least 1, got 0
+    """
+    if not is_whole(value) or value < least:
+        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def one_or_several(given: Any) -> list[Any]:
+    """What is in a list, or a single value that was given without one.
+
+    >>> one_or_several("FedCE"), one_or_several(["FedAvg", "FedCE"])
+    (['FedCE'], ['FedAvg', 'FedCE'])
+    """
+    return list(given) if isinstance(given, (list, tuple)) else [given]
+
+
 def checked_mapping(name: str, given: Any) -> dict[str, Any]:
-    """A copy of a setting that is a mapping; ``None`` is an empty one.
+    """A copy of a setting that is a mapping; ``None`` and what is empty are an empty one.
 
     Args:
         name: of the setting.
@@ -75,7 +104,7 @@ def checked_mapping(name: str, given: Any) -> dict[str, Any]:
     ...
     monai_fairfl.errors.ConfigError: overrides must be a mapping, got ['size']
     """
-    if given is None:
+    if not given:
         return {}
     if not isinstance(given, Mapping):
         raise ConfigError(f"{name} must be a mapping, got {given!r}")

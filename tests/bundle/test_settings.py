@@ -15,6 +15,7 @@ from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.strategies import FedAvg
+from monai_fairfl.utils.settings import checked_mapping
 from monai_fairfl.valuation import Retraining
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
@@ -78,6 +79,10 @@ def test_a_setting_of_another_form_is_refused_before_anything_is_trained(
         BundleFederation(
             str(BUNDLE), str(hospitals), FedAvg(), 1, str(tmp_path), **{name: value}  # type: ignore[arg-type]
         )
+
+
+def test_an_empty_list_is_an_empty_mapping() -> None:
+    assert checked_mapping("groups", []) == checked_mapping("groups", None) == {}
 
 
 def test_a_single_valuation_needs_no_list(hospitals: Path, tmp_path: Path) -> None:

@@ -314,6 +314,12 @@ def test_a_power_that_some_contributions_do_not_have_is_refused(power: Any) -> N
         Proportional(power)
 
 
+@pytest.mark.parametrize("limit", [np.int64(2), np.float32(1.5)])
+def test_limits_may_be_numbers_of_numpy(limit: float) -> None:
+    parts = compose(FedAvg(), cap=limit, clip_reports=limit).parts
+    assert (parts.cap, parts.clip_reports) == (limit, limit)
+
+
 @pytest.mark.parametrize("power", [0, 2, np.float64(0.5)])
 def test_whole_numbers_and_those_of_numpy_are_powers(power: float) -> None:
     weights = Proportional(power)(replies_of(UPDATES), dict.fromkeys(CLIENTS, 0.5))
