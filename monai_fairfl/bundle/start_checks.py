@@ -27,8 +27,9 @@ from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recorded_updates import check_recorded
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
+from monai_fairfl.server.run_checks import check_gram
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.valuation import RunValuation
+from monai_fairfl.valuation import Retraining, RunValuation
 from monai_fairfl.valuation.run import check_valuations
 
 Check = Callable[..., Any]
@@ -62,6 +63,9 @@ def check_start(
     FullRun.read(runs.full_run)
     runs.jobs.require_devices()
     _check_training_configs(sites, strategies, settings.clients_per_round)
+    for strategy in strategies:
+        # A federation refuses, where it is made, what its strategy cannot do with the settings.
+        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names, pool=None)
     preflight.check_measurements(settings.evaluate, "evaluate", in_training=True)
     preflight.check_measurements(settings.final, "final")
     if settings.adapt_fuse:
@@ -73,6 +77,7 @@ def check_start(
     needs_updates = any(valuation.needs_updates for valuation in valuations)
     _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
     check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
+    _check_retraining(runs, valuations)
     if runs.initial is not None:
         warn_of_other_training(runs.initial, runs.recipe())
 
@@ -141,6 +146,20 @@ def _check_training_configs(
         of_site = sites.settings_of(name)
         configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
     preflight.check_strategies(strategies, sites.names, train, clients_per_round)
+
+
+def _check_retraining(runs: BundleRuns, valuations: Sequence[RunValuation]) -> None:
+    """A strategy that is to train coalitions at the end could train all sites, too."""
+    for valuation in valuations:
+        if not isinstance(valuation, Retraining) or valuation.strategy is None:
+            continue
+        try:
+            _check_training_configs(
+                runs.sites, [valuation.strategy], runs.settings.clients_per_round
+            )
+            check_gram(valuation.strategy, runs.settings, guards=())
+        except ConfigError as error:
+            raise ConfigError(f"valuation {valuation.name} trains coalitions: {error}") from error
 
 
 def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updates: bool) -> None:

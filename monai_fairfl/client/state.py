@@ -18,7 +18,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
-from monai_fairfl.utils.saved_files import DAMAGED, system_reason
+from monai_fairfl.utils.saved_files import damaged_part, system_reason
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
@@ -86,22 +86,25 @@ class ClientState:
             FederationError: when the file is damaged, or the system does not let it be read.
         """
         path = self._path(run, number)
-        try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        except DAMAGED as error:
-            reason = system_reason(error)
-            if reason is not None:
-                raise FederationError(
-                    f"the state after round {number} in {path} cannot be read ({reason}): let this "
-                    "client's process read the file, which may be whole, and look at its disk; "
-                    "then the client goes on"
-                ) from error
-            raise FederationError(
-                f"the state after round {number} in {path} is damaged ({type(error).__name__}): "
-                "delete the file, and this client goes on from an earlier round's state, or with a "
-                "new optimizer where there is none"
-            ) from error
-        return state
+        damaged = damaged_part(path)
+        if damaged is None:
+            try:
+                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+                return state
+            except Exception as error:  # PyTorch raises whatever a damaged byte leads to
+                reason = system_reason(error)
+                if reason is not None:
+                    raise FederationError(
+                        f"the state after round {number} in {path} cannot be read ({reason}): let "
+                        "this client's process read the file, which may be whole, and look at its "
+                        "disk; then the client goes on"
+                    ) from error
+                damaged = type(error).__name__
+        raise FederationError(
+            f"the state after round {number} in {path} is damaged ({damaged}): delete the file, "
+            "and this client goes on from an earlier round's state, or with a new optimizer where "
+            "there is none"
+        )
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
         """Write the state after round ``number``, and delete what is obsolete.

@@ -31,7 +31,7 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.saved_files import load_saved, read_state_dict, require_whole
+from monai_fairfl.utils.saved_files import NOT_WHOLE, load_saved, read_state_dict, require_whole
 
 logger = logging.getLogger(__name__)
 
@@ -331,7 +331,7 @@ def _names_in(path: Path) -> Sequence[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except NOT_WHOLE:
         return []
 
 

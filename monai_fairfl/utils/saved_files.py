@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -16,26 +17,40 @@ import torch
 
 from monai_fairfl.errors import ConfigError, in_words
 
-DAMAGED = (OSError, RuntimeError, EOFError, pickle.UnpicklingError)
-"""Exceptions that ``torch.load`` raises for a file that is missing, cut short or something else."""
+NOT_WHOLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,  # UnicodeDecodeError is one: a name in the archive is damaged
+    RuntimeError,  # NotImplementedError is one: the name of a method of compression is damaged
+    EOFError,
+    OSError,
+)
+"""Exceptions that reading a damaged zip archive raises."""
+
+
+def damaged_part(path: str | Path) -> str | None:
+    """What of an archive of PyTorch is not what was written; ``None`` where all of it is.
+
+    PyTorch reads such a file without a word, and its tensors are then others. An older format,
+    which is no archive, has no checksums.
+    """
+    if not zipfile.is_zipfile(path):
+        return None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip()
+    except NOT_WHOLE as error:
+        return in_words(error)
 
 
 def require_whole(path: str | Path) -> None:
     """Refuse an archive of PyTorch whose content is not what was written.
 
-    PyTorch reads such a file without a word, and its weights are then others. An older format,
-    which is no archive, has no checksums.
-
     Raises:
         ConfigError: naming the file and what is damaged in it.
     """
-    if not zipfile.is_zipfile(path):
-        return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, zlib.error) as error:
-        damaged = in_words(error)
+    damaged = damaged_part(path)
     if damaged is not None:
         raise ConfigError(
             f"{path} is damaged: its checksums do not fit its content ({damaged}). Copy it again "
@@ -54,7 +69,9 @@ def load_saved(path: str | Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: name a model file") from None
-    except DAMAGED as error:
+    except ConfigError:
+        raise
+    except Exception as error:  # PyTorch raises whatever a damaged byte leads to
         reason = system_reason(error)
         if reason is not None:
             raise ConfigError(

@@ -39,10 +39,11 @@ from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, Standalone
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.saved_files import read_state_dict
+from monai_fairfl.valuation import Retraining
 
 
 @pytest.fixture(scope="module")
@@ -409,6 +410,35 @@ def test_strategies_are_checked_against_sites_and_evaluator() -> None:
         check_strategies([FedCE()], ["A", "B"], train)
     with pytest.raises(ConfigError, match=r"CGSV-contribution_index needs \['score'\]"):
         check_strategies([CGSV(reward="contribution_index")], ["A", "B"], train)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"strategies": [FedAvg(), CGSV(exact=True)]},
+        {"strategies": FedAvg(), "valuations": Retraining(strategy=CGSV(exact=True))},
+    ],
+    ids=["second strategy", "strategy of a valuation"],
+)
+def test_a_strategy_that_comes_later_is_checked_before_the_first_one_trains(
+    given: dict[str, Any], three: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    with pytest.raises(ConfigError, match="CGSV compares all pairs of updates, and gram=False"):
+        federation(three, run_dir, gram=False, guards=["NonFinite"], **given).run()
+    assert not run_dir.exists()
+
+
+def test_the_strategy_of_a_valuation_is_checked_as_one_that_trains_all_sites(
+    three: Path, tmp_path: Path
+) -> None:
+    strategy = FedCI()
+    strategy.max_clients = 2  # type: ignore[misc]
+    valuation = Retraining(strategy=strategy)
+    with pytest.raises(
+        ConfigError, match="valuation retraining-FedCI.* trains coalitions: FedCI can take at most"
+    ):
+        federation(three, tmp_path / "run", FedAvg(), valuations=valuation).run()
 
 
 @pytest.mark.parametrize("setting", ["evaluate", "final"])

@@ -102,6 +102,23 @@ def test_a_damaged_state_names_its_file_and_what_to_do(share: float, tmp_path: P
     assert Past(states, "r", 2).state["round"] == 0  # type: ignore[index]
 
 
+def test_a_state_of_which_a_bit_was_changed_is_damaged(tmp_path: Path) -> None:
+    """PyTorch itself would read a changed weight without a word."""
+    states = ClientState(tmp_path)
+    weights = torch.arange(20.0)
+    states.save("r", 1, {"local": {"w": weights}})
+    file = states.path("r", "round-0001.pt")
+    whole = file.read_bytes()
+    in_weights = whole.index(weights.numpy().tobytes()) + 41
+    in_entry_name = whole.rindex(b"data.pkl")
+    for place in (in_weights, in_entry_name):
+        content = bytearray(whole)
+        content[place] ^= 0x80
+        file.write_bytes(content)
+        with pytest.raises(FederationError, match="round-0001.pt is damaged .*: delete the file"):
+            states.load("r", 1)
+
+
 def test_a_state_that_the_system_does_not_let_be_read_is_not_called_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

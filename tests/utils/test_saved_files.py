@@ -75,6 +75,28 @@ def test_weights_that_were_changed_in_the_file_are_not_used(
         read(file)
 
 
+@pytest.mark.slow
+def test_a_bit_that_was_changed_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    """In names, offsets and sizes too, where ``zipfile`` and PyTorch raise errors of many kinds."""
+    file = tmp_path / "model.pt"
+    weights = torch.arange(20.0)
+    torch.save({"w": weights}, file)
+    whole = file.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 7):
+        content = bytearray(whole)
+        content[place] ^= 0x80
+        file.write_bytes(content)
+        try:
+            read = load_saved(file)
+        except ConfigError as error:
+            assert "model.pt" in str(error)
+            refused += 1
+        else:
+            assert torch.equal(read["w"], weights)
+    assert refused > 50
+
+
 @pytest.mark.parametrize("read", [read_recipe, state_of_file], ids=lambda read: read.__name__)
 def test_an_archive_whose_list_of_entries_is_damaged_is_named(
     read: Callable[[Path], Any], tmp_path: Path
