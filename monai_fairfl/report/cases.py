@@ -97,8 +97,9 @@ def _scores_by_case(run: Run, site: str, measurement: str) -> dict[str, float]:
         scores = {case["case"]: float(case["dice"]) for case in table}
     except (OSError, ValueError, KeyError):  # a damaged table
         return {}
-    # A number is a place in the loader's order, which may differ from run to run.
-    if len(scores) < len(table) or any(case.isdecimal() for case in scores):
+    # Cases without names are numbered in the loader's order, which may differ from run to run.
+    numbers = [str(number) for number in range(len(table))]
+    if len(scores) < len(table) or list(scores) == numbers:
         return {}
     return {case: value for case, value in scores.items() if not math.isnan(value)}
 

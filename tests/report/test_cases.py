@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from monai_fairfl.client.state import ClientState
-from monai_fairfl.report.cases import cases_csv
+from monai_fairfl.report.cases import cases_csv, paired_differences
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.repeated import compared_cases
+from monai_fairfl.report.run import Run
 
 WriteRun = Callable[..., Path]
 SCORES = {"a.nii": {"dice": 0.5, "cup": 0.4}, "=b.nii": {"dice": 0.7, "cup": float("nan")}}
@@ -70,6 +71,34 @@ def test_a_case_whose_name_is_no_utf8_has_its_row(write_run: WriteRun) -> None:
     assert text is not None and warnings == []
     _, row = csv.reader(text.encode().decode().splitlines())
     assert row[5:] == [r"Pr\udcfcfung.nii", "test_score:dice", "0.8"]
+
+
+@pytest.mark.parametrize("names", [["0012", "0007"], ["2", "1"]])
+def test_cases_are_paired_by_names_that_are_digits(names: list[str], write_run: WriteRun) -> None:
+    """As of DICOM series, each in a folder that is called by a number."""
+    fedavg, fedce = in_another_order(write_run, names)
+    differences = paired_differences(fedce, fedavg, "test_score")
+    assert {site: sorted(found) for site, found in differences.items()} == {
+        "elm": pytest.approx([0.05, 0.15])
+    }
+
+
+def test_cases_without_names_are_not_paired(write_run: WriteRun) -> None:
+    """Their numbers are places in the order of a loader, which may differ from run to run."""
+    fedavg, fedce = in_another_order(write_run, None)
+    assert paired_differences(fedce, fedavg, "test_score") == {}
+
+
+def in_another_order(write_run: WriteRun, names: list[str] | None) -> list[Run]:
+    """Runs of two methods, which read two cases in opposite orders; without names, numbered."""
+    for strategy, scores in {"FedAvg": [0.5, 0.7], "FedCE": [0.85, 0.55]}.items():
+        run = write_run(strategy, {"elm": sum(scores) / 2})
+        cases = names or ["0", "1"]
+        if strategy == "FedCE" and names:
+            cases = cases[::-1]
+        table = {case: {"dice": score} for case, score in zip(cases, scores, strict=True)}
+        ClientState(run / "sites" / "elm" / "state").save_cases(strategy, "test_score-1-0", table)
+    return load_runs([run.with_name("FedAvg"), run])
 
 
 def in_two_folds(write_run: WriteRun, patients: Sequence[Any], names: Sequence[str]) -> list[Path]:
