@@ -186,6 +186,12 @@ class BundleFederation:
             self.strategies = _resolved(strategies)
             self.guards = guards_of(guards)
             self.jobs = Jobs(jobs, devices or [self.site_settings.device])
+            if trained_alone is not None and not federation.get("adapt_epochs"):
+                raise ConfigError(
+                    f"trained_alone names candidates of the last mile ({trained_alone}), which "
+                    "adapt_epochs switches on: give adapt_epochs, such as 10, or leave "
+                    "trained_alone out"
+                )
         self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)

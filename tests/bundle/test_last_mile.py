@@ -162,6 +162,11 @@ def site_with(taken: dict[str, str | None], name: str) -> str:
     return next(site for site, model in taken.items() if model == name)
 
 
+def test_models_trained_alone_are_of_no_use_without_a_last_mile(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="runs/alone.*which adapt_epochs switches on"):
+        federation(tmp_path, tmp_path / "run", FedAvg(), trained_alone="runs/alone")
+
+
 @pytest.mark.slow
 def test_models_trained_alone_on_cases_that_test_here_are_refused(
     hospitals: Path, tmp_path: Path
