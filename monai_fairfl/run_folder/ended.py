@@ -8,7 +8,10 @@ The end of the longer run replaces the closing scores and the models.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+
+from monai_fairfl.run_folder.ledger import read_ledger
 
 PREFIX = "ended-"
 SCHEDULE_AND_LEDGER = ("schedule.json", "ledger.jsonl")
@@ -40,3 +43,19 @@ def keep_result(run_dir: Path, rounds: int) -> Path:
 def kept_results(run_dir: Path) -> list[Path]:
     """The folders of the results that a run had before it went on, in order."""
     return sorted(run_dir.glob(f"{PREFIX}*"))
+
+
+def best_at_earlier_ends(run_dir: Path) -> list[Mapping[str, float]]:
+    """Round and score of the best global model, as each earlier end of a run names it.
+
+    The end itself may have found it, after the last checkpoint was written.
+    """
+    found = []
+    for folder in kept_results(run_dir):
+        ledger = folder / "ledger.jsonl"
+        # A crash may have cut the copy short.
+        last = read_ledger(ledger)[-1:] if ledger.exists() else []
+        for record in last:
+            if record["kind"] == "end" and record["best"]:
+                found.append(record["best"])
+    return found

@@ -21,7 +21,7 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Measurement, Weights, add_note
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ended import keep_result
+from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recorded_updates import record_round
@@ -386,11 +386,19 @@ class Federation:
         self.strategy.clients = self._known_after(checkpoint.round + 1)
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self._load_guards(checkpoint.state["guards"])
-        self.models.best = dict(checkpoint.state["best"])
+        self.models.best = self._best_until(checkpoint)
         # A run that an earlier version began has none.
         self.run_id = checkpoint.state.get("run_id", "")
         for record in self.ledger.records:
             self.observer.record_replayed(record)
+
+    def _best_until(self, checkpoint: Checkpoint) -> dict[str, float]:
+        """Round and score of the best global model so far, whose file is there."""
+        best = checkpoint.state["best"]
+        for earlier in best_at_earlier_ends(self.run_dir):
+            if not best or earlier["score"] > best["score"]:
+                best = earlier
+        return dict(best)
 
     def _known_after(self, rounds_done: int) -> list[str]:
         """The clients that the strategy knew after so many rounds, less those that withdrew since.

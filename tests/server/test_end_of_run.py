@@ -243,3 +243,25 @@ def test_a_client_that_left_before_a_resume_does_not_make_a_later_model_the_best
     federation(tmp_path, FedAvg(), Faulty(worsening), rounds=2).run()
     resumed = federation(tmp_path, FedAvg(), Faulty(worsening, names="AB")).run(resume=True)
     assert resumed.records[-1]["best"] == BEST_OF_EVERYBODY
+
+
+@pytest.mark.parametrize("between", [[], [3]], ids=["extended once", "extended twice"])
+def test_the_best_model_that_an_earlier_end_found_is_not_replaced_by_a_worse_one(
+    between: list[int], tmp_path: Path
+) -> None:
+    """With two of three clients a round, only the end measures a model at all of them."""
+
+    def run(rounds: int, resume: bool) -> dict[str, Any]:
+        transport = Faulty(worsening)
+        settings = {"rounds": rounds, "clients_per_round": 2}
+        end: dict[str, Any] = (
+            federation(tmp_path, FedAvg(), transport, **settings).run(resume).records[-1]
+        )
+        return end
+
+    best = run(2, False)["best"]
+    assert best["round"] == 1
+    model = (tmp_path / "run" / "models" / "best.pt").read_bytes()
+    for rounds in (*between, 4):
+        assert run(rounds, True)["best"] == best
+        assert (tmp_path / "run" / "models" / "best.pt").read_bytes() == model
