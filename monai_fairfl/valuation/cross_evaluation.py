@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, hstack
 
 from monai_fairfl.protocol.averages import normalise, uniform, weights_of_model
 
@@ -292,51 +291,55 @@ def least_absolute_values(comparisons: Sequence[Comparison]) -> dict[str, float]
             factors[row, columns[site]] = relative_weight
     losses = np.array([comparison.loss for comparison in comparisons])
 
-    errors = _Errors(factors, losses)
+    least = _LeastErrors(factors, losses)
     determined = _determined(factors)
-    settled = _determined(factors[errors.must_be_none])
+    settled = _determined(factors[least.none])
     values = {}
     for site, column in columns.items():
         if not determined[column]:
             continue
-        value = errors.least.x[column]
+        value = least.values[column]
         if not settled[column]:
             # Values in between have the same errors. The middle depends on no site's name.
-            value = (errors.smallest(column) + errors.largest(column)) / 2
+            value = (least.smallest(column) + least.largest(column)) / 2
         values[site] = float(value)
     return values
 
 
-class _Errors:
-    """The absolute errors of all comparisons: their least sum, and all values that have it.
+class _LeastErrors:
+    r"""The values :math:`\phi` with the least sum of absolute errors, :math:`|l - F \phi|_1`.
 
-    It is a linear program: the sum of above and below, both from 0, where factors @ values + above
-    - below = losses.
+    They are found by the dual linear program, which has a price :math:`\lambda` for each
+    comparison and one equation for each site, so that it is small however many comparisons there
+    are:
+
+    .. math:: \max_\lambda \; l \cdot \lambda \quad\text{where}\quad
+       F^T \lambda = 0, \; -1 \le \lambda \le 1.
+
+    By complementary slackness, an error is 0 or above only where its price is 1, and 0 or below
+    only where it is -1. Elsewhere it is 0 whenever the sum is least.
 
     Args:
-        factors: of the comparisons, a row each, by the sites' values, a column each.
-        losses: of the comparisons.
+        factors: :math:`F` of the comparisons, a row each, by the sites, a column each.
+        losses: :math:`l` of the comparisons.
 
     Attributes:
-        least: what linprog found.
-        must_be_none: of each comparison, whether its error is 0 wherever the sum is least.
+        values: that the solver found; there may be others.
+        none: of each comparison, whether its error is 0 wherever the sum is least.
     """
 
     def __init__(self, factors: np.ndarray, losses: np.ndarray):
-        rows, self.sites = factors.shape
-        none = eye_array(rows)
-        self.equations = hstack([csr_array(factors), none, -none])
-        self.losses = losses
-        costs = np.concatenate([np.zeros(self.sites), np.ones(2 * rows)])
-        self.least = self._solved(costs, np.full(rows, np.inf), np.full(rows, np.inf))
-        # By complementary slackness, an error above (below) 0 has the price 1 (-1).
-        price = self.least.eqlin.marginals
-        above, below = np.split(self.least.x[self.sites :], 2)
-        may_be_above = (price > 1 - ROUNDING) | (above > ROUNDING)
-        may_be_below = (price < ROUNDING - 1) | (below > ROUNDING)
-        self.most_above = np.where(may_be_above, np.inf, 0.0)
-        self.most_below = np.where(may_be_below, np.inf, 0.0)
-        self.must_be_none = ~(may_be_above | may_be_below)
+        prices = linprog(-losses, A_eq=factors.T, b_eq=np.zeros(factors.shape[1]), bounds=(-1, 1))
+        # How the largest sum changes with the right sides: the values, with the other sign.
+        self.values = -prices.eqlin.marginals
+        errors = losses - factors @ self.values
+        above = (prices.x > 1 - ROUNDING) | (errors > ROUNDING)
+        below = (prices.x < ROUNDING - 1) | (errors < -ROUNDING)
+        self.none = ~(above | below)
+        # As linprog has them: limits * values <= bounds.
+        self._limits = np.vstack([factors[above & ~below], -factors[below & ~above]])
+        self._bounds = np.concatenate([losses[above & ~below], -losses[below & ~above]])
+        self._exact = factors[self.none], losses[self.none]
 
     def smallest(self, column: int) -> float:
         """The smallest value of a site, of all values with the least sum of errors."""
@@ -347,20 +350,15 @@ class _Errors:
         return self._extreme(column, -1.0)
 
     def _extreme(self, column: int, cost: float) -> float:
-        costs = np.zeros(self.equations.shape[1])
+        costs = np.zeros(len(self.values))
         costs[column] = cost
-        found = self._solved(costs, self.most_above, self.most_below)
+        limits = {"A_ub": self._limits, "b_ub": self._bounds}
+        equations, right_sides = self._exact
+        found = linprog(costs, **limits, A_eq=equations, b_eq=right_sides, bounds=(None, None))
         if not found.success:
             # By rounding, the solver finds no values with exactly these errors.
-            found = self.least
+            return float(self.values[column])
         return float(found.x[column])
-
-    def _solved(self, costs: np.ndarray, most_above: np.ndarray, most_below: np.ndarray) -> Any:
-        """The values and errors that cost least, where no error is larger than allowed."""
-        bounds: list[tuple[float | None, float | None]] = [(None, None)] * self.sites
-        for most in (*most_above, *most_below):
-            bounds.append((0, float(most)))
-        return linprog(costs, A_eq=self.equations, b_eq=self.losses, bounds=bounds)
 
 
 def _determined(factors: np.ndarray) -> np.ndarray:
