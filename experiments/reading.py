@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations_with_replacement
+from math import factorial, prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
 DRAWS = 2000
-"""Bootstrap samples of folds, and of seeds and cases."""
+"""Bootstrap samples of seeds and cases."""
 NOTHING = "–"
 """A cell of a table without a value."""
 NOT_FOUND = 0.5
@@ -277,32 +279,28 @@ def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
     return {site: found[model][name] for site, found in result["closing"].items()}
 
 
-def over_folds(
-    values: Sequence[Any], statistic: Callable[[Sequence[Any]], float], seed: int = 0
-) -> Interval:
+def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float]) -> Interval:
     """Compute a statistic of all folds, and its interval over folds.
 
-    The interval is that of percentiles over 2000 draws of folds with replacement. Few folds give a
-    rough interval: of three there are ten different draws.
+    The interval is that of percentiles over all draws of as many folds with replacement. Each draw
+    counts as often as it has orders. Few folds give a rough interval: of three there are ten draws.
 
-    >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).estimate
-    2.0
+    >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).words(2)
+    '2.00 (1.00 to 3.00)'
     """
-    rng = np.random.default_rng(seed)
-    draws = []
-    for _ in range(DRAWS):
-        drawn_folds = rng.integers(len(values), size=len(values))
-        draws.append(tuple(sorted(drawn_folds)))
-    # Equal draws have the same statistic, which is computed once.
-    statistics = {}
-    for draw in sorted(set(draws)):
-        statistics[draw] = statistic([values[fold] for fold in draw])
-    drawn = [statistics[draw] for draw in draws]
-    low = float("nan")
-    high = float("nan")
-    if np.isfinite(drawn).any():
-        low, high = np.nanquantile(drawn, [0.025, 0.975])
-    return Interval(statistic(values), float(low), float(high))
+    number = len(values)
+    orders_of: dict[float, int] = {}
+    for draw in combinations_with_replacement(range(number), number):
+        drawn = statistic([values[fold] for fold in draw])
+        orders = factorial(number) // prod(factorial(draw.count(fold)) for fold in set(draw))
+        if np.isfinite(drawn):
+            orders_of[drawn] = orders_of.get(drawn, 0) + orders
+    low = high = float("nan")
+    if orders_of:
+        ascending = sorted(orders_of)
+        shares = np.cumsum([orders_of[drawn] for drawn in ascending]) / sum(orders_of.values())
+        low, high = (float(ascending[place]) for place in np.searchsorted(shares, [0.025, 0.975]))
+    return Interval(statistic(values), low, high)
 
 
 def hierarchical_interval(values: BySeed, seed: int = 0) -> Interval:

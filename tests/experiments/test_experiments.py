@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import json
+import math
 import os
 import re
 import shlex
@@ -269,6 +271,21 @@ def test_shares_are_of_the_last_ten_rounds_and_never_negative() -> None:
     assert load("reading").shares({"contributions": series}) == pytest.approx(
         {"A": 0.25, "B": 0.75, "C": 0.0}
     )
+
+
+@pytest.mark.parametrize("folds", [1, 2, 3, 5])
+def test_an_interval_over_folds_is_that_of_every_draw(folds: int) -> None:
+    reading = load("reading")
+    values = np.random.default_rng(folds).normal(size=folds).round(1).tolist()
+    found = reading.over_folds(values, lambda drawn: round(float(np.mean(drawn)), 9))
+    every = [np.mean(drawn).round(9) for drawn in itertools.product(values, repeat=folds)]
+    ends = np.quantile(every, [0.025, 0.975], method="inverted_cdf")
+    assert [found.low, found.high] == ends.tolist()
+
+
+def test_a_draw_of_folds_without_a_number_has_no_part() -> None:
+    found = load("reading").over_folds([math.nan, 1.0, 2.0], np.mean)
+    assert math.isnan(found.estimate) and (found.low, found.high) == (1.0, 2.0)
 
 
 def gains_of(rng: np.random.Generator, seeds: int, cases: int) -> dict[int, Any]:
