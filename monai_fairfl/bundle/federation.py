@@ -41,6 +41,7 @@ from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
 from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
+from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
 
 if TYPE_CHECKING:
@@ -471,7 +472,7 @@ class BundleFederation:
             return
         report = write_report_if_possible(runs, self.run_dir, failed)
         if report is not None:
-            print(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
+            print_replacing(f"{as_text(report)}\nReport: {self.run_dir / 'report.html'}")
 
 
 def _resolved(given: Strategy | str | Sequence[Strategy | str]) -> list[Strategy]:

@@ -32,6 +32,9 @@ from monai_fairfl.utils.settings import checked_mapping, one_or_several
 
 logger = logging.getLogger(__name__)
 
+OF_A_DESKTOP = {"thumbs.db", "desktop.ini"}
+"""Files, in small letters, that Windows writes into the folders that somebody opens."""
+
 
 def check_config(bundle_root: str) -> None:
     """Refuse a misspelt top-level key, or an unknown strategy, guard or valuation.
@@ -193,7 +196,7 @@ def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     """Where each site's data is: what its ``dataset_dir`` must be.
 
     An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
-    federation without it.
+    federation without it. So is one that holds no more than what a desktop has left there.
 
     Args:
         sites_root: one folder per site.
@@ -209,9 +212,17 @@ def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
     if any(path.is_file() for path in found.values()):
         return found  # data lists: a folder beside them is no site
     for path in folders:
-        if not any(path.iterdir()):
+        if _is_empty(path):
             found[path.name] = path
     return found
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing, or only hidden files and those that a desktop writes."""
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and path.name.lower() not in OF_A_DESKTOP:
+            return False
+    return True
 
 
 def check_groups(
@@ -227,8 +238,8 @@ def check_groups(
         sites: that take part.
 
     Raises:
-        ConfigError: when a group names a site that does not take part, or one that is in another
-            group.
+        ConfigError: when a group is no list, or names a site that does not take part, or one that
+            is named already.
 
     >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
     {'corrupted': ['elm']}
@@ -236,7 +247,7 @@ def check_groups(
     found = checked_mapping("groups", groups(list(sites)) if callable(groups) else groups)
     group_of: dict[str, str] = {}
     for name, members in found.items():
-        if isinstance(members, str):
+        if isinstance(members, str) or not isinstance(members, Iterable):
             raise ConfigError(f"groups: {name!r} must be a list of sites, got {members!r}")
         for site in members:
             if site not in sites:
@@ -244,10 +255,14 @@ def check_groups(
                     f"group {name!r} names {site!r}, which does not take part; the sites are "
                     f"{list(sites)}"
                 )
-            if group_of.setdefault(site, name) != name:
+            if group_of.get(site) == name:
+                # It would count twice in the group's mean.
+                raise ConfigError(f"group {name!r} names {site!r} twice; name it once")
+            if site in group_of:
                 raise ConfigError(
                     f"{site!r} is in the groups {group_of[site]!r} and {name!r}; leave it in one"
                 )
+            group_of[site] = name
     return {name: list(members) for name, members in found.items()}
 
 

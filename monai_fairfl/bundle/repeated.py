@@ -25,6 +25,7 @@ from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.terminal import print_replacing
 
 PLAN = "plan.json"
 
@@ -147,7 +148,7 @@ class RepeatedFederation:
                     "another run_dir"
                 )
             found = run_comparison(self.plan, self.out, self.jobs, self.devices)
-            print(f"{comparison_text(found)}\nPage: {self.out / 'comparison.html'}")
+            print_replacing(f"{comparison_text(found)}\nPage: {self.out / 'comparison.html'}")
             if found["failed"]:
                 raise failure_of(found["failed"], len(self.plan.cells()), "trainings")
             return found

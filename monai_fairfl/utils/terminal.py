@@ -88,6 +88,18 @@ def data_notes_shown_once() -> Iterator[None]:
         _shown.clear()
 
 
+def print_replacing(text: str) -> None:
+    """Print a text; what standard output cannot show of it is replaced, and no error.
+
+    A path may not be UTF-8, and a terminal may have few characters.
+
+    >>> print_replacing("41.3 ml")
+    41.3 ml
+    """
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))
+
+
 def was_shown(text: str) -> bool:
     """Whether the present command has shown this note on data.
 

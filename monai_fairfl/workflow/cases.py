@@ -23,6 +23,7 @@ from monai.transforms import MapTransform
 from monai.utils import ImageMetaKey
 
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.terminal import print_replacing
 
 EXIT_NOTHING_USABLE = 2
 EXIT_SOME_SKIPPED = 3
@@ -159,10 +160,11 @@ class Cases:
             SystemExit: with code 2, after writing both tables, when every case was skipped.
         """
         if not self.images:
+            self._close()
             self._exit(EXIT_NOTHING_USABLE)
 
     def finish(self) -> None:
-        """Compare the volumes, write and print the table, and end the run.
+        """Compare the volumes, write the table, print it, and end the run.
 
         Raises:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
@@ -173,10 +175,11 @@ class Cases:
         from monai_fairfl.workflow.findings import flag_volumes
 
         self.compared = flag_volumes(self.cases)
-        print(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
+        # Before it is printed: the reader of standard output may have left.
+        self._close()
+        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
         if self._not_segmented():
             self._exit(EXIT_SOME_SKIPPED)
-        self._close()
 
     def _save_csv(self) -> None:
         from monai_fairfl.workflow.answer import answer_csv  # it is made of cases
@@ -188,7 +191,6 @@ class Cases:
         return [case for case in self.cases if case.status != "segmented"]
 
     def _exit(self, code: int) -> None:
-        self._close()
         # Each was named with its problem when it was found.
         unusable = len(self._not_segmented())
         logger.warning(

@@ -462,6 +462,11 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
     # A text would be a site for each of its letters.
     with pytest.raises(ConfigError, match="groups: 'a' must be a list of sites, got 'elm'"):
         check_groups({"a": "elm"}, ["e", "l", "m"])
+    with pytest.raises(ConfigError, match="groups: 'a' must be a list of sites, got None"):
+        check_groups({"a": None}, ["elm"])  # type: ignore[dict-item]
+    # It would count twice in the group's mean.
+    with pytest.raises(ConfigError, match="group 'a' names 'elm' twice; name it once"):
+        check_groups({"a": ["elm", "elm"]}, ["elm"])
     with pytest.raises(ConfigError, match="groups must be a mapping, got 'elm'"):
         check_groups("elm", ["elm"])  # type: ignore[arg-type]
 

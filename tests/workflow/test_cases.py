@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,28 @@ def test_an_output_that_fails_spoils_neither_the_case_nor_the_others(
 def test_an_aborted_run_leaves_what_it_had(cases: Cases) -> None:
     Counts("pred", cases)(prediction("in/a.png"))
     assert table(cases)["summary"] == {"segmented": 1, "waiting": 1}
+
+
+def test_the_end_of_a_run_is_written_whatever_standard_output_can_show(tmp_path: Path) -> None:
+    name = os.fsdecode(b"M\xfcller")
+    cases = Cases([Case(name, source=name, status="segmented")], tmp_path / "table.json")
+    shown = io.BytesIO()
+    # As a terminal of a Latin-1 locale. The table has a dash, which is not in it.
+    terminal = io.TextIOWrapper(shown, "latin-1", write_through=True)
+    with redirect_stdout(terminal):
+        cases.finish()
+    assert b"M?ller" in shown.getvalue()
+    assert "compared" in table(cases) and cases.report.with_suffix(".csv").exists()
+
+
+def test_the_end_of_a_run_is_written_before_it_is_printed(cases: Cases, tmp_path: Path) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with redirect_stdout(Closed()), pytest.raises(BrokenPipeError):
+        cases.finish()
+    assert "compared" in table(cases) and cases.report.with_suffix(".csv").exists()
 
 
 def test_a_file_name_that_is_no_utf_8_does_not_cost_the_table(tmp_path: Path) -> None:

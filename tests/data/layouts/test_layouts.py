@@ -267,6 +267,20 @@ def test_a_federation_sees_lists_as_sites_and_an_empty_folder_as_one_whose_data_
         check_cases(data_folders(tmp_path / "clinics")["oak"])
 
 
+def test_a_folder_that_holds_only_what_a_desktop_left_is_a_site_whose_data_is_missing(
+    tmp_path: Path,
+) -> None:
+    made.folders(tmp_path / "elm")
+    for site, name in (("ash", "desktop.ini"), ("fir", "Thumbs.db"), ("oak", ".DS_Store")):
+        (tmp_path / site).mkdir()
+        (tmp_path / site / name).touch()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "README.txt").touch()
+    assert site_names(tmp_path, None, {}) == ["ash", "elm", "fir", "oak"]
+    with pytest.raises(DataError, match="oak holds no case"):
+        check_cases(data_folders(tmp_path)["oak"])
+
+
 def test_folders_that_a_disk_has_of_itself_are_no_hospitals(tmp_path: Path) -> None:
     made.folders(tmp_path / "elm")
     for name in ("lost+found", "$RECYCLE.BIN", "System Volume Information"):
