@@ -16,12 +16,21 @@ from monai.bundle import ConfigParser
 from monai.data import save_net_with_metadata
 from torch import nn
 
-from monai_fairfl.bundle.configuration import INFERENCE, METADATA, input_shape, require_same_bundle
+from monai_fairfl.bundle.configuration import (
+    INFERENCE,
+    METADATA,
+    input_shape,
+    parsed_value,
+    read_keys,
+    read_metadata,
+    require_same_bundle,
+)
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.model_files.recipe import (
     IN_TORCHSCRIPT,
     ModelRecipe,
+    acts,
     read_recipe,
     state_of_file,
     write_recipe_file,
@@ -57,7 +66,8 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
 
     Raises:
         ConfigError: when ``out`` exists, its ending is unknown, the model has no recipe or is of
-            another bundle or network, or the extra ``onnx`` is not installed.
+            another bundle or network, a configuration of the bundle does not go with the model, or
+            the extra ``onnx`` is not installed.
     """
     model = Path(model)
     out = Path(out)
@@ -76,20 +86,27 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
             "model. Export the file that the training or the federation wrote"
         )
     require_same_bundle(model.name, recipe, root)
-    network = _build_network(model, root, recipe)
+    parser = _inference_parser(model, root)
+    network = _build_network(model, root, recipe, parser)
     require_same_sections(model.name, recipe, root, skipped=["network_def"])
+    if out.suffix == ".onnx":
+        shape = input_shape(root)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _write_onnx(network, out, recipe, shape)
+        return recipe
+    # All that may be refused comes before anything is written.
+    inference = _with_values(root / INFERENCE, recipe)
+    metadata = _of_whole_images(root, parser)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
-        _write_torchscript(network, out, recipe, root)
-    elif out.suffix == ".onnx":
-        _write_onnx(network, out, recipe, input_shape(root))
+        _write_torchscript(network, out, recipe, inference, metadata)
     else:
-        _write_bundle(model, out, recipe, root)
+        _write_bundle(model, out, recipe, root, inference, metadata)
     return recipe
 
 
-def _build_network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Module:
-    """Build the bundle's network from the values of the recipe, and fill in the model's weights."""
+def _inference_parser(model: Path, bundle_root: Path) -> ConfigParser:
+    """The bundle's configuration of inference, for this model."""
     file = bundle_root / INFERENCE
     if not file.is_file():
         raise ConfigError(
@@ -98,13 +115,20 @@ def _build_network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Mo
     parser = ConfigParser()
     parser.read_config(str(file))
     parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})
+    return parser
+
+
+def _build_network(
+    model: Path, bundle_root: Path, recipe: ModelRecipe, parser: ConfigParser
+) -> nn.Module:
+    """Build the bundle's network from the values of the recipe, and fill in the model's weights."""
     # The weights would also fit a network with another activation.
     trained_digest = recipe.sections.get("network_def")
     if trained_digest is not None and digest_of_section(parser["network_def"]) != trained_digest:
         raise ConfigError(
-            f"{model} was trained with another network_def than {file} has, by an argument or a "
-            "configuration file of the training: export it with a copy of the bundle whose "
-            "network_def is that of the training"
+            f"{model} was trained with another network_def than {bundle_root / INFERENCE} has, by "
+            "an argument or a configuration file of the training: export it with a copy of the "
+            "bundle whose network_def is that of the training"
         )
     # A constructor may raise anything, and so may load_state_dict.
     try:
@@ -119,10 +143,12 @@ def _build_network(model: Path, bundle_root: Path, recipe: ModelRecipe) -> nn.Mo
 
 
 def _write_torchscript(
-    network: nn.Module, out: Path, recipe: ModelRecipe, bundle_root: Path
+    network: nn.Module,
+    out: Path,
+    recipe: ModelRecipe,
+    inference: Mapping[str, Any],
+    metadata: Mapping[str, Any],
 ) -> None:
-    inference = _with_values(bundle_root / INFERENCE, recipe)
-    metadata = _of_whole_images(bundle_root / METADATA, inference)
     extra_files = {
         IN_TORCHSCRIPT: json.dumps(recipe.state_dict()).encode(),
         INFERENCE.name: json.dumps(inference, indent=4).encode(),
@@ -131,21 +157,26 @@ def _write_torchscript(
         torch.jit.script(network),
         str(out),
         include_config_vals=False,
-        meta_values=metadata,
+        meta_values=dict(metadata),
         more_extra_files=extra_files,
     )
 
 
-def _write_bundle(model: Path, out: Path, recipe: ModelRecipe, bundle_root: Path) -> None:
-    """Copy the bundle with the model, and the recipe's values in its inference.json."""
-    inference = _with_values(bundle_root / INFERENCE, recipe)
+def _write_bundle(
+    model: Path,
+    out: Path,
+    recipe: ModelRecipe,
+    bundle_root: Path,
+    inference: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Copy the bundle with the model, and with these contents of two of its files."""
     for name in ("configs", "docs", "scripts"):
         if (bundle_root / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(bundle_root / name, out / name, ignore=ignored)
     if (bundle_root / "LICENSE").is_file():
         shutil.copy(bundle_root / "LICENSE", out)
-    metadata = _of_whole_images(bundle_root / METADATA, inference)
     for file, content in ((INFERENCE, inference), (METADATA, metadata)):
         (out / file).write_text(json.dumps(content, indent=4, ensure_ascii=False) + "\n")
     (out / "models").mkdir()
@@ -160,9 +191,10 @@ def _with_values(file: Path, recipe: ModelRecipe) -> dict[str, Any]:
     too.
 
     Raises:
-        ConfigError: when the recipe has a value that the configuration does not know.
+        ConfigError: when the recipe has a value that the configuration does not know, or for which
+            it has another one.
     """
-    config: dict[str, Any] = json.loads(file.read_text())
+    config = read_keys(file)
     for key, value in recipe.values.items():
         if key not in config:
             raise ConfigError(
@@ -170,24 +202,45 @@ def _with_values(file: Path, recipe: ModelRecipe) -> dict[str, Any]:
                 f"the configuration files of its training into a copy of the bundle "
                 f"({', '.join(recipe.files) or 'not recorded'}), and name the copy with --bundle"
             )
-        if config[key] == f"$@recipe['{key}']":
+        from_recipe = f"$@recipe['{key}']"
+        if config[key] == from_recipe:
             config[key] = value
+        elif not acts(config[key]) and config[key] != value:
+            raise ConfigError(
+                f"{file} has {key} {config[key]!r}, and the model was trained with {value!r}: "
+                f'write "{from_recipe}" there, which is the value of each model'
+            )
     return config
 
 
-def _of_whole_images(file: Path, inference: Mapping[str, Any]) -> dict[str, Any]:
+def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     """A bundle's metadata with the shape of the image that the inferer gets.
 
     The bundle's own has the shape that the network gets, as the model zoo checks it. MONAI Deploy
     4.0 takes a volume for one slice with many channels where two axes are named, and drops all
     slices but the first.
+
+    Args:
+        bundle_root: the bundle.
+        parser: of its configuration of inference.
+
+    Raises:
+        ConfigError: when the bundle has no metadata, or they lack that shape.
     """
-    metadata: dict[str, Any] = json.loads(file.read_text())
-    image = metadata["network_data_format"]["inputs"]["image"]
-    # A slice inferer names the axis that it goes along, and the network does not see.
-    axis = inference.get("inferer", {}).get("spatial_dim")
-    if axis is not None:
-        image["spatial_shape"].insert(axis, "*")
+    file = bundle_root / METADATA
+    if not file.is_file():
+        raise ConfigError(f"{file} does not exist: programs that load a bundle read it; add it")
+    metadata = read_metadata(bundle_root)
+    # A slice inferer knows the axis that it goes along, and the network does not see.
+    axis = getattr(parsed_value(parser, "inferer"), "spatial_dim", None)
+    if axis is None:
+        return metadata
+    try:
+        metadata["network_data_format"]["inputs"]["image"]["spatial_shape"].insert(axis, "*")
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{file} must give network_data_format.inputs.image.spatial_shape, a list: {error!r}"
+        ) from error
     return metadata
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,61 @@ def test_a_network_that_the_training_changed_is_not_exported_as_the_bundles_own(
     with pytest.raises(ConfigError, match="model.pt was trained with another network_def"):
         export_model(tmp_path / "leaky" / "model.pt", tmp_path / "a.ts", changed)
     assert not (tmp_path / "a.ts").exists()
+
+
+def test_a_value_that_the_bundle_has_in_place_of_the_models_is_not_exported(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    changed = changed_copy(bundle, tmp_path, "inference", lambda config: config.update(size=[8, 8]))
+    for out in (tmp_path / "a.ts", tmp_path / "a"):
+        with pytest.raises(
+            ConfigError, match=r"inference.json has size \[8, 8\].* \[32, 32\]: wri"
+        ):
+            export_model(trained, out, changed)
+        assert not out.exists()
+
+
+def test_metadata_that_an_export_needs_are_asked_for_before_anything_is_written(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    changed = changed_copy(
+        bundle, tmp_path, "metadata", lambda content: content.pop("network_data_format")
+    )
+    goes_along_an_axis = "spatial_dim" in bundle.config("inference")["inferer"]
+    if goes_along_an_axis:
+        with pytest.raises(ConfigError, match="metadata.json must give network_data_format"):
+            export_model(trained, tmp_path / "a", changed)
+    (changed / "configs" / "metadata.json").unlink()
+    for out in (tmp_path / "a.ts", tmp_path / "a"):
+        with pytest.raises(ConfigError, match="metadata.json does not exist"):
+            export_model(trained, out, changed)
+        assert not out.exists()
+
+
+def test_the_axis_of_an_inferer_that_another_key_has_goes_into_the_exported_metadata(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    def move(config: dict[str, Any]) -> None:
+        config["own_inferer"] = config["inferer"]
+        config["inferer"] = "@own_inferer"
+
+    export_model(trained, tmp_path / "own", bundle.root)
+    export_model(trained, tmp_path / "moved", changed_copy(bundle, tmp_path, "inference", move))
+    metadata = [tmp_path / name / "configs" / "metadata.json" for name in ("own", "moved")]
+    assert metadata[0].read_text() == metadata[1].read_text()
+
+
+def changed_copy(
+    bundle: Bundle, folder: Path, name: str, change: Callable[[dict[str, Any]], object]
+) -> Path:
+    """A copy of the bundle in ``folder``, one file of whose configuration is changed."""
+    copy = folder / "changed"
+    shutil.copytree(bundle.root, copy)
+    file = copy / "configs" / f"{name}.json"
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    return copy
 
 
 # --- two recipes, and recipes of other versions
