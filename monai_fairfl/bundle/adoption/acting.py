@@ -40,14 +40,18 @@ KNOWN = {
 
 
 def handlers_of(config: TrainingConfig, handlers: str) -> Iterator[tuple[str, str]]:
-    """Yields the key and the class name of each handler that an engine has."""
+    """Yields the key and the class name of each handler that an engine has and may use.
+
+    Left out is one that the bundle has turned off. Where an expression decides that, such as
+    ``$not @finetune``, it may act.
+    """
     place = config.find(handlers)
     written = config.get(place) if place else None
     if not isinstance(written, list):
         return
     for index in range(len(written)):
         key = config.find(f"{place}#{index}")
-        if key is not None:
+        if key is not None and config.get(f"{key}#_disabled_") is not True:
             yield key, target_of(config.get(key))
 
 
@@ -55,9 +59,8 @@ def adopt_handlers(config: TrainingConfig) -> None:
     """Turn off the handlers that a federated training does without, and say why."""
     turned_off: dict[str, list[str]] = {}
     for handlers in HANDLERS:
+        _note_expression(config, handlers)
         for key, name in handlers_of(config, handlers):
-            if config.get(f"{key}#_disabled_"):
-                continue
             if _reason_against(name):
                 config.set(f"{key}#_disabled_", True)
                 turned_off.setdefault(name, []).append(key)
@@ -70,6 +73,16 @@ def adopt_handlers(config: TrainingConfig) -> None:
     for name, keys in turned_off.items():
         config.changed.append(
             f"Handlers: {name} ({', '.join(keys)}) is off: {_reason_against(name)}."
+        )
+
+
+def _note_expression(config: TrainingConfig, handlers: str) -> None:
+    """Say that the handlers of an engine are not known where an expression makes them."""
+    place = config.find(handlers)
+    if place is not None and isinstance(config.get(place), str):
+        config.left.append(
+            f"Handlers: {place} is the expression {config.get(place)!r}, and its handlers act at "
+            f"every site. If one is a CheckpointLoader, turn it off: {REASONS['loads']}."
         )
 
 

@@ -61,8 +61,8 @@ def adopt_length(config: TrainingConfig) -> Length:
 def adopt_schedule(config: TrainingConfig, length: Length) -> None:
     """Let the learning rate decay over all rounds.
 
-    A schedule of the bundle is stretched to them. Where it has none, or one that a federation
-    cannot follow, it gets the polynomial decay of the shipped bundles.
+    A schedule of the bundle is stretched to them. Where it has none that a federation can follow,
+    it gets the polynomial decay of the shipped bundles.
     """
     epochs = length.rounds * length.local_epochs
     config.add("decay_epochs", epochs)
@@ -70,14 +70,20 @@ def adopt_schedule(config: TrainingConfig, length: Length) -> None:
     for key, name in handlers_of(config, HANDLERS[0]):
         if name == "LrScheduleHandler":
             schedules.append(key)
-    if not schedules:
-        _add_decay(config, "the bundle's learning rate is constant")
-        return
+    faults = []
     for handler in schedules:
         fault = _stretch(config, handler, epochs)
         if fault:
             config.set(f"{handler}#_disabled_", True)
-            _add_decay(config, fault)
+            faults.append(fault)
+    if not schedules:
+        _add_decay(config, "the bundle's learning rate is constant")
+    elif len(faults) == len(schedules):
+        # Once: several schedules would multiply.
+        _add_decay(config, "; ".join(faults))
+    else:
+        for fault in faults:
+            config.changed.append(f"Learning rate: {fault}: this schedule is off.")
 
 
 def _stretch(config: TrainingConfig, handler: str, epochs: int) -> str:
@@ -131,6 +137,9 @@ def _stretched(value: Any, key: str, epochs: int) -> Any:
     """A number of epochs, times all epochs of a federation over those of the bundle."""
     if isinstance(value, list):
         return [_stretched(item, f"{key}#{index}", epochs) for index, item in enumerate(value)]
+    if value == 0:
+        # A schedule without a warm-up has none in a federation.
+        return value
     own = value
     if isinstance(value, str):
         own = f"({value.removeprefix('$')})"

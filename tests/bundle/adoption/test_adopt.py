@@ -115,6 +115,23 @@ def test_what_acts_in_a_central_training_alone_is_off(bundle: Path) -> None:
     assert len(sentences_about("Handlers", adoption.changed)) == 2
 
 
+def test_a_handler_that_an_expression_may_turn_off_is_off_in_any_case(bundle: Path) -> None:
+    handlers = json.loads((bundle / TRAIN[0]).read_text())["train"]["handlers"]
+    [loader] = [one for one in handlers if one["_target_"] == "CheckpointLoader"]
+    loader["_disabled_"] = "$not @finetune"
+    change(bundle, finetune=True, train__handlers=handlers)
+    adoption = adopt_bundle(bundle)
+    found = train_config(bundle, {}, TRAIN)["train#handlers"][handlers.index(loader)]
+    assert found["_target_"] == "CheckpointLoader" and found["_disabled_"] is True
+    assert any("CheckpointLoader" in text for text in sentences_about("Handlers", adoption.changed))
+
+
+def test_handlers_that_an_expression_makes_are_named(bundle: Path) -> None:
+    change(bundle, train__trainer__train_handlers="$@train#handlers + []")
+    [found] = sentences_about("Handlers", adopt_bundle(bundle).left)
+    assert "train#trainer#train_handlers is the expression '$@train#handlers + []'" in found
+
+
 def test_the_metric_of_several_outputs_is_not_computed_in_training(bundle: Path) -> None:
     adoption = adopt_bundle(bundle)
     trainer = train_config(bundle, {}, TRAIN)["train#trainer"]

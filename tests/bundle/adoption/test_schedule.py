@@ -22,6 +22,7 @@ OWN_EPOCHS = 50
 """Of the bundle."""
 ALL_EPOCHS = 20
 """Of a federation."""
+STEPS = "torch.optim.lr_scheduler.StepLR"
 
 
 def adopted_with(tmp_path: Path, schedule: dict[str, Any] | None, **handler: Any) -> Path:
@@ -61,8 +62,9 @@ def rates(bundle: Path, key: str, files: list[str], epochs: int) -> list[float]:
         {"_target_": "torch.optim.lr_scheduler.StepLR", "step_size": 10},
         {"_target_": "torch.optim.lr_scheduler.MultiStepLR", "milestones": [10, 30]},
         {"_target_": "WarmupCosineSchedule", "warmup_steps": 10, "t_total": 50},
+        {"_target_": "WarmupCosineSchedule", "warmup_steps": 0, "t_total": 50},
     ],
-    ids=lambda schedule: schedule["_target_"].rpartition(".")[2],
+    ids=lambda schedule: "-".join(map(str, schedule.values())),
 )
 def test_a_schedule_is_stretched_to_all_rounds(schedule: dict[str, Any], tmp_path: Path) -> None:
     bundle = adopted_with(tmp_path, schedule)
@@ -98,12 +100,37 @@ def test_a_schedule_that_a_federation_cannot_follow_becomes_a_decay(
     assert found == pytest.approx(expected)
 
     # It is the only one that acts.
-    config = train_config(bundle, {}, TRAIN)
-    handlers = config.get_parsed_content("train#trainer#train_handlers")
-    names = [type(one.lr_scheduler).__name__ for one in handlers if hasattr(one, "lr_scheduler")]
-    assert names == ["LambdaLR"]
+    assert schedules_that_act(bundle) == ["LambdaLR"]
     adoption = adopt_bundle(bundle, replace=True)
     assert any(reason in sentence for sentence in adoption.changed)
+
+
+@pytest.mark.parametrize("length", [5000, 10], ids=["neither acts", "one acts"])
+def test_of_several_schedules_those_that_a_federation_cannot_follow_are_off(
+    length: int, tmp_path: Path
+) -> None:
+    bundle = adopted_with(tmp_path, {"_target_": STEPS, "step_size": 5000})
+    file = bundle / TRAIN[0]
+    content = json.loads(file.read_text())
+    other = {"_target_": STEPS, "step_size": length, "optimizer": "@optimizer"}
+    content["train"]["handlers"].append({"_target_": "LrScheduleHandler", "lr_scheduler": other})
+    file.write_text(json.dumps(content))
+    adopt_bundle(bundle, replace=True)
+    names = schedules_that_act(bundle)
+    assert names == (["LambdaLR"] if length == 5000 else ["StepLR"])
+
+
+def test_a_schedule_that_the_bundle_has_turned_off_is_none(tmp_path: Path) -> None:
+    bundle = adopted_with(tmp_path, {"_target_": STEPS, "step_size": 10}, _disabled_=True)
+    assert schedules_that_act(bundle) == ["LambdaLR"]
+
+
+def schedules_that_act(bundle: Path) -> list[str]:
+    """The class of each schedule that a handler of the trainer follows."""
+    config = train_config(bundle, {}, TRAIN)
+    place = "train#trainer#train_handlers"
+    handlers = config.get_parsed_content(place)
+    return [type(one.lr_scheduler).__name__ for one in handlers if hasattr(one, "lr_scheduler")]
 
 
 def test_an_unknown_schedule_stays_and_is_named(tmp_path: Path) -> None:
