@@ -211,7 +211,7 @@ def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], tur
 @contextmanager
 def _log_in(file: Path) -> Iterator[None]:
     """Write into a file what is printed, and what this package logs there, too."""
-    handler = logging.FileHandler(file, encoding="utf-8")
+    handler = logging.FileHandler(file, encoding="utf-8", errors="backslashreplace")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("monai_fairfl")
     logger.addHandler(handler)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from monai_fairfl.data.layouts.image_files import stem
@@ -108,6 +108,26 @@ def outputs_within(folder: Path, report: Path | None) -> Path | None:
 def is_output(path: Path, outputs: Path | None) -> bool:
     """Return whether a file lies in the folder of the outputs, see :func:`outputs_within`."""
     return outputs is not None and path.parent.resolve().is_relative_to(outputs)
+
+
+def files_without_case(
+    files: Iterable[Path], cases: Iterable[Case], folder: Path, report: Path
+) -> list[Path]:
+    """Return the files of a folder that belong to no case, without those in that of the outputs.
+
+    Args:
+        files: of the folder, at any depth.
+        cases: of the run.
+        folder: of the images.
+        report: file of the run's table, in the folder of the outputs.
+    """
+    sources = {case.source for case in cases}
+    outputs = outputs_within(folder, report)
+    found = []
+    for path in files:
+        if str(path) not in sources and not is_output(path, outputs):
+            found.append(path)
+    return found
 
 
 def _require_folder(folder: Path, hint: str) -> None:

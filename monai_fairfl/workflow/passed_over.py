@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a folder that are no cases of a run on volumes, in words."""
+"""Files of a folder that are no cases of a run, in words."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from monai_fairfl.data.layouts.image_files import is_nifti, is_unreadable_kind
+from monai_fairfl.data.layouts.image_files import is_nifti, is_picture, is_unreadable_kind
 
 
 def volumes_passed_over(folder: Path, files: Sequence[Path]) -> list[str]:
@@ -28,23 +28,53 @@ def volumes_passed_over(folder: Path, files: Sequence[Path]) -> list[str]:
     2 .mha file(s) are passed over; convert them to NIfTI
     1 NIfTI file(s) in subfolders, such as in/P1, are passed over; name the subfolder, or move them
     """
+    return _passed_over(folder, files, is_nifti, "NIfTI file(s)", "NIfTI")
+
+
+def photographs_passed_over(folder: Path, files: Sequence[Path]) -> list[str]:
+    """As :func:`volumes_passed_over`, of photographs.
+
+    >>> for note in photographs_passed_over(Path("in"), [Path("in/a.webp"), Path("in/P1/b.jpg")]):
+    ...     print(note)
+    1 .webp file(s) are passed over; convert them to PNG
+    1 picture(s) in subfolders, such as in/P1, are passed over; name the subfolder, or move them
+    """
+    return _passed_over(folder, files, is_picture, "picture(s)", "PNG")
+
+
+def _passed_over(
+    folder: Path,
+    files: Sequence[Path],
+    is_readable: Callable[[Path], bool],
+    kind: str,
+    form: str,
+) -> list[str]:
+    """Say how many images of a folder are no cases.
+
+    Args:
+        folder: that was searched.
+        files: of the folder at any depth that are no cases.
+        is_readable: whether a file would be a case if it lay in the folder.
+        kind: what such files are called.
+        form: what others are to be converted to.
+    """
     deeper = []
     for_conversion: Counter[str] = Counter()
     for path in files:
         if path.name.startswith(".") or "_segmentation" in path.name.lower():
             continue
-        if is_nifti(path) and path.parent != folder:
+        if is_readable(path) and path.parent != folder:
             deeper.append(path)
         elif is_unreadable_kind(path.name):
             for_conversion[path.suffix.lower()] += 1
 
     notes = []
     for ending, number in sorted(for_conversion.items()):
-        notes.append(f"{number} {ending} file(s) are passed over; convert them to NIfTI")
+        notes.append(f"{number} {ending} file(s) are passed over; convert them to {form}")
     if deeper:
         notes.append(
-            f"{len(deeper)} NIfTI file(s) in subfolders, such as {deeper[0].parent}, are passed "
-            "over; name the subfolder, or move them"
+            f"{len(deeper)} {kind} in subfolders, such as {deeper[0].parent}, are passed over; "
+            "name the subfolder, or move them"
         )
     return notes
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,11 @@ from monai_fairfl.data.layouts.image_files import fault_of
 from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
-from monai_fairfl.workflow.input_folder import file_cases, require_folders
+from monai_fairfl.workflow.dicom_files import files_under
+from monai_fairfl.workflow.input_folder import file_cases, files_without_case, require_folders
+from monai_fairfl.workflow.passed_over import kinds_of, photographs_passed_over
+
+logger = logging.getLogger(__name__)
 
 PHOTOGRAPHS = "*.[pPjJtTbB][nNpPiImM][gGfFeEpP]*"  # png, jpg, jpeg, tif, tiff, bmp
 LEAST_COLOUR = 8  # of 255, between a pixel's channels; compression of a grey picture stays below
@@ -79,7 +84,8 @@ def find_photographs(
 ) -> Cases:
     """Find the photographs of a folder, and check that each can be used.
 
-    A photograph is a PNG, JPEG, TIFF or BMP, in colour.
+    A photograph is a PNG, JPEG, TIFF or BMP, in colour. Pictures of other formats, and those in
+    subfolders, are passed over and named in the log.
 
     Args:
         folder: of photographs.
@@ -109,8 +115,15 @@ def find_photographs(
     with errors_in_one_line():
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))
+        others = files_without_case(sorted(files_under(folder)), found, folder, report)
+        notes = photographs_passed_over(folder, others)
         if not found:
-            raise DataError(f"No photograph {pattern} in {folder}: {hint}")
+            there = ". ".join([kinds_of(others), *notes])
+            raise DataError(
+                f"No photograph {pattern} in {folder}: {hint} In it and its subfolders are: {there}"
+            )
+    for note in notes:
+        logger.warning("%s: %s", folder, note)
     if stereo is None:
         for case in found:
             if case.image and _looks_like_pair(case.image):

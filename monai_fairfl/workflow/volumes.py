@@ -22,12 +22,7 @@ from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Case, Cases
 from monai_fairfl.workflow.dicom import dicom_cases
 from monai_fairfl.workflow.dicom_files import find_files
-from monai_fairfl.workflow.input_folder import (
-    file_cases,
-    is_output,
-    outputs_within,
-    require_folders,
-)
+from monai_fairfl.workflow.input_folder import file_cases, files_without_case, require_folders
 from monai_fairfl.workflow.nifti_orientation import orientation_remarks
 from monai_fairfl.workflow.passed_over import kinds_of, volumes_passed_over
 
@@ -92,12 +87,7 @@ def find_images(
             _note_orientation(case)
         files = find_files(folder)
         found += dicom_cases(folder, files, Path(scratch.name), modality, series, found)
-        sources = {case.source for case in found}
-        outputs = outputs_within(folder, report)
-        others = []
-        for path in files.others:
-            if str(path) not in sources and not is_output(path, outputs):
-                others.append(path)
+        others = files_without_case(files.others, found, folder, report)
         notes = volumes_passed_over(folder, others)
         if not found:
             scratch.cleanup()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
+from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.trainings import run_logged
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.run_folder.resuming import ended
@@ -37,6 +39,19 @@ def test_a_run_that_is_stopped_before_it_begins_is_not_finished_and_goes_on(
     assert not ended(run_dir)
     assert run()
     assert ended(run_dir)
+
+
+def test_what_a_log_cannot_hold_ends_no_training(tmp_path: Path) -> None:
+    name = os.fsdecode(b"M\xfcller.nii.gz")
+
+    def fails(turn: Turn) -> BundleFederation:
+        print(name)
+        raise KeyError(name)
+
+    with pytest.raises(FairFLError, match="The traceback is in"):
+        run_logged(tmp_path, fails, Turn())
+    first, *_, last = (tmp_path / "log.txt").read_text().splitlines()
+    assert first == r"M\udcfcller.nii.gz" and "KeyError" in last
 
 
 class Boom(FedAvg):

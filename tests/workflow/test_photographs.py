@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
+from monai_fairfl.errors import DataError
 from monai_fairfl.workflow import find_photographs
 
 COLOURS = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8))
@@ -41,6 +42,23 @@ def test_a_wide_photograph_is_noted_as_taken_for_a_stereo_pair_unless_it_is_said
     for stereo in (True, False):
         found = find_photographs(tmp_path, tmp_path / "out" / "ratios.json", stereo=stereo)
         assert not any(case.problems for case in found)
+
+
+def test_photographs_that_are_passed_over_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "P1" / "out").mkdir(parents=True)
+    for name in ("P1/left.jpg", "P1/right.png", "P1/right_segmentation.png", "P1/out/mask.png"):
+        COLOURS.save(tmp_path / name)
+    (tmp_path / "b.webp").touch()
+    report = tmp_path / "P1" / "out" / "ratios.json"
+    with pytest.raises(DataError, match=r"1 \.jpg, 2 \.png, 1 \.webp\. 1 \.webp file\(s\) are"):
+        find_photographs(tmp_path, report)
+    COLOURS.save(tmp_path / "a.png")
+    [found] = find_photographs(tmp_path, report)
+    assert found.name == "a"
+    assert "1 .webp file(s) are passed over; convert them to PNG" in caplog.text
+    assert f"2 picture(s) in subfolders, such as {tmp_path / 'P1'}, are passed over" in caplog.text
 
 
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
