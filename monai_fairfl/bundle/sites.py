@@ -57,7 +57,10 @@ class BundleSites:
 
     def settings_of(self, name: str) -> SiteSettings:
         """The settings of all sites with what this one adds."""
-        settings = self.common.for_site(self.additions.get(name, {}))
+        additions = dict(self.additions.get(name, {}))
+        # The folder is that of data_of, written as the bundle's own paths need it.
+        additions.pop("dataset_dir", None)
+        settings = self.common.for_site(additions)
         # In one process there is nobody else to be asked for a permission.
         return replace(settings, cross_evaluation=self.run.sites_judge)
 

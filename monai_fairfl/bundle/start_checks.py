@@ -143,7 +143,7 @@ def _check_training_configs(
         sites.bundle_root, sites.common.overrides, sites.common.config
     )
     for name in sites.names:
-        of_site = sites.settings_of(name)
+        of_site = sites.common.for_site(sites.additions.get(name, {}))
         configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
     preflight.check_strategies(strategies, sites.names, train, clients_per_round)
 

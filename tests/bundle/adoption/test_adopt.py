@@ -15,6 +15,7 @@ from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 
 from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.configuration import train_config
+from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.site import FEDERATED_EVALUATE
@@ -105,6 +106,29 @@ def test_what_sites_would_share_becomes_each_sites_own(bundle: Path) -> None:
     for part in ("train", "validate"):
         assert config[f"{part}#dataset#cache_dir"] == "@cache_dir"
         assert config.get_parsed_content(f"{part}#dataloader#num_workers") == 0
+
+
+def test_a_folder_elsewhere_gets_the_slash_that_the_bundles_paths_need(
+    bundle: Path, tmp_path: Path
+) -> None:
+    write_nested_balls(tmp_path / "sites", ["elm"], side=16)
+    fir = write_nested_balls(tmp_path / "elsewhere", ["fir"], side=16) / "fir"
+    adopt_bundle(bundle, site=tmp_path / "sites" / "elm")
+    federation = BundleFederation(
+        str(bundle),
+        str(tmp_path / "sites"),
+        "FedAvg",
+        rounds=1,
+        run_dir=str(tmp_path / "run"),
+        sites={"fir": {"dataset_dir": str(fir)}},
+        any_folder=True,
+        config=TRAIN,
+    )
+    federation.read_settings()
+    sites = federation.bundle_sites
+    assert len(sites.listed("fir")["training"]) == 3
+    client = sites.client_maker("fir", tmp_path / "run", "cpu")()
+    assert client.train_kwargs["dataset_dir"] == f"{fir}/"
 
 
 def test_what_acts_in_a_central_training_alone_is_off(bundle: Path) -> None:
