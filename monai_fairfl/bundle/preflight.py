@@ -400,7 +400,7 @@ def check_trained_alone(
 ) -> None:
     """Refuse models trained alone that have seen what validates or tests in a run.
 
-    They are compared by the data lists beside the folder of these models, where they are there.
+    They are compared by the data lists of the run that trained these models, where they are there.
 
     Args:
         models: the folder of the models.
@@ -412,8 +412,8 @@ def check_trained_alone(
     """
     seen = []
     for name, folder in folders.items():
-        file = models.parent / "datalists" / f"{name}.json"
-        if not file.is_file():
+        file = _datalist_of_run(models.parent, name)
+        if file is None:
             continue
         trained = {case["image"] for case in cases_of_list(file, Path(folder), ("training",))}
         parts = listed(name)
@@ -432,6 +432,15 @@ def check_trained_alone(
             "Standalone with the split of this run, such as its split_seed, or leave "
             "trained_alone out"
         )
+
+
+def _datalist_of_run(run: Path, site: str) -> Path | None:
+    """The data list of a site in a run; a run of several strategies has it in the folder above."""
+    for folder in (run, run.parent):
+        file = folder / "datalists" / f"{site}.json"
+        if file.is_file():
+            return file
+    return None
 
 
 def check_sites(

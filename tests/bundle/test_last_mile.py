@@ -192,6 +192,12 @@ def test_models_trained_alone_on_cases_that_test_here_are_refused(
         other.run()
     assert not (tmp_path / "run" / "datalists").exists()
 
+    # The runs of several strategies have their data lists in the folder above.
+    several = str(tmp_path / f"seed-{seed}" / "Standalone" / "models")
+    other = federation(hospitals, tmp_path / "run", FedAvg(), **settings, trained_alone=several)
+    with pytest.raises(ConfigError, match=message):
+        other.run()
+
     same = str(tmp_path / "seed-0" / "models")
     run_dir = run_of(hospitals, tmp_path, FedAvg(), **settings, trained_alone=same)
     assert read_ledger(run_dir / "ledger.jsonl")[-1]["kind"] == "end"
