@@ -157,35 +157,40 @@ class ComparisonPlan:
                 f"{file} does not exist: a comparison needs a bundle that trains federations; "
                 "monai-fairfl bundle copies a shipped one"
             )
+        self._check_seeds()
+        if self.folds is not None:
+            self._check_folds(self.folds)
+        if len(self.names()) < 2:
+            raise ConfigError(
+                "a comparison needs two strategies or more: name another one with --strategies"
+            )
+        for name, fix in OF_THE_COMPARISON.items():
+            if name in self.overrides:
+                raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
+
+    def _check_seeds(self) -> None:
         is_list = isinstance(self.seeds, Sequence) and not isinstance(self.seeds, str)
         if not is_list or not all(is_whole(seed) for seed in self.seeds):
             raise ConfigError(
                 f"seeds must be a list of whole numbers such as [0, 1, 2], got {self.seeds!r}"
             )
-        if self.folds is not None and not is_whole(self.folds):
-            raise ConfigError(
-                "folds must be a whole number such as 4, or null (None) for none, got "
-                f"{self.folds!r}"
-            )
-        if len(self.names()) < 2:
-            raise ConfigError(
-                "a comparison needs two strategies or more: name another one with --strategies"
-            )
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"give each seed once, at least one; got {list(self.seeds)}")
-        if self.folds is not None and self.folds < 2:
-            raise ConfigError(f"a cross-validation has two folds or more, got {self.folds}")
-        if self.folds is not None and not has_evaluation(self.bundle):
+
+    def _check_folds(self, folds: int) -> None:
+        """Every fold tests cases, and no site has cases of its own in every fold."""
+        if not is_whole(folds):
+            raise ConfigError(
+                f"folds must be a whole number such as 4, or null (None) for none, got {folds!r}"
+            )
+        if folds < 2:
+            raise ConfigError(f"a cross-validation has two folds or more, got {folds}")
+        if not has_evaluation(self.bundle):
             raise ConfigError(
                 f"{self.bundle} has no configs/evaluate.json, so no case is tested in a fold: "
                 "leave out --folds to compare on validation cases, or add that file"
             )
-        for name, fix in OF_THE_COMPARISON.items():
-            if name in self.overrides:
-                raise ConfigError(f"{name} in the overrides is set by the comparison: {fix}")
         for site, additions in self.sites().items():
-            if self.folds is None:
-                continue
             for name in additions:
                 if name == "datalist_file" or name.startswith("split_"):
                     raise ConfigError(
