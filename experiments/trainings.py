@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,11 @@ from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import Client, InProcess
 
+GENERATED: Mapping[str, Callable[..., list[str]]] = {
+    "six_prostate": write_sites,
+    "six_fundus": write_clinics,
+}
+"""Sites that are not real -> writes their images."""
 Wrap = Callable[[str, Client], Client]
 """A site's name and its client -> the client that takes part."""
 
@@ -36,8 +42,8 @@ class Training:
 
     Args:
         bundle: its folder's name.
-        sites: a folder of real images within the data root, or ``"six_prostate"`` and
-            ``"six_fundus"``: six generated hospitals or clinics.
+        sites: a folder of real images within the data root, or one of :data:`GENERATED`: six
+            generated hospitals or clinics.
         rounds: in all.
         local_epochs: of every round.
         overrides: plain values of the bundle's config, the same at all sites.
@@ -89,16 +95,18 @@ class Training:
         return federation.run()
 
     def _folders(self, data: Path, generated: Path) -> dict[str, Path]:
-        """Site -> the folder of its images."""
+        """Site -> the folder of its images.
+
+        Raises:
+            SystemExit: there are no real images, in whose place none are generated.
+        """
         root = data / self.sites
-        if self.sites.startswith("six_"):
+        if self.sites in GENERATED:
             root = generated / self.sites
-        if not root.exists():
-            root.parent.mkdir(parents=True, exist_ok=True)
-            if self.sites == "six_prostate":
-                write_sites(root, seed=0)
-            else:
-                write_clinics(root, seed=0)
+            # What is there stays; what an interrupted call did not write is written now.
+            GENERATED[self.sites](root, seed=0)
+        elif not root.is_dir():
+            sys.exit(f"there are no real images in {root}; name their folder with --data")
         return {path.name: path for path in sorted(root.iterdir()) if path.is_dir()}
 
     def _client(self, root: Path, site: str, folder: Path, run_dir: Path, wrap: Wrap) -> Client:
