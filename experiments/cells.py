@@ -23,6 +23,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.workers import Turn
+from monai_fairfl.utils.files import write_atomically
 
 
 def processor(device: str = "cpu") -> str:
@@ -110,7 +111,7 @@ class CellOfStudy:
         if not models.is_dir():
             raise ConfigError(
                 f"{models} is not there, and models are not committed: delete "
-                f"{self.study.path(alone)} and train again"
+                f"{self.study.path(alone)} and {models.parent}, and train again"
             )
 
     def run(self, turn: Turn) -> bool:
@@ -118,8 +119,18 @@ class CellOfStudy:
 
         Returns:
             Whether it is finished; ``False`` when a signal stopped it.
+
+        Raises:
+            ConfigError: its folder has a finished run of another command.
         """
         done = self.folder / "done"
+        command = self.study.recorded_command(self.cell, self.device)
+        if done.exists() and done.read_text() != command:
+            # Its numbers would be written as those of this command.
+            raise ConfigError(
+                f"{self.folder} has a finished run of another command than the study has now: "
+                "delete this folder, and train again"
+            )
         file = self.folder / "minutes.txt"
         # Those of a run that was stopped included.
         minutes = 0.0
@@ -135,17 +146,17 @@ class CellOfStudy:
                 finished = run_logged(self.folder, self.federation, alone)
             finally:
                 minutes += (time.process_time() - started) / 60
-                file.write_text(str(minutes))
+                write_atomically(file, str(minutes).encode())
             if not finished:
                 return False
-            done.touch()
+            write_atomically(done, command.encode())
         result = {
             "study": self.study.name,
             "setting": self.cell.setting,
             "strategy": self.cell.strategy,
             "fold": self.cell.fold,
             "seed": self.study.seed_of(self.cell),
-            "command": self.study.recorded_command(self.cell, self.device),
+            "command": command,
             "version": monai_fairfl.__version__,
             "minutes": round(minutes, 1),
             "processor": processor(self.device),

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data import write_clinics, write_sites
+from monai_fairfl.utils.files import write_atomically
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -271,7 +272,7 @@ class Study:
         if not model.exists():
             raise SystemExit(
                 f"{model} is not there, and models are not committed: delete {self.path(cell)} and "
-                "train again"
+                f"{models.parent}, and train again"
             )
         return model
 
@@ -304,10 +305,13 @@ def studies() -> list[str]:
 
 
 def write_result(path: Path, found: Mapping[str, Any]) -> None:
-    """Write a result that is committed: one line per key."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a result that is committed: one line per key.
+
+    A crash leaves no part of it, which would count as a result.
+    """
     lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in rounded(found).items()]
-    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    write_atomically(path, text.encode())
 
 
 def rounded(value: Any) -> Any:

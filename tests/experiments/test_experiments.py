@@ -151,7 +151,7 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
         device = words[words.index("--device") + 1]
         assert result["command"] == study.recorded_command(
             cell, device
-        ), f"{path} is of other settings: delete it"
+        ), f"{path} is of other settings: delete it, and its folder of runs"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
         assert all(len(values) == rounds for values in (result.get("global_score") or {}).values())
 
@@ -416,6 +416,21 @@ def test_a_cell_runs_from_its_command_to_its_json_and_is_not_run_twice(
     assert file.read_bytes() == before
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_finished_run_of_other_settings_is_not_taken_for_one_of_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    which = tiny(settings={"": {"strategies": ["FedAvg"]}}, rounds=1)
+    run_study(which, tmp_path, monkeypatch)
+    (tmp_path / "results" / "FedAvg-fold3.json").unlink()
+    with pytest.raises(SystemExit, match="1 of 1 cells are not done"):
+        run_study(replace(which, rounds=2), tmp_path, monkeypatch)
+    assert not list((tmp_path / "results").iterdir())
+    told = "FedAvg-fold3 has a finished run of another command .*: delete this folder"
+    assert re.search(told, capsys.readouterr().err)
+
+
 @pytest.mark.extended
 @pytest.mark.long
 @pytest.mark.slow
@@ -498,6 +513,26 @@ def test_a_study_may_name_seeds_for_each_of_its_folds(
 
     with pytest.raises(ValueError, match="setting 'other' has a seed of its own.*leave out one"):
         tiny(settings={"other": {"arguments": {"seed": 99}}}, seeds=[4])
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_while_it_writes_a_result_leaves_none(tmp_path: Path) -> None:
+    script = """
+import os, resource, signal, sys
+from pathlib import Path
+from study import write_result
+# The system ends the process as it writes beyond this, as where the power fails.
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+write_result(Path(sys.argv[1]), {"scores": list(range(10000))})
+"""
+    file = tmp_path / "cell.json"
+    environment = {
+        "PYTHONPATH": f"{CHECKOUT}:{CHECKOUT / 'experiments'}",
+        "PATH": os.environ["PATH"],
+    }
+    ended = subprocess.run([sys.executable, "-c", script, str(file)], env=environment)
+    assert ended.returncode < 0 and not file.exists()
 
 
 def test_a_study_names_the_images_that_it_needs(
