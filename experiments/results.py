@@ -56,13 +56,19 @@ def filled(page: Path) -> str:
     """Return the page's text with every block made again.
 
     A block that begins with ``<!-- begin NAME short -->`` has the experiment's short table.
+
+    Raises:
+        SystemExit: the end of a block is missing.
     """
     text = page.read_text()
     for name, short in re.findall(r"<!-- begin (\w+)( short)? -->", text):
         begin = f"<!-- begin {name}{short} -->"
         end = f"<!-- end {name}{short} -->"
         before, _, rest = text.partition(begin)
-        after = rest.partition(end)[2]
+        _, ends, after = rest.partition(end)
+        if not ends:
+            # All that follows on the page would be lost.
+            sys.exit(f"{page}: {begin} has no {end}; write it behind the block")
         made = block(name, page.parent, short=bool(short))
         text = f"{before}{begin}\n\n{made}\n\n{end}{after}"
     return text

@@ -88,9 +88,10 @@ def main(words: Sequence[str] | None = None) -> None:
         print(plan(studies()))
         return
     data = arguments.data or real_images()
+    chosen = [Study.read(name) for name in arguments.study]
+    _require_cells(chosen, arguments.only)
     trainings = []
-    for name in arguments.study:
-        study = Study.read(name)
+    for study in chosen:
         trainings += _trainings(study, arguments.only, data, arguments.runs, arguments.device)
     try:
         # Sites take turns in the process of their cell: its minutes are those of one thread.
@@ -102,6 +103,14 @@ def main(words: Sequence[str] | None = None) -> None:
             f"{len(failed)} of {len(trainings)} cells are not done; the same command goes on with "
             "them"
         )
+
+
+def _require_cells(chosen: Sequence[Study], patterns: Sequence[str]) -> None:
+    """Refuse a pattern that no cell of the studies has, as of a misspelt name."""
+    names = [cell.name for study in chosen for cell in study.cells()]
+    for pattern in patterns:
+        if not any(fnmatch(name, pattern) for name in names):
+            sys.exit(f"--only {pattern!r}: there is no such cell; the first one is {names[0]!r}")
 
 
 def _trainings(

@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 FEDERATE = "configs/federate.json"
 ALONE = "Standalone"
+OF_SETTING = ("overrides", "arguments", "strategies", "alone")
+"""What a setting may differ in."""
 Folder = Path | str
 
 
@@ -105,7 +107,20 @@ class Study:
     what: str = ""
 
     def __post_init__(self) -> None:
-        for setting in self.settings:
+        for setting, differences in self.settings.items():
+            # A misspelt one would train the study's own settings under the setting's name.
+            unknown = [name for name in differences if name not in OF_SETTING]
+            if unknown:
+                raise ValueError(
+                    f"study {self.name}: setting {setting!r} has {unknown}; a setting has only "
+                    f"{', '.join(OF_SETTING)}"
+                )
+            for strategy in self.strategies_of(setting):
+                if strategy not in self._described(setting):
+                    raise ValueError(
+                        f"study {self.name}: setting {setting!r} trains {strategy!r}, which is no "
+                        f"strategy of the study; there are {list(self.strategies)}"
+                    )
             if self.seeds and "seed" in self._arguments_of(setting):
                 raise ValueError(
                     f"study {self.name}: setting {setting!r} has a seed of its own, and the study "
@@ -146,10 +161,14 @@ class Study:
 
     def strategy_of(self, cell: Cell) -> dict[str, Any]:
         """Return the strategy of a cell, as in a federation's config."""
-        of_setting = self.settings[cell.setting].get("strategies", ())
+        return dict(self._described(cell.setting)[cell.strategy])
+
+    def _described(self, setting: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return the strategies from which a setting takes its own, by their names."""
+        of_setting = self.settings[setting].get("strategies", ())
         if isinstance(of_setting, Mapping):
-            return dict(of_setting[cell.strategy])
-        return dict(self.strategies[cell.strategy])
+            return of_setting
+        return self.strategies
 
     def path(self, cell: Cell) -> Path:
         """Return the file of a cell's result."""
@@ -256,7 +275,8 @@ class Study:
         """List the folders of real images that the study needs, within ``DATA``."""
         if isinstance(self.sites, str):
             return [self.sites]
-        return re.findall(r"{data}/([^']+)'", str(self.overrides))
+        keys = json.dumps([self.overrides, self.arguments, self.settings])
+        return sorted(set(re.findall(r'{data}/([^"]+)"', keys)))
 
     def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
         """Return the file of the last model that a site would use.

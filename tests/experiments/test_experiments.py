@@ -51,6 +51,13 @@ def test_every_page_is_made_of_the_committed_files() -> None:
         assert page.read_text() == results.filled(page), f"{page}: run make results"
 
 
+def test_a_page_whose_block_does_not_end_is_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- begin fedce_figure3 -->\n<!-- end fedce_figure2 -->\nmy own text\n")
+    with pytest.raises(SystemExit, match="page.md: <!-- begin fedce_figure3 --> has no <!-- end"):
+        load("results").filled(page)
+
+
 def test_every_experiment_has_its_place_in_the_results() -> None:
     results = load("results")
     # Bundles' pages may repeat a table.
@@ -484,6 +491,25 @@ def test_a_misspelt_key_is_refused_before_anything_is_trained(
     assert not (tmp_path / "runs" / "six_fundus").exists()
 
 
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"override": {"size": [16, 16]}}, "setting 'small' has .'override'.; a setting has only"),
+        ({"strategies": ["FedAvg", "FedCEE"]}, "setting 'small' trains 'FedCEE', which is no"),
+    ],
+)
+def test_what_is_misspelt_in_a_setting_is_refused(setting: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        tiny(settings={"small": setting})
+
+
+def test_a_pattern_that_no_cell_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SystemExit, match="--only 'FedEC-.': there is no such cell; the first one"):
+        run_study(tiny(), tmp_path, monkeypatch, "--only", "FedAvg-*", "FedEC-*")
+
+
 def test_a_study_may_name_seeds_for_each_of_its_folds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -542,6 +568,8 @@ def test_a_study_names_the_images_that_it_needs(
     read = study.read
     needed = {"prostate": ["prostate"], "six_fundus": [], "quality": ["fundus/DrishtiGS1"]}
     assert {name: read(name).folders_of_data() for name in needed} == needed
+    pool = {"pool": ["{data}/fundus/IDRiD"]}
+    assert tiny(settings={"dealt": {"overrides": pool}}).folders_of_data() == ["fundus/IDRiD"]
     monkeypatch.setattr(
         study, "missing", lambda self: list(self.cells())
     )  # as before anything was trained
