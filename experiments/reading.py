@@ -216,16 +216,16 @@ def _gains(
 def shares(result: Result, of: str = "contributions") -> dict[str, float]:
     """Compute every site's share of the contributions, which sum to one.
 
-    A share is the mean over the last ten rounds, negative ones 0. A method without contributions
-    has its weights for them; ``of="aggregation"`` takes these of any.
+    A share is the mean over the last ten rounds, negative ones 0; a site without any value in these
+    has none. A method without contributions has its weights for them; ``of="aggregation"`` takes
+    these of any.
     """
     by_site: Mapping[str, Sequence[float | None]] = result[of] or result["aggregation"]
     positive = {}
     for site, values in by_site.items():
-        if all(value is None for value in values):
-            continue
         last = [value for value in values[-LAST:] if value is not None]
-        positive[site] = max(float(np.mean(last)), 0.0)
+        if last:
+            positive[site] = max(float(np.mean(last)), 0.0)
     total = sum(positive.values())
     if not total:
         return dict.fromkeys(positive, 1 / len(positive))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
@@ -33,8 +34,12 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         keep: measurements of every round, ``"free_riders"`` for the scores of FedCE's detection,
             details of the last round's record. Of one value per layer the result has the mean of
             the last ten rounds.
+
+    Raises:
+        FederationError: a site failed in a round, or when the models were tested.
     """
     records = read_ledger(run_dir / "ledger.jsonl")
+    _require_all_sites(run_dir, records)
     start = records[0]
     end = records[-1]
     rounds = [record for record in records if record["kind"] == "round"]
@@ -59,6 +64,19 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
     if valuations:
         found["valuations"] = {path.stem: json.loads(path.read_text()) for path in valuations}
     return found
+
+
+def _require_all_sites(run_dir: Path, records: Sequence[Record]) -> None:
+    """Refuse a run that went on without a site: its numbers would stand for those of all sites."""
+    for record in records:
+        for site, reason in record.get("missing", {}).items():
+            when = "at the end"
+            if record["kind"] == "round":
+                when = f"in round {record['round']}"
+            raise FederationError(
+                f"{run_dir} went on without {site} {when}: {reason}. Mend the cause, delete this "
+                "folder, and train again"
+            )
 
 
 def guards_of(start: Record, rounds: Sequence[Record]) -> dict[str, Any]:
@@ -207,6 +225,7 @@ def _last_mile(run_dir: Path, end: Record, clients: Sequence[str], rounds: int) 
     """Collect ``last_mile`` and ``test_used``; nothing where there was no last mile.
 
     ``last_mile``: site -> the candidate that it takes, and each one's gain with its standard error.
+    A site that measured no gain takes none.
     ``test_used``: site -> the score of each test case with the model that the site uses, in the
     order of ``test``.
     """
@@ -218,8 +237,6 @@ def _last_mile(run_dir: Path, end: Record, clients: Sequence[str], rounds: int) 
             gain = end["scores"][site].get(name, {}).get(gain_name(name))
             if gain is not None:
                 gains[name] = Estimate(gain["value"], gain["stderr"], gain["n"])
-        if not gains:
-            return {}
         taken = chosen(gains)
         decisions[site] = {
             "taken": taken,
@@ -230,6 +247,8 @@ def _last_mile(run_dir: Path, end: Record, clients: Sequence[str], rounds: int) 
         if taken is not None:
             [file] = state.glob(f"*-{taken}_test_score-{rounds}-*.csv")
         used[site] = [_score(row["dice"]) for row in read_csv_text(file.read_text())]
+    if not any(decision["gains"] for decision in decisions.values()):
+        return {}
     return {"last_mile": decisions, "test_used": {"dice": used}}
 
 

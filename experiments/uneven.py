@@ -54,8 +54,18 @@ def complete(study: str, settings: Iterable[str] = ("",)) -> Results:
 
 
 def by_seed(results: Iterable[Result], model: str = "test") -> dict[Any, dict[str, Any]]:
-    """Seed -> site -> test case -> Dice."""
-    return {result["seed"]: cases([result], model=model) for result in results}
+    """Seed -> site -> test case -> Dice.
+
+    Raises:
+        ValueError: two results have the same seed, of which one would be lost.
+    """
+    found: dict[Any, dict[str, Any]] = {}
+    for result in results:
+        seed = result["seed"]
+        if seed in found:
+            raise ValueError(f"{result['strategy']}: two folds have the seed {seed}")
+        found[seed] = cases([result], model=model)
+    return found
 
 
 def head(first: str, site: str) -> list[str]:

@@ -31,8 +31,9 @@ def table() -> str:
                 continue
             row = [study, form, str(len(ranks))]
             for ranks_of_round in ranks.T:
-                first = np.mean(ranks_of_round == 1)
-                row.append(f"{first:.0%} ({ranks_of_round.mean():.1f})")
+                known = ranks_of_round[np.isfinite(ranks_of_round)]
+                first = np.mean(known == 1)
+                row.append(f"{first:.0%} ({known.mean():.1f})")
             rows.append(row)
     rounds = [f"round {number}" for number in range(1, ROUNDS + 1)]
     return markdown(["study", "score", "runs", *rounds], rows)
@@ -40,6 +41,8 @@ def table() -> str:
 
 def ranks_of_riders(study: str, form: str) -> np.ndarray:
     """Return the rider's rank by round, a row for every run of the study with a rider.
+
+    A rank is NaN where the rider has no score, as when a guard kept it out of the round.
 
     Args:
         study: its name.
@@ -57,11 +60,14 @@ def ranks_of_riders(study: str, form: str) -> np.ndarray:
     return np.array(rows)
 
 
-def _ranks(scores: Mapping[str, Sequence[Any]], rider: str) -> list[int]:
+def _ranks(scores: Mapping[str, Sequence[Any]], rider: str) -> list[float]:
     """Rank the rider in each of the first rounds: 1 for the highest score."""
     values = {site: np.array(of_site, float) for site, of_site in scores.items()}
-    ranks = []
+    ranks: list[float] = []
     for number in range(ROUNDS):
+        if np.isnan(values[rider][number]):
+            ranks.append(np.nan)
+            continue
         higher = [site for site in values if values[site][number] > values[rider][number]]
         ranks.append(len(higher) + 1)
     return ranks

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import uneven
 from reading import NOTHING, Result, markdown, shown_name
 
+from monai_fairfl.protocol.last_mile import CANDIDATES
+
 STUDIES = ("uneven_prostate",)
 SETTINGS = ("", "float32", "instance_norm")
 SMALL = "BIDMC"
@@ -54,6 +56,5 @@ def taken(results: Iterable[Result], sites: Iterable[str] | None = None) -> str:
         for site in sites or miles:
             if site in miles:
                 counts[miles[site]["taken"] or "kept"] += 1
-    order = ("kept", "adapted", "averaged", "alone")
-    words = [f"{name} {counts[name]}" for name in order if counts[name]]
+    words = [f"{name} {counts[name]}" for name in ("kept", *CANDIDATES) if counts[name]]
     return ", ".join(words) or NOTHING

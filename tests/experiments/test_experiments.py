@@ -295,6 +295,22 @@ def test_a_draw_of_folds_without_a_number_has_no_part() -> None:
     assert math.isnan(found.estimate) and (found.low, found.high) == (1.0, 2.0)
 
 
+def test_a_site_without_a_weight_in_the_last_rounds_has_no_share() -> None:
+    weights = {
+        "A": [0.5] * 5 + [None] * 10,
+        "B": [0.5] * 5 + [0.6] * 10,
+        "C": [None] * 5 + [0.4] * 10,
+    }
+    shares = load("reading").shares({"contributions": None, "aggregation": weights})
+    assert shares == pytest.approx({"B": 0.6, "C": 0.4})
+
+
+def test_a_rider_without_a_score_has_no_rank_in_that_round() -> None:
+    scores = {"A": [None, 0.5, *[3.0] * 8], "B": [1.0] * 10, "C": [2.0, None, *[2.0] * 8]}
+    ranks = load("papers.fedce_rider_ranks")._ranks(scores, "A")
+    assert np.isnan(ranks[0]) and ranks[1:] == [2, *[1] * 8]
+
+
 def gains_of(rng: np.random.Generator, seeds: int, cases: int) -> dict[int, Any]:
     """Make gains that differ between seeds by 0.1 and between cases by 0.01."""
     gains: dict[int, Any] = {}

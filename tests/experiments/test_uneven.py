@@ -250,6 +250,12 @@ def test_what_is_not_complete_is_left_out(name: str, invented_results: Path) -> 
     assert module.STUDIES
 
 
+def test_two_folds_of_one_seed_are_refused() -> None:
+    result = {"strategy": "FedAvg", "seed": 99, "test": {"cases": {"A": ["c"]}, "dice": {"A": [1]}}}
+    with pytest.raises(ValueError, match="FedAvg: two folds have the seed 99"):
+        load("uneven").by_seed([result, result])
+
+
 def scores_of(**sites: Mapping[str, float]) -> dict[int, Any]:
     return {0: sites, 1: sites}
 
