@@ -129,11 +129,17 @@ class Work:
         return torch.device(self.device).type == "cuda"
 
     def run(self, method: str, rounds: int, jobs: int = 1, **changes: Any) -> Path:
-        """Train in a new folder; that folder."""
+        """Train in a new folder; that folder.
+
+        Raises:
+            FederationError: a site failed, as where the GPU's memory is full. A round without it
+                would take less time.
+        """
         # The ledger names its folder: the same name in each.
         run_dir = self.folder / self.name / f"{len(self._runs)}" / "run"
         self._runs.append(run_dir)
         amp = changes.pop("amp", False)
+        number_of_sites = sum(path.is_dir() for path in self.sites.iterdir())
         set_determinism(seed=0)
         BundleFederation(
             str(self.bundle),
@@ -146,6 +152,7 @@ class Work:
             device=self.device,
             amp=amp,
             jobs=jobs,
+            min_clients=number_of_sites,
             report=False,
         ).run()
         return run_dir

@@ -282,8 +282,9 @@ def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
 def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float]) -> Interval:
     """Compute a statistic of all folds, and its interval over folds.
 
-    The interval is that of percentiles over all draws of as many folds with replacement. Each draw
-    counts as often as it has orders. Few folds give a rough interval: of three there are ten draws.
+    The interval is that of percentiles over all draws of as many folds with replacement in which
+    the statistic is defined. Each draw counts as often as it has orders. Few folds give a rough
+    interval: of three there are ten draws.
 
     >>> over_folds([1.0, 2.0, 3.0], lambda found: sum(found) / len(found)).words(2)
     '2.00 (1.00 to 3.00)'

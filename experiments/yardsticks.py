@@ -129,12 +129,17 @@ def require_recorded(
     """Refuse masks that are not those which the cell's own test scored.
 
     Raises:
-        ValueError: a Dice differs by more than rounding.
+        ValueError: a Dice differs by more than rounding, or the number of cases differs.
     """
     recorded = result["test"]["dice"][site]
-    for number, (mask, label) in enumerate(zip(predicted, labels, strict=True)):
-        if abs(dice(mask, label) - recorded[number]) > ROUNDING:
+    if len(predicted) != len(recorded):
+        raise ValueError(
+            f"{site}, seed {result['seed']}: {len(predicted)} test cases here and {len(recorded)} "
+            "in its run"
+        )
+    for number, (score, mask, label) in enumerate(zip(recorded, predicted, labels, strict=True)):
+        if abs(dice(mask, label) - score) > ROUNDING:
             raise ValueError(
                 f"{site}, seed {result['seed']}: test case {number} has Dice "
-                f"{dice(mask, label):.4f} here and {recorded[number]} in its run"
+                f"{dice(mask, label):.4f} here and {score} in its run"
             )

@@ -250,6 +250,17 @@ def test_what_is_not_complete_is_left_out(name: str, invented_results: Path) -> 
     assert module.STUDIES
 
 
+def test_masks_of_other_cases_than_those_that_the_run_tested_are_refused() -> None:
+    require_recorded = load("yardsticks").require_recorded
+    result = {"seed": 0, "test": {"dice": {"A": [1.0, 0.0]}}}
+    full, empty = np.ones(4, dtype=bool), np.zeros(4, dtype=bool)
+    require_recorded(result, "A", [full, empty], [full, full])
+    with pytest.raises(ValueError, match="A, seed 0: test case 1 has Dice 1.0000 here and 0.0 in"):
+        require_recorded(result, "A", [full, full], [full, full])
+    with pytest.raises(ValueError, match="A, seed 0: 1 test cases here and 2 in its run"):
+        require_recorded(result, "A", [full], [full])
+
+
 def test_two_folds_of_one_seed_are_refused() -> None:
     result = {"strategy": "FedAvg", "seed": 99, "test": {"cases": {"A": ["c"]}, "dice": {"A": [1]}}}
     with pytest.raises(ValueError, match="FedAvg: two folds have the seed 99"):
