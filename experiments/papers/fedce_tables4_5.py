@@ -8,7 +8,7 @@ trained without the site, over all folds; the paper adds the drops of disc and c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from statistics import fmean
 
 from papers.fedce_table3 import drops, mean_of
 from reading import markdown, over_folds, read, words
@@ -27,7 +27,7 @@ def table() -> str:
         results = read(study, "leave_one_out")["FedAvg"]
         images = mean_of([result["samples"] for result in results])
         for site, number in images.items():
-            drop = over_folds([fold[site] for fold in drops_of_folds], _mean)
+            drop = over_folds([fold[site] for fold in drops_of_folds], fmean)
             rows.append(
                 [
                     study,
@@ -41,7 +41,3 @@ def table() -> str:
         ["study", "site", "share of images", "share of leave-one-out", "drop in Dice without it"],
         rows,
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

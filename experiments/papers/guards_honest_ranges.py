@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from reading import markdown, measurement
+from reading import NOTHING, markdown, measurement
 from trainings import TRAININGS
 
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
@@ -79,8 +79,8 @@ class Watching(Guard):
         units = [update / update.norm() for update in others]
         found = {
             "length": float(own.norm()) / float(np.median(lengths)),
-            "nearest": max(_cosine(own, update) for update in others),
-            "with_others": _cosine(own, torch.stack(units).sum(0)),
+            "nearest": max(cosine(own, update) for update in others),
+            "with_others": cosine(own, torch.stack(units).sum(0)),
         }
         agreements = []
         for row, first in enumerate(units):
@@ -89,14 +89,15 @@ class Watching(Guard):
         if agreements:
             found["agreement_of_others"] = float(np.median(agreements))
         if self.model is not None:
-            found["last_step"] = _cosine(own, model - self.model)
-            found["own_previous"] = _cosine(own, self.previous[client])
+            found["last_step"] = cosine(own, model - self.model)
+            found["own_previous"] = cosine(own, self.previous[client])
             earlier = [update for name, update in self.previous.items() if name != client]
-            found["another_previous"] = max(_cosine(own, update) for update in earlier)
+            found["another_previous"] = max(cosine(own, update) for update in earlier)
         return found
 
 
-def _cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+def cosine(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The cosine of two vectors; 0 where one is zero."""
     return float(a @ b / (a.norm() * b.norm()).clamp(min=1e-30))
 
 
@@ -113,8 +114,8 @@ def _in_common(replies: Replies, client: str) -> float:
         of_layer = torch.cat(parts, dim=1)
         for other in range(len(clients)):
             if other != row and of_layer[row].any() and of_layer[other].any():
-                cosine = _cosine(of_layer[row], of_layer[other])
-                terms.append(of_layer.shape[1] * cosine**2)
+                similarity = cosine(of_layer[row], of_layer[other])
+                terms.append(of_layer.shape[1] * similarity**2)
     return float(np.mean(terms))
 
 
@@ -189,14 +190,15 @@ def table() -> str:
         row = [name, strategy_of(name).name, str(len(of_training["round"]))]
         row.append(str(of_training["verdicts"]))
         for key in QUANTITIES:
-            values = [value for value in of_training[key] if value is not None]
-            row.append(_extremes(values))
+            row.append(extremes(of_training[key]))
         rows.append(row)
     head = ["training", "strategy", "client-rounds", "verdicts", *QUANTITIES.values()]
     return markdown(head, rows)
 
 
-def _extremes(values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    return f"{min(values):.3g} to {max(values):.3g}"
+def extremes(values: Sequence[float | None]) -> str:
+    """Write the least and the largest of the known values."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return NOTHING
+    return f"{min(known):.3g} to {max(known):.3g}"

@@ -10,13 +10,14 @@ No number comes from a guard's own code here: all cosines are of the whole updat
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from reading import NOTHING, markdown, measurement
+from papers.guards_honest_ranges import cosine, extremes
+from reading import markdown, measurement
 from trainings import SMALL_PHOTOGRAPHS, SMALL_VOLUMES, TRAININGS
 
 from monai_fairfl.guards import DEFAULT, Guard, Verdict
@@ -81,23 +82,19 @@ def _directions(
 ) -> dict[str, float]:
     """The quantities of one update."""
     found = {
-        "last_step": _cosine(update, step),
-        "own_previous": _cosine(update, previous),
+        "last_step": cosine(update, step),
+        "own_previous": cosine(update, previous),
     }
     rest_of_step = _without(step, previous)
     found["left"] = float(rest_of_step.norm() / step.norm())
     if found["left"] >= LEAST_REST:
-        found["rest"] = _cosine(_without(update, previous), rest_of_step)
+        found["rest"] = cosine(_without(update, previous), rest_of_step)
     return found
 
 
 def _without(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The part of a vector at a right angle to another."""
     return a - b * (a @ b) / (b @ b)
-
-
-def _cosine(a: torch.Tensor, b: torch.Tensor) -> float:
-    return float(a @ b / (a.norm() * b.norm()).clamp(min=1e-30))
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
@@ -136,14 +133,7 @@ def table() -> str:
             row = [name, strategy.name, str(len(of_method["last_step"]))]
             row.append(str(of_method["verdicts"]))
             for key in QUANTITIES:
-                row.append(_extremes(of_method[key]))
+                row.append(extremes(of_method[key]))
             rows.append(row)
     head = ["training", "strategy", "client-rounds", "verdicts", *QUANTITIES.values()]
     return markdown(head, rows)
-
-
-def _extremes(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return NOTHING
-    return f"{min(known):.3g} to {max(known):.3g}"

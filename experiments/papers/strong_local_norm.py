@@ -20,8 +20,4 @@ def table() -> str:
     if not shared or not local:
         raise NotFinished("runs of FedAvg with both")
     found = on_same_cells({SHARED: shared, LOCAL: local})
-    return "\n\n".join(
-        [
-            *received_and_used(found, baseline=SHARED),
-        ]
-    )
+    return "\n\n".join(received_and_used(found, baseline=SHARED))
