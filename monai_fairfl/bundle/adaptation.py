@@ -8,6 +8,7 @@ hospital's client gets the request that a federation sends when it ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +43,7 @@ from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.settings import check_whole, is_number
 
 ADAPTED = CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""
@@ -117,12 +119,15 @@ def adapt_model(
         overrides: of the configuration; they win over the values of the recipe.
 
     Raises:
-        ConfigError: when ``out`` has a ``model.pt``, the model has no recipe or one of another
-            bundle, its configuration is not at hand, the bundle has no evaluator, or this machine
-            does not have the device.
+        ConfigError: when ``epochs`` or ``rate`` is out of range, ``out`` has a ``model.pt``, the
+            model has no recipe or one of another bundle, its configuration is not at hand, the
+            bundle has no evaluator, or this machine does not have the device.
         DataError: when files of the hospital are at fault.
     """
     require_device(device)
+    check_whole("epochs", epochs, least=1)
+    if not (is_number(rate) and 0 < rate < math.inf):
+        raise ConfigError(f"rate must be a learning rate above 0, such as 3e-4, got {rate!r}")
     root = Path(bundle_root)
     out = Path(out)
     adapted_file = out / "model.pt"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,16 @@ def test_every_site_may_fuse_its_model_with_the_one_that_it_trained_alone(
     fused = run_dir / f"FedAvg/sites/{site_with(taken, 'fused')}/state/FedAvg-own.pt"
     with pytest.raises(ConfigError, match="is a fused model, of 2 models.*adapt one of these"):
         adapt_model(fused, PROSTATE, hospitals / "alder", tmp_path / "adapted")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("epochs", 1.5), ("epochs", 0), ("rate", math.nan), ("rate", "3e-4")]
+)
+def test_a_further_training_out_of_range_is_refused(
+    setting: str, value: object, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} must be a .*, got {value!r}"):
+        adapt_model("m.pt", PROSTATE, tmp_path, tmp_path, **{setting: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
