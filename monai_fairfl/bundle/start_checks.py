@@ -63,9 +63,6 @@ def check_start(
     FullRun.read(runs.full_run)
     runs.jobs.require_devices()
     _check_training_configs(sites, strategies, settings.clients_per_round)
-    for strategy in strategies:
-        # A federation refuses, where it is made, what its strategy cannot do with the settings.
-        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names, pool=None)
     preflight.check_measurements(settings.evaluate, "evaluate", in_training=True)
     preflight.check_measurements(settings.final, "final")
     if settings.adapt_fuse:
@@ -76,6 +73,9 @@ def check_start(
     # What the folder of the runs holds, and the model that they begin with.
     needs_updates = any(valuation.needs_updates for valuation in valuations)
     _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
+    for strategy in strategies:
+        # A federation refuses, where it is made, what its strategy cannot do with the settings.
+        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names, pool=None)
     check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
     _check_retraining(runs, valuations)
     if runs.initial is not None:

@@ -112,10 +112,10 @@ def credit_from_sites(
     ...     found = {"sites": sites, "server": [], "together": {}}
     ...     equal = {"aggregation": dict.fromkeys(names, 0.2), "samples": dict.fromkeys(names, 9)}
     ...     return {"kind": "round", "cross_evaluation": found, **equal}
-    >>> losses = {"A": 0.01, "B": 0.02, "C": 0.03, "D": 0.04, "E": 0.0}
+    >>> losses = {"A": 0.01, "B": 0.02, "C": 0.03, "D": 0.04, "E": 0.05}
     >>> credits = credit_from_sites([judged(losses)])
     >>> {site: round(credit.value, 6) for site, credit in credits.items()}
-    {'A': 0.01, 'B': 0.02, 'C': 0.03, 'D': 0.04, 'E': 0.0}
+    {'A': 0.01, 'B': 0.02, 'C': 0.03, 'D': 0.04, 'E': 0.05}
     """
     records = list(records)
     if by_images is None:
