@@ -383,11 +383,12 @@ def test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet(tmp_path: 
     python = tmp_path / "fl" / "bin" / "python"
     (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
     into = [*pip, "--python", str(python), *install, "--no-deps"]
-    subprocess.run(into, cwd=checkout, check=True)
+    # With the checkout on the path, pip would find the package there and install nothing.
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    subprocess.run(into, cwd=checkout, check=True, env=environment)
     others = [path for path in sys.path if path.endswith("-packages")]
     (packages / "rest.pth").write_text("\n".join(others))
 
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     code = (
         "import monai_fairfl.transports.flare as flare, monai_fairfl.bundle.shipped as shipped;"
         "print(flare.__file__, *shipped.bundle_names())"
