@@ -75,6 +75,5 @@ def _toml(value: Scalar) -> str:
     >>> _toml(True), _toml(0.5), _toml('a "b"')
     ('true', '0.5', '"a \\\\"b\\\\""')
     """
-    # JSON's texts, numbers and switches are TOML's, but for DEL, and for escapes of two halves, as
-    # of an emoji.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    # JSON's texts, numbers and switches are TOML's, but for one character: DEL.
+    return json.dumps(value).replace("\x7f", "\\u007f")

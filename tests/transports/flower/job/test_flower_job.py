@@ -65,14 +65,6 @@ def test_a_job_survives_the_way_through_an_app_as_flower_reads_it(tmp_path: Path
     }
 
 
-@pytest.mark.parametrize("name", ["M\u00fcnchen", "\U0001f3e5 \x7f", 'a "b" \\'])
-def test_any_text_comes_out_of_an_app_as_it_went_in(name: str, tmp_path: Path) -> None:
-    given = {**GIVEN, "groups": {name: ["alder"]}}
-    config, _ = load_and_validate(export_app(tmp_path / "app", **given) / "pyproject.toml")
-    flat = flatten_dict(config["tool"]["flwr"]["app"]["config"])
-    assert FlowerJob.from_run_config(flat) == FlowerJob.of(**given)
-
-
 def test_the_command_line_of_flower_changes_a_setting() -> None:
     config = FlowerJob.of(**GIVEN).run_config()
     words = ["num-rounds=3 local-epochs=1 overrides='{\"size\": [64, 64]}'"]
