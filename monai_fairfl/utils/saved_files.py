@@ -35,9 +35,9 @@ def damaged_part(path: str | Path) -> str | None:
     PyTorch reads such a file without a word, and its tensors are then others. An older format,
     which is no archive, has no checksums.
     """
-    if not zipfile.is_zipfile(path):
-        return None
     try:
+        if not zipfile.is_zipfile(path):
+            return None
         with zipfile.ZipFile(path) as archive:
             return archive.testzip()
     except NOT_WHOLE as error:
@@ -64,13 +64,11 @@ def load_saved(path: str | Path) -> Any:
     Raises:
         ConfigError: when the file is missing, damaged or something else; it names the reason.
     """
+    require_whole(path)
     try:
-        require_whole(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise ConfigError(f"{path} does not exist: name a model file") from None
-    except ConfigError:
-        raise
     except Exception as error:  # PyTorch raises whatever a damaged byte leads to
         reason = system_reason(error)
         if reason is not None:

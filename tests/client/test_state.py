@@ -111,7 +111,8 @@ def test_a_state_of_which_a_bit_was_changed_is_damaged(tmp_path: Path) -> None:
     whole = file.read_bytes()
     in_weights = whole.index(weights.numpy().tobytes()) + 41
     in_entry_name = whole.rindex(b"data.pkl")
-    for place in (in_weights, in_entry_name):
+    in_number_of_disks = whole.rindex(b"PK\x06\x07") + 16
+    for place in (in_weights, in_entry_name, in_number_of_disks):
         content = bytearray(whole)
         content[place] ^= 0x80
         file.write_bytes(content)
