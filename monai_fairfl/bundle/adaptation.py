@@ -43,7 +43,7 @@ from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of
-from monai_fairfl.utils.settings import check_whole, is_number
+from monai_fairfl.utils.settings import check_whole, is_between
 
 ADAPTED = CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""
@@ -126,7 +126,7 @@ def adapt_model(
     """
     require_device(device)
     check_whole("epochs", epochs, least=1)
-    if not (is_number(rate) and 0 < rate < math.inf):
+    if not is_between(0, rate, math.inf):
         raise ConfigError(f"rate must be a learning rate above 0, such as 3e-4, got {rate!r}")
     root = Path(bundle_root)
     out = Path(out)

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from monai.bundle import ConfigParser
+
 from monai_fairfl.bundle import configuration, preflight
 from monai_fairfl.bundle.initial import warn_of_other_training
 from monai_fairfl.bundle.run_config import config_of_runs
@@ -62,7 +64,8 @@ def check_start(
     # The settings, the bundle's files and the server's own images.
     FullRun.read(runs.full_run)
     runs.jobs.require_devices()
-    _check_training_configs(sites, strategies, settings.clients_per_round)
+    train = _checked_training_config(sites)
+    preflight.check_strategies(strategies, sites.names, train, settings.clients_per_round)
     preflight.check_measurements(settings.evaluate, "evaluate", in_training=True)
     preflight.check_measurements(settings.final, "final")
     if settings.adapt_fuse:
@@ -77,7 +80,7 @@ def check_start(
         # A federation refuses, where it is made, what its strategy cannot do with the settings.
         runs.federation(strategy, runs.folders.folder_of(strategy), sites.names, pool=None)
     check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
-    _check_retraining(runs, valuations)
+    _check_retraining(runs, valuations, train)
     if runs.initial is not None:
         warn_of_other_training(runs.initial, runs.recipe())
 
@@ -135,28 +138,28 @@ def _check_fusing(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
         )
 
 
-def _check_training_configs(
-    sites: BundleSites, strategies: Sequence[Strategy], clients_per_round: int | None
-) -> None:
-    """The training configuration of all, and that of each site, can be read; strategies fit it."""
+def _checked_training_config(sites: BundleSites) -> ConfigParser:
+    """The training configuration of all; that of each site can be read, too."""
     train = configuration.train_config(
         sites.bundle_root, sites.common.overrides, sites.common.config
     )
     for name in sites.names:
+        # With a folder of its own, which the configuration must know as any other key.
         of_site = sites.common.for_site(sites.additions.get(name, {}))
         configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
-    preflight.check_strategies(strategies, sites.names, train, clients_per_round)
+    return train
 
 
-def _check_retraining(runs: BundleRuns, valuations: Sequence[RunValuation]) -> None:
+def _check_retraining(
+    runs: BundleRuns, valuations: Sequence[RunValuation], train: ConfigParser
+) -> None:
     """A strategy that is to train coalitions at the end could train all sites, too."""
+    per_round = runs.settings.clients_per_round
     for valuation in valuations:
         if not isinstance(valuation, Retraining) or valuation.strategy is None:
             continue
         try:
-            _check_training_configs(
-                runs.sites, [valuation.strategy], runs.settings.clients_per_round
-            )
+            preflight.check_strategies([valuation.strategy], runs.sites.names, train, per_round)
             check_gram(valuation.strategy, runs.settings, guards=())
         except ConfigError as error:
             raise ConfigError(f"valuation {valuation.name} trains coalitions: {error}") from error

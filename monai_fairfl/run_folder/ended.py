@@ -54,8 +54,7 @@ def best_at_earlier_ends(run_dir: Path) -> list[Mapping[str, float]]:
     for folder in kept_results(run_dir):
         ledger = folder / "ledger.jsonl"
         # A crash may have cut the copy short.
-        last = read_ledger(ledger)[-1:] if ledger.exists() else []
-        for record in last:
-            if record["kind"] == "end" and record["best"]:
-                found.append(record["best"])
+        records = read_ledger(ledger) if ledger.exists() else []
+        if records and records[-1]["kind"] == "end" and records[-1]["best"]:
+            found.append(records[-1]["best"])
     return found

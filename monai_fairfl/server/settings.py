@@ -18,7 +18,7 @@ from monai_fairfl.utils.settings import (
     check_switches,
     check_whole,
     checked_mapping,
-    is_number,
+    is_between,
     is_whole,
     marked,
     setting,
@@ -140,12 +140,12 @@ class RunSettings(Settings):
                 "can compute it from the models that it scores: let the server judge "
                 "(cross_evaluators=['server']), or leave cross_evaluate_every out"
             )
-        if self.timeout is not None and not _is_between(0, self.timeout, math.inf):
+        if self.timeout is not None and not is_between(0, self.timeout, math.inf):
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
                 f"{self.timeout!r}"
             )
-        if not _is_between(0, self.adapt_rate, 1):
+        if not is_between(0, self.adapt_rate, 1):
             raise ConfigError(
                 "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
                 f"{self.adapt_rate!r}"
@@ -271,11 +271,6 @@ class RunSettings(Settings):
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
-
-
-def _is_between(least: float, given: object, most: float) -> bool:
-    """Whether a setting is a number between two others, which it is not itself."""
-    return is_number(given) and least < given < most
 
 
 def _is_list(given: object) -> bool:

@@ -35,6 +35,15 @@ def is_number(value: Any) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def is_between(least: float, given: object, most: float) -> bool:
+    """Whether a setting is a number between two others, which it is not itself.
+
+    >>> is_between(0, 0.5, 1), is_between(0, 0, 1), is_between(0, "0.5", 1)
+    (True, False, False)
+    """
+    return is_number(given) and least < given < most
+
+
 def check_switches(owner: object, *names: str) -> None:
     """Refuse a switch that is neither ``True`` nor ``False``.
 

@@ -337,8 +337,9 @@ class _LeastErrors:
         below = (prices.x < ROUNDING - 1) | (errors < -ROUNDING)
         self.none = ~(above | below)
         # As linprog has them: limits * values <= bounds.
-        self._limits = np.vstack([factors[above & ~below], -factors[below & ~above]])
-        self._bounds = np.concatenate([losses[above & ~below], -losses[below & ~above]])
+        only_above, only_below = above & ~below, below & ~above
+        self._limits = np.vstack([factors[only_above], -factors[only_below]])
+        self._bounds = np.concatenate([losses[only_above], -losses[only_below]])
         self._exact = factors[self.none], losses[self.none]
 
     def smallest(self, column: int) -> float:
@@ -352,9 +353,10 @@ class _LeastErrors:
     def _extreme(self, column: int, cost: float) -> float:
         costs = np.zeros(len(self.values))
         costs[column] = cost
-        limits = {"A_ub": self._limits, "b_ub": self._bounds}
         equations, right_sides = self._exact
-        found = linprog(costs, **limits, A_eq=equations, b_eq=right_sides, bounds=(None, None))
+        found = linprog(
+            costs, self._limits, self._bounds, equations, right_sides, bounds=(None, None)
+        )
         if not found.success:
             # By rounding, the solver finds no values with exactly these errors.
             return float(self.values[column])
