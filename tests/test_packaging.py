@@ -160,7 +160,7 @@ def test_no_link_of_the_long_description_leads_nowhere(
     else:
         assert given["project_urls"]["Homepage"] == "https://example.org/fair"
         version = f"v{given['version']}"
-        assert f"https://example.org/fair/raw/{version}/docs/images/report.png" in page
+        assert f"https://example.org/fair/raw/{version}/docs/images/readme.png" in page
         assert f"https://example.org/fair/blob/{version}/docs/results.md" in targets
 
 

@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The README's Python runs as it is printed, for one round in place of twenty."""
+"""The README is short, its numbers are those of the files, and its Python runs as it is printed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from helpers.checkout import CHECKOUT
 
 README = (CHECKOUT / "README.md").read_text()
+STUDY = CHECKOUT / "experiments" / "results" / "strong_prostate"
 
 
 def python_of_readme() -> str:
@@ -21,11 +24,45 @@ def python_of_readme() -> str:
     return str(block)
 
 
-def test_the_command_line_and_python_are_about_ten_lines() -> None:
-    lines = [line for line in python_of_readme().splitlines() if line]
-    assert len(lines) <= 10
-    commands = re.findall(r"^monai-fairfl \w", README, re.MULTILINE)
-    assert 8 <= len(commands) <= 12
+def test_the_page_is_short() -> None:
+    assert len(README.split()) <= 900
+    assert len((CHECKOUT / "CHANGELOG.md").read_text().split()) <= 320
+
+
+ROWS = {
+    "each hospital alone": "Standalone",
+    "FedAvg": "FedAvg",
+    "uniform weights": "FedAvg-uniform",
+    "FedCE's sum": "FedCE-sum",
+}
+"""A row of the table of results -> its strategy in the study."""
+
+
+def test_the_table_of_results_is_recomputed_from_the_studys_files() -> None:
+    """Beside the intervals, which the linked page has from code of its own."""
+    page = (CHECKOUT / "docs" / "results" / "stronger.md").read_text()
+    for name, strategy in ROWS.items():
+        [row] = re.findall(rf"^\| {name} \| (.*) \|$", README, re.MULTILINE)
+        weakest, mean, spread = row.split(" | ")
+        cases: dict[str, list[float]] = {}
+        for file in STUDY.glob(f"{strategy}-fold*-seed*.json"):
+            for site, values in json.loads(file.read_text())["test"]["dice"].items():
+                cases.setdefault(site, []).extend(values)
+        assert len(cases) == 4 and sum(map(len, cases.values())) == 3 * 34  # seeds, volumes
+        means = [sum(values) / len(values) for values in cases.values()]
+        assert weakest == f"{min(means):.3f}"
+        assert mean.split()[0] == f"{sum(means) / 4:.3f}"
+        assert spread == f"{statistics.stdev(means):.3f}"
+        assert f"| {mean} | {spread} | {weakest} (BIDMC) |" in page
+
+
+def test_every_other_number_is_of_the_demo() -> None:
+    text = re.sub(r"^(\||```).*$|`[^`]*`", "", README, flags=re.MULTILINE)
+    demo = (CHECKOUT / "docs" / "demo.md").read_text()
+    numbers = [number for number in re.findall(r"\b0\.\d{2,}\b", text)]
+    assert numbers
+    for number in numbers:
+        assert re.search(rf"\b{number}", demo), number
 
 
 @pytest.mark.extended
