@@ -34,8 +34,8 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parents[1] / "experiments" / "results" / "strong_prostate"
 STRATEGIES = {"Standalone": "alone", "FedAvg": "FedAvg", "FedCE-sum": "FedCE's sum"}
 
-# Okabe and Ito's colours, which are told apart with any eyes; grey is read on white and on black.
-GREY, RED, GREEN, BLUE = "#808891", "#d55e00", "#009e73", "#3d8fd1"
+# Told apart with any eyes, after Okabe and Ito; all are read on white and on black.
+GREY, RED, GREEN, BLUE = "#808891", "#f07020", "#00c08b", "#3d8fd1"
 BIG = 23
 
 Array = npt.NDArray[np.floating]
@@ -142,6 +142,7 @@ def draw_case(panel: Axes, case: Case) -> None:
     for place, (name, (mask, colour)) in enumerate(outlines.items()):
         panel.contour(mask[:, :, at].T, [0.5], colors=colour, linewidths=3)
         where = {"transform": panel.transAxes, "fontsize": BIG, "weight": "bold"}
+        where["bbox"] = {"facecolor": "black", "alpha": 0.6, "linewidth": 0, "pad": 2}
         panel.text(0.03, 0.97 - 0.11 * place, name, color=colour, va="top", **where)
     panel.set_xlim(columns.mean() - half, columns.mean() + half)
     panel.set_ylim(rows.mean() + half, rows.mean() - half)
