@@ -30,8 +30,9 @@ class Hospital:
 
     Args:
         verdict: a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
-        reason: behind what it is left, in words; empty under every other verdict.
+        reason: behind what it is, in words; empty where the verdict is not about that.
         alone: Dice of the model that it trained alone.
+        fedavg: Dice with FedAvg, where the row is about another strategy.
         federation: Dice of the model that it would use after the federation.
         n: cases behind this.
         difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
@@ -46,6 +47,7 @@ class Hospital:
     verdict: str
     reason: str = ""
     alone: float | None = None
+    fedavg: float | None = None
     federation: float | None = None
     n: int | None = None
     difference: Mapping[str, Any] | None = None
@@ -62,6 +64,7 @@ class Decision:
 
     Args:
         strategy: that it is about; ``None`` where no federation ran.
+        fedavg: the run of FedAvg beside it; ``None`` where there is none.
         why: this one, in a sentence.
         contributions: where the contributions come from, which may be another strategy, or why
             there are none.
@@ -69,6 +72,7 @@ class Decision:
     """
 
     strategy: str | None
+    fedavg: str | None
     why: str
     contributions: Contributions
     hospitals: dict[str, Hospital]
@@ -85,7 +89,8 @@ def decision_of(report: Mapping[str, Any], name: str | None) -> Decision:
     hospitals = {}
     for site in report["sites"]:
         hospitals[site] = _hospital(report, name, site, contributions)
-    return Decision(name, why_this_one(report, name), contributions, hospitals)
+    fedavg = None if name is None else report["strategies"][name]["fedavg"]
+    return Decision(name, fedavg, why_this_one(report, name), contributions, hospitals)
 
 
 def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
@@ -155,7 +160,7 @@ def _hospital(
     if contribution is not None and name not in (None, contributions.strategy):
         # The row is about another strategy, which may weigh otherwise.
         contribution = _of_another(contributions.strategy, contribution)
-    alone = _dice_alone(report, name, site)
+    alone = _dice_of(report, _standalone_of(report, name), site)
     if name is None or site not in report["strategies"][name]["sites"]:
         return Hospital(verdict, alone=alone, contribution=contribution, advice=advice)
 
@@ -175,6 +180,7 @@ def _hospital(
         verdict=verdict,
         reason=reason_of(report, name, site),
         alone=alone,
+        fedavg=_dice_of(report, strategy["fedavg"], site),
         federation=score["value"],
         n=score["n"],
         difference=difference,
@@ -197,14 +203,19 @@ def _of_another(strategy: str | None, contribution: Contribution) -> Contributio
     return replace(contribution, words=f"with {strategy}: {contribution.words}")
 
 
-def _dice_alone(report: Mapping[str, Any], name: str | None, site: str) -> float | None:
-    """What the site reaches alone, in the run against which ``name`` is measured."""
-    standalone = report["standalone"]
+def _standalone_of(report: Mapping[str, Any], name: str | None) -> str | None:
+    """The run of training alone against which ``name`` is measured."""
+    found: str | None = report["standalone"]
     if name is not None:
-        standalone = report["strategies"][name]["standalone"]
-    if standalone is None:
+        found = report["strategies"][name]["standalone"]
+    return found
+
+
+def _dice_of(report: Mapping[str, Any], name: str | None, site: str) -> float | None:
+    """What the site reaches in a run."""
+    if name is None:
         return None
-    score = report["strategies"][standalone]["sites"].get(site, {}).get("score")
+    score = report["strategies"][name]["sites"].get(site, {}).get("score")
     return None if score is None else float(score["value"])
 
 
