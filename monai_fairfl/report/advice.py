@@ -15,6 +15,7 @@ from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.results import is_comparison, trainings_of
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.touched import OFTEN, directions, rounds_looked_at
+from monai_fairfl.report.verdicts import better_model
 from monai_fairfl.utils.words import count_words
 
 MOST_CASES = 100
@@ -175,6 +176,8 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield "Use either model: they are equally good"
     if verdict in ("left_behind", "worse") and not takes_another:
         yield _for_who_is_worse(report, name, site)
+    if verdict == "hard":
+        yield from _for_who_is_hard(report, name, site)
     if verdict == "too_few_cases":
         if (result["score"]["n"] or 0) < 2:
             yield f"Score at least two {cases} cases{_in_folds(report, name)}"
@@ -241,31 +244,32 @@ def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str
 
 def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:
     """A strategy that serves the hospital better, or else the last mile, or else its own model."""
-    strategy = report["strategies"][name]
-    result = strategy["sites"][site]
-    best = None
-    best_dice = result["score"]["value"] + MARGIN
-    for group in report["compared"]:
-        if name not in group:
-            continue
-        for other in group:
-            score = report["strategies"][other]["sites"].get(site, {}).get("score")
-            is_alone = report["strategies"][other]["strategy"] == "Standalone"
-            comparable = report["strategies"][other]["comparable"]
-            if score is None or is_alone or not comparable or score["value"] <= best_dice:
-                continue
-            best = other
-            best_dice = score["value"]
-    if best is not None:
-        return f"Look at {best}: it reaches {best_dice:.3f} here"
-    if result["last_mile"] is None:
-        setting = "--adapt_epochs 10"
-        if engine_of(report, name):
-            setting = '{"adapt_epochs": 10} in the file of --federation'
-        return f"Let {site} train the model further on its own images: {setting}"
-    if result["gain"] is not None and result["gain"]["value"] < 0:
-        return f"{site} does better with the model that it trained alone"
-    return f"Add images of {site} to the training: no model here serves it as well as the others"
+    better = better_model(report, name, site)
+    if better is not None:
+        other, dice = better
+        found = report["strategies"][other]
+        if found["strategy"] != "Standalone":
+            score = found["sites"][site]["score"]
+            mile = "" if score is not None and score["value"] == dice else " after its last mile"
+            return f"Look at {other}: it reaches {dice:.3f} here{mile}"
+    if report["strategies"][name]["sites"][site]["last_mile"] is None:
+        return _try_the_last_mile(report, name, site)
+    return f"{site} does better with the model that it trained alone"
+
+
+def _for_who_is_hard(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
+    """What may help a hospital that no model here serves better."""
+    if report["strategies"][name]["sites"][site]["last_mile"] is None:
+        yield _try_the_last_mile(report, name, site)
+    yield f"Add images of {site} to the training: no model here is more than {MARGIN} better for it"
+
+
+def _try_the_last_mile(report: Mapping[str, Any], name: str, site: str) -> str:
+    """How a hospital gets a model of its own."""
+    way = "monai-fairfl adapt RUN HOSPITAL"
+    if engine_of(report, name):
+        way = '{"adapt_epochs": 10} in the file of --federation'
+    return f"Let {site} train the model further on its own images: {way}"
 
 
 def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:

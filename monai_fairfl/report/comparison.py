@@ -19,7 +19,7 @@ DDOF = 1
 """The standard deviation over n sites has n - DDOF in the denominator."""
 
 MARGIN = 0.02
-"""A site that loses more Dice than this against training alone is left behind."""
+"""A site that loses more Dice than this against another model may be left behind."""
 
 FLOOR = 0.05
 """A site that is less Dice than this below the sites' mean is not left behind."""
@@ -31,10 +31,11 @@ EQUAL = 1e-9
 """A difference below this is none: ledgers round scores to twelve decimals."""
 
 LEFT_BEHIND = (
-    f"A site is called left behind if its Dice is more than {MARGIN} below that of training alone. "
-    f"With three sites or more, it is also called left behind if its Dice is more than {FLOOR} and "
-    f"more than one standard deviation (n - {DDOF} in the denominator) below the mean of all. The "
-    "95 % interval of its cases (Student's t) must exclude 0; else it is perhaps left behind."
+    f"Behind: a Dice that is more than {MARGIN} below training alone or, with three sites or more, "
+    f"more than {FLOOR} and one standard deviation (n - {DDOF} in the denominator) below the mean. "
+    f"If a model here is more than {MARGIN} better for the site, it is left behind (perhaps, where "
+    "the 95 % interval of its cases by Student's t contains 0). If none is, it is hard for every "
+    "model."
 )
 
 
@@ -90,7 +91,10 @@ class Collaboration:
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """Whether a site is left behind, and why: see :data:`LEFT_BEHIND`.
+    """Whether a site is below the others or below alone: see :data:`LEFT_BEHIND`.
+
+    Whether a model of the report serves it better is asked by
+    :func:`~monai_fairfl.report.verdicts.verdict_of`.
 
     Args:
         verdict: it is, and its cases show it.
@@ -210,7 +214,7 @@ def collaboration(values: Mapping[str, float], alone: Mapping[str, Number]) -> C
 
 
 def left_behind(site: str, scores: Mapping[str, Number], gain: Gain | None) -> LeftBehind | None:
-    """Whether ``site`` is left behind, and why; ``None`` where no rule can be applied.
+    """Whether ``site`` is below the others or alone; ``None`` where no rule can be applied.
 
     Args:
         site: its name.

@@ -34,7 +34,8 @@ class SiteResult:
         gain: over training alone.
         contribution: the newest.
         aggregation_weight: the newest.
-        left_behind: whether it is; ``None`` where the run is not judged, too.
+        left_behind: whether it is below the others or alone; ``None`` where the run is not judged,
+            too.
         last_mile: what its own training at the end brought; ``None`` where there was none.
         against_fedavg: its score less that of FedAvg; ``None`` for FedAvg and Standalone, too.
         boundary: 95th percentile of the surface distance on its test cases, mm; ``None`` where the

@@ -243,16 +243,20 @@ def _verdict_clause(verdict: str, result: Mapping[str, Any], measurement: str) -
         reasons.append(f"{found['below_mean']:.3f}{deviations} below the sites' mean")
     if found["below_alone"] is not None:
         reasons.append(f"more than {MARGIN} below what it reaches alone")
-    its_dice = f"its Dice is {' and '.join(reasons)}"
+    if not reasons:
+        return "it is not left behind"
 
-    if verdict == "better" and reasons:
-        return f"it is better off than alone, and {its_dice}"
-    if found["verdict"]:
-        return f"it is left behind: {its_dice}"
+    chance = ""
     if found["doubtful"]:
         cases = cases_words(result["score"]["n"], measurement)
-        return f"it may be left behind: {its_dice}, which {cases} cannot distinguish from chance"
-    return "it is not left behind"
+        chance = f", which {cases} cannot distinguish from chance"
+    words = {
+        "better": "it is better off than alone, and ",
+        "left_behind": "it is left behind: ",
+        "hard": "it is hard for every model: ",
+        "perhaps_left_behind": "it may be left behind: ",
+    }
+    return f"{words.get(verdict, '')}its Dice is {' and '.join(reasons)}{chance}"
 
 
 def _with_error(score: Mapping[str, Any], measurement: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.comparison import MARGIN, ROUNDING
 from monai_fairfl.utils.words import count_words
 
 
@@ -32,6 +32,7 @@ VERDICTS = {
     "as_good": Verdict("As good as alone", "as good as alone", "good"),
     "worse": Verdict("Worse off than alone", "worse off than alone", "bad"),
     "left_behind": Verdict("Left behind", "left behind", "bad"),
+    "hard": Verdict("Hard for every model", "hard for every model", "open"),
     "perhaps_left_behind": Verdict("Perhaps left behind", "perhaps left behind", "open"),
     "unclear": Verdict("No clear difference", "without a clear difference", "open"),
     "too_few_cases": Verdict("Too few cases to tell", "with too few cases to tell", "open"),
@@ -44,16 +45,18 @@ VERDICTS = {
 
 RULE = (
     "Better off and worse off: the 95 % interval of the difference from training alone excludes 0. "
-    f"As good: the interval lies within ±{MARGIN:g}. No clear difference: none of these. Each "
-    "hospital has the first verdict that fits: better off, left behind, worse off, then the others."
+    f"As good: the interval lies within ±{MARGIN:g}. No clear difference: none of these. The first "
+    "verdict that fits counts: better off, left behind, worse off, hard for every model, then the "
+    "others."
 )
 
 
 def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
     """The verdict on one hospital, a key of :data:`VERDICTS`.
 
-    A hospital that is left behind by its cases, and not better off than alone, is left behind. Of
-    all others the difference from training alone decides.
+    A hospital that is left behind by its cases, and not better off than alone, is left behind if
+    :func:`better_model` finds a model for it. Else it is hard for every model, if training alone
+    was tried, too. Of all others the difference from training alone decides.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returned.
@@ -80,11 +83,15 @@ def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
     left_behind = result["left_behind"] or {"verdict": False, "doubtful": False}
     if gain is not None and gain["within_noise"] is False and gain["value"] > 0:
         return "better"
-    if left_behind["verdict"]:
+    is_behind = left_behind["verdict"] or left_behind["doubtful"]
+    is_served_better = is_behind and better_model(report, name, site) is not None
+    if left_behind["verdict"] and is_served_better:
         return "left_behind"
     if gain is not None and gain["within_noise"] is False:
         return "worse"
-    if left_behind["doubtful"]:
+    if left_behind["verdict"] and gain is not None:
+        return "hard"
+    if left_behind["doubtful"] and is_served_better:
         return "perhaps_left_behind"
     if gain is None:
         return "not_compared"
@@ -95,21 +102,60 @@ def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
     return "unclear"
 
 
+def better_model(report: Mapping[str, Any], name: str, site: str) -> tuple[str, float] | None:
+    """The strategy with the best model for a hospital, and this model's Dice.
+
+    Args:
+        report: what :func:`~monai_fairfl.report.write_report` returned.
+        name: of the strategy to beat, which scored the hospital. Its own last mile may beat it.
+        site: name of the hospital.
+
+    Returns:
+        Of the strategies that are compared with ``name``, training alone included, each before and
+        after its last mile. ``None`` where none is more than
+        :data:`~monai_fairfl.report.comparison.MARGIN` better.
+    """
+    strategy = report["strategies"][name]
+    best = None
+    best_dice = strategy["sites"][site]["score"]["value"] + MARGIN + ROUNDING
+    for group in report["compared"]:
+        if name not in group:
+            continue
+        for other in group:
+            found = report["strategies"][other]
+            result = found["sites"].get(site)
+            is_compared = found["comparable"] or other in (name, strategy["standalone"])
+            if result is None or not is_compared:
+                continue
+            scores = [result["score"]]
+            if result["last_mile"] is not None:
+                scores.append(result["last_mile"]["used"])
+            for score in scores:
+                if score is not None and score["value"] > best_dice:
+                    best = other
+                    best_dice = score["value"]
+    return None if best is None else (best, best_dice)
+
+
 def reason_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
-    """Behind what a hospital is left, or perhaps is; empty under every other verdict.
+    """Behind what a hospital is; empty under a verdict that says so, or that is about its gain.
 
     A hospital may be left behind by the others though it gained over training alone. No number is
     in the words: the hospital's own page has them, too, and none of another hospital's numbers.
 
     >>> found = {"verdict": True, "doubtful": False, "below_mean": 0.1, "below_alone": None}
-    >>> site = {"score": {}, "gain": None, "left_behind": found}
-    >>> report = {"strategies": {"FedCE": {"judged": True, "sites": {"elm": site}}}}
+    >>> site = {"score": {"value": 0.6}, "gain": None, "left_behind": found}
+    >>> strategies = {"FedCE": {"judged": True, "sites": {"elm": site}, "standalone": None}}
+    >>> report = {"strategies": strategies, "compared": []}
     >>> reason_of(report, "FedCE", "elm")
     "far below the hospitals' mean"
     """
-    if name is None or verdict_of(report, name, site) not in ("left_behind", "perhaps_left_behind"):
+    verdicts = ("left_behind", "hard", "perhaps_left_behind", "not_compared")
+    if name is None or verdict_of(report, name, site) not in verdicts:
         return ""
     found = report["strategies"][name]["sites"][site]["left_behind"]
+    if found is None:
+        return ""
     reasons = []
     if found["below_mean"] is not None:
         reasons.append("far below the hospitals' mean")

@@ -23,7 +23,7 @@ from monai_fairfl.games import Game, gtg_shapley
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.report.advice import cases_to_tell
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.comparison import MARGIN
+from monai_fairfl.report.comparison import MARGIN, ROUNDING
 from monai_fairfl.report.contribution import Contribution, range_words
 from monai_fairfl.report.hospitals import Decision, decision_of
 from monai_fairfl.report.plots import series_of
@@ -158,7 +158,7 @@ def site_result(
     gain: Mapping[str, Any] | None, left_behind: Mapping[str, Any] | None, has_score: bool
 ) -> dict[str, Any]:
     score = {"value": 0.8, "stderr": 0.01, "n": 5} if has_score else None
-    return {"score": score, "gain": gain, "left_behind": left_behind}
+    return {"score": score, "gain": gain, "left_behind": left_behind, "last_mile": None}
 
 
 gains = st.none() | st.builds(
@@ -182,22 +182,33 @@ lefts = st.none() | st.sampled_from(
 
 @given(
     sites=st.lists(st.builds(site_result, gains, lefts, st.booleans()), max_size=6),
+    other=st.floats(0.7, 0.9),
     absent=st.integers(0, 2),
     judged=st.booleans(),
 )
 @settings(deadline=None)
 def test_whatever_the_numbers_each_hospital_has_one_verdict_and_they_add_up(
-    sites: list[dict[str, Any]], absent: int, judged: bool
+    sites: list[dict[str, Any]], other: float, absent: int, judged: bool
 ) -> None:
     names = [f"site{number}" for number in range(len(sites) + absent)]
-    strategy = {"judged": judged, "sites": dict(zip(names, sites))}
-    report = {"sites": names, "strategies": {"FedCE": strategy}, "focus": "FedCE"}
+    of_other = {name: {"score": {"value": other}, "last_mile": None} for name in names}
+    strategies = {
+        "FedCE": {"judged": judged, "sites": dict(zip(names, sites))},
+        "FedAvg": {"judged": judged, "sites": of_other},
+    }
+    for strategy in strategies.values():
+        strategy.update(comparable=True, standalone=None)
+    report = {"sites": names, "strategies": strategies, "focus": "FedCE", "compared": [strategies]}
     for name, result in zip(names, sites):
         verdict = verdict_of(report, "FedCE", name)
         gain = result["gain"]
         if verdict in ("better", "worse"):
             assert gain["within_noise"] is False
             assert (gain["value"] > 0) == (verdict == "better")
+        if verdict in ("left_behind", "perhaps_left_behind"):
+            assert other > result["score"]["value"] + MARGIN
+        if verdict == "hard":
+            assert gain is not None and other <= result["score"]["value"] + MARGIN + ROUNDING
         if verdict == "as_good":
             assert max(abs(gain["low"]), abs(gain["high"])) < MARGIN
         if judged is False:
@@ -238,22 +249,78 @@ def test_a_hospital_that_gains_is_better_off_though_it_is_far_below_the_others(
     assert "it is better off than alone, and its Dice is 0.267" in report["sentences"]["yew"]
 
 
-def test_who_is_left_behind_is_told_behind_what_and_the_terminal_too(write_run: WriteRun) -> None:
-    alone = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.03, 9)}
-    # Yew's gain is chance; that it is far below the others is not.
-    joined = {"elm": (0.9, 0.001, 9), "oak": (0.8, 0.001, 9), "yew": (0.32, 0.03, 9)}
-    report = write_report([write_run("Standalone", alone), write_run("FedCE", joined)])
+ALONE = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.03, 9)}
+# Yew's gain is chance; that it is far below the others is not.
+JOINED = {"elm": (0.9, 0.001, 9), "oak": (0.8, 0.001, 9), "yew": (0.32, 0.03, 9)}
+
+
+def test_a_hospital_that_no_model_serves_better_is_hard_and_told_behind_what(
+    write_run: WriteRun,
+) -> None:
+    report = write_report([write_run("Standalone", ALONE), write_run("FedCE", JOINED)])
     rows = report["decision"]["hospitals"]
-    assert (rows["yew"]["verdict"], rows["yew"]["difference"]["value"]) == (
-        "left_behind",
-        pytest.approx(0.02),
-    )
-    assert {site: row["reason"] for site, row in rows.items()} == {
-        "elm": "",
-        "oak": "below training alone",
-        "yew": "far below the hospitals' mean",
+    assert {site: (row["verdict"], row["reason"]) for site, row in rows.items()} == {
+        "elm": ("as_good", ""),
+        "oak": ("left_behind", "below training alone"),
+        "yew": ("hard", "far below the hospitals' mean"),
     }
-    assert "yew: Left behind, far below the hospitals' mean; Dice" in as_text(report)
+    assert rows["yew"]["difference"]["value"] == pytest.approx(0.02)
+    assert report["overview"].endswith("1 as good as alone, 1 left behind, 1 hard for every model.")
+    assert "yew: Hard for every model, far below the hospitals' mean; Dice" in as_text(report)
+    assert "; it is hard for every model: its Dice is 0.353 (1.1 stan" in report["sentences"]["yew"]
+    assert rows["yew"]["advice"] == [
+        "Let yew train the model further on its own images: monai-fairfl adapt RUN HOSPITAL",
+        "Add images of yew to the training: no model here is more than 0.02 better for it",
+    ]
+    assert VERDICTS["hard"].tone == "open"
+
+
+@pytest.mark.parametrize(
+    ("others", "verdict", "advice"),
+    [
+        ({"FedAvg": 0.33}, "hard", "Let yew train"),
+        ({"FedAvg": 0.4}, "left_behind", "Look at FedAvg: it reaches 0.400 here"),
+        ({"FedAvg": 0.33, "Ditto": 0.5}, "left_behind", "Look at Ditto: it reaches 0.500 here"),
+    ],
+)
+def test_a_hospital_that_another_method_serves_better_is_left_behind(
+    others: dict[str, float], verdict: str, advice: str, write_run: WriteRun
+) -> None:
+    runs = [write_run("Standalone", ALONE), write_run("FedCE", JOINED)]
+    for name, dice in others.items():
+        runs.append(write_run(name, {**JOINED, "yew": (dice, 0.03, 9)}))
+    yew = decision_of(report_of(*runs), "FedCE").hospitals["yew"]
+    assert (yew.verdict, yew.reason) == (verdict, "far below the hospitals' mean")
+    assert yew.advice[0].startswith(advice)
+
+
+def test_no_hospital_is_hard_where_it_never_trained_alone(write_run: WriteRun) -> None:
+    yew = decision(write_run("FedCE", JOINED)).hospitals["yew"]
+    assert (yew.verdict, yew.reason) == ("not_compared", "far below the hospitals' mean")
+    assert yew.advice == ["Run Standalone too, to know the gain over training alone"]
+
+
+@pytest.mark.parametrize(("reached", "verdict"), [(0.83, "left_behind"), (0.81, "hard")])
+def test_a_model_of_the_last_mile_counts_where_a_hospital_took_it(
+    reached: float, verdict: str, write_run: WriteRun
+) -> None:
+    scores = {"elm": (0.8, 0.01, 9), "oak": (0.95, 0.001, 9), "yew": (0.95, 0.001, 9)}
+    alone = write_run("Standalone", {**scores, "elm": (0.79, 0.01, 9)})
+    run = with_last_mile(write_run("FedCE", scores), 0.03, reached, others=("oak", "yew"))
+    elm = decision(alone, run).hospitals["elm"]
+    assert elm.verdict == verdict
+    assert elm.advice[0].startswith("Use the model trained further")
+
+
+def test_the_dice_of_fedavg_stands_beside_that_of_another_method(write_run: WriteRun) -> None:
+    runs = [write_run("Standalone", ALONE), write_run("FedCE", JOINED)]
+    assert decision(*runs).fedavg is None
+    runs.append(write_run("FedAvg", {**JOINED, "yew": (0.27, 0.03, 9)}))
+    report = write_report(runs)
+    about_fedce = decision_of(report, "FedCE")
+    assert (about_fedce.fedavg, about_fedce.hospitals["yew"].fedavg) == ("FedAvg", 0.27)
+    about_fedavg = decision_of(report, "FedAvg")
+    assert (about_fedavg.fedavg, about_fedavg.hospitals["yew"].fedavg) == (None, None)
 
 
 def test_who_took_no_part_has_no_score_or_no_yardstick_has_its_own_verdict(
@@ -704,13 +771,25 @@ def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) 
     runs.append(
         write_run("FedCE", {"elm": (0.7, 0.001, 9)}, rounds=[{"contributions": {"elm": 1}}])
     )
-    assert "--adapt_epochs" in decision(*runs).hospitals["elm"].advice[0]
+    [further] = decision(*runs).hospitals["elm"].advice
+    assert further.endswith(
+        "train the model further on its own images: monai-fairfl adapt RUN HOSPITAL"
+    )
+    # Worse than alone: nobody is sent there.
     runs.append(write_run("FedAvg", {"elm": (0.8, 0.001, 9)}))
-    assert decision(*runs).hospitals["elm"].advice[0] == "Look at FedAvg: it reaches 0.800 here"
+    assert decision_of(report_of(*runs), "FedCE").hospitals["elm"].advice == [further]
+    runs.append(write_run("Ditto", {"elm": (0.95, 0.001, 9)}))
+    elm = decision_of(report_of(*runs), "FedCE").hospitals["elm"]
+    assert elm.advice == ["Look at Ditto: it reaches 0.950 here"]
 
 
-def with_last_mile(run: Path, gain: float, test_score: float, model: str = "adapted") -> Path:
-    """The run, whose site elm has another model: trained further, or of another name."""
+def with_last_mile(
+    run: Path, gain: float, test_score: float, model: str = "adapted", others: Sequence[str] = ()
+) -> Path:
+    """The run, whose site elm has another model: trained further, or of another name.
+
+    The other sites have none, and a Dice of 0.95.
+    """
     candidate: dict[str, Any] = {
         f"{model}_gain": {"value": gain, "stderr": 0.005, "n": 2},
         "test_score": test_score,
@@ -718,7 +797,9 @@ def with_last_mile(run: Path, gain: float, test_score: float, model: str = "adap
     if model == "adapted":
         candidate["adapted_epochs"] = 3
     own = {"test_score": {"mean": {"value": 0.8, "stderr": 0.01, "n": 9}}}
-    replace_closing_scores(run, {"elm": {"own": own, model: candidate}})
+    best = {"own": {"test_score": {"mean": {"value": 0.95, "stderr": 0.001, "n": 9}}}}
+    of_others = dict.fromkeys(others, best)
+    replace_closing_scores(run, {"elm": {"own": own, model: candidate}, **of_others})
     return run
 
 
