@@ -8,6 +8,7 @@ afterwards, and this before what the method itself estimates.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +17,9 @@ from typing import Any
 
 from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
 from monai_fairfl.report.credit import BY_SERVER, BY_SITES
+from monai_fairfl.report.first_look import engine_of
 from monai_fairfl.report.own_contributions import by_method, own_shares
+from monai_fairfl.report.results import is_comparison
 from monai_fairfl.report.valuations import decay_of
 from monai_fairfl.statistics.agreement_words import together_words
 
@@ -35,6 +38,9 @@ JUDGED = (
     "few validation cases at each judge, and few judged rounds, the number is coarse."
 )
 """How far the value by judges goes."""
+
+MOST_EXACT = 8
+"""A valuation of more hospitals than this leaves some coalitions out."""
 
 NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""
@@ -63,7 +69,7 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
             return _by_valuation(name, strategy, valuation, rules)
     if own_shares(strategy):
         return by_method(report, name, rules["Images"]["shares"])
-    return Contributions(None, None, _why_none(strategy), {})
+    return Contributions(None, None, _why_none(report, name), {})
 
 
 def contributor_of(report: Mapping[str, Any], name: str | None) -> str | None:
@@ -191,17 +197,19 @@ def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | 
     return "its value is negative: on average, groups of the others are worse with it"
 
 
-def _why_none(strategy: Mapping[str, Any]) -> str:
+def _why_none(report: Mapping[str, Any], name: str) -> str:
     """Why a run does not say who contributed what, and what would."""
+    strategy = report["strategies"][name]
     if strategy["estimates_contributions"]:
         return f"{strategy['method']} recorded no contribution in this run."
-    ways: Sequence[str] = (
-        "add a strategy that estimates contributions, such as FedCE",
-        "let the other hospitals judge with --cross_evaluate_every 5 (five hospitals or more)",
-        "record updates and value the run afterwards",
-    )
+    way = "add a strategy that estimates contributions, such as FedCE"
+    # Neither a job of an engine nor a comparison over seeds takes valuations.
+    if not engine_of(report, name) and not is_comparison(report):
+        method = "exact" if len(strategy["sites"]) <= MOST_EXACT else "gtg"
+        valuation = {"_target_": "monai_fairfl.valuation.Reconstruction", "method": method}
+        keys = json.dumps({"record_updates": True, "valuations": [valuation]})
+        way += f", or value a new run: monai-fairfl train with --config FILE, which holds {keys}"
     return (
         f"{strategy['strategy']} does not estimate contributions: its weights say how much each "
-        f"update counted, not what it was worth. To get an answer, do one of these: "
-        f"{'; '.join(ways)}."
+        f"update counted, not what it was worth. To get an answer, {way}."
     )

@@ -34,6 +34,7 @@ from monai_fairfl.report.verdicts import VERDICTS, counted, overview, verdict_of
 from monai_fairfl.report.write import write_report
 from monai_fairfl.run_folder.ledger import Ledger
 from monai_fairfl.strategies import FedCE
+from monai_fairfl.valuation import Reconstruction
 
 WriteRun = Callable[..., Path]
 SHARES = {"contributions": {"elm": 0.2, "oak": 0.8}, "samples": {"elm": 60, "oak": 40}}
@@ -556,8 +557,19 @@ def test_fedavg_says_why_nobody_knows_who_contributed_and_what_would_tell(
 ) -> None:
     found = decision(write_run("FedAvg", {"elm": 0.8, "oak": 0.8}, rounds=[SHARES]))
     assert found.contributions.source is None and found.hospitals["elm"].contribution is None
-    for words in ("does not estimate contributions", "FedCE", "--cross_evaluate_every", "value"):
-        assert words in found.contributions.meaning
+    meaning = found.contributions.meaning
+    for words in ("does not estimate contributions", "FedCE", "monai-fairfl train with --config"):
+        assert words in meaning
+    # The command takes the file that it shows.
+    keys = json.loads(meaning[meaning.index("{") : meaning.rindex("}") + 1])
+    assert keys.keys() == {"record_updates", "valuations"}
+    [valuation] = keys["valuations"]
+    assert valuation.pop("_target_") == "monai_fairfl.valuation.Reconstruction"
+    assert Reconstruction(**valuation).method == "exact"
+
+    config = {"engine": "NVIDIA FLARE"}
+    job = write_run("FedAvg", {"elm": 0.8}, rounds=[SHARES], config=config, folder="job")
+    assert decision(job).contributions.meaning.endswith("contributions, such as FedCE.")
 
 
 @pytest.mark.parametrize(
