@@ -47,7 +47,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = []
     for in_code, part in _parts(markdown):
         if not in_code:
-            part = LINK.sub(lambda found: _link(found, source, page.file.src_uri), part)
+            part = LINK.sub(lambda found: _link(found, source, page.file.src_uri, files), part)
         parts.append(part)
     return "".join(parts)
 
@@ -80,7 +80,7 @@ def _source(place: str) -> str:
     return f"docs/{place}"
 
 
-def _link(found: re.Match[str], source: str, place: str) -> str:
+def _link(found: re.Match[str], source: str, place: str, files: Files) -> str:
     """Return a link of the page ``source``, as it must be in its place on the site."""
     image, text, target = found.groups()
     path, mark, anchor = target.partition("#")
@@ -88,7 +88,7 @@ def _link(found: re.Match[str], source: str, place: str) -> str:
         return found.group()
     file = posixpath.normpath(str(PurePosixPath(source).parent / path))
     on_site = PAGES.get(file)
-    if on_site is None and file.startswith("docs/") and _is_shown(file):
+    if on_site is None and file.startswith("docs/") and _is_shown(file, files):
         on_site = file.removeprefix("docs/")
     if on_site is None:
         # A source file or a folder: the site has no page for it.
@@ -97,7 +97,8 @@ def _link(found: re.Match[str], source: str, place: str) -> str:
     return f"{image}[{text}]({relative}{mark}{anchor})"
 
 
-def _is_shown(file: str) -> bool:
-    if file.startswith(("docs/examples", "docs/site")):
+def _is_shown(file: str, files: Files) -> bool:
+    """Return whether the site has a file of ``docs``, written or generated."""
+    if file.startswith(("docs/examples", "docs/site")) or file.endswith(".py"):
         return False
-    return (ROOT / file).is_file() and not file.endswith(".py")
+    return files.get_file_from_path(file.removeprefix("docs/")) is not None

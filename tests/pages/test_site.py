@@ -66,3 +66,13 @@ def test_the_reference_shows_signatures_examples_and_formulas(site: Path) -> Non
     assert "highlight" in page  # examples
     for mark in (":class:", ":func:", ":math:", "&gt;&gt;&gt; </p>"):
         assert mark not in page
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_the_index_of_the_reference_leads_to_each_page(site: Path) -> None:
+    index = (site / "reference" / "index.html").read_text()
+    pages = [page for page in (site / "reference").glob("*.html") if page.name != "index.html"]
+    assert len(pages) > 20
+    for page in pages:
+        assert f'<li><a href="{page.name}">{page.stem}</a>: <code>' in index
