@@ -39,7 +39,9 @@ def draw_hospitals(file: Path) -> None:
 
     It is the slice in which the gland is largest.
     """
-    figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=(2.5 * len(DEMO_SITES), 2.7))
+    size = (2.5 * len(DEMO_SITES), 2.8)
+    # tight_layout cuts the titles of panels without axes.
+    figure, panels = plt.subplots(1, len(DEMO_SITES), figsize=size, layout="constrained")
     for panel, site in zip(panels, DEMO_SITES, strict=True):
         image, mask, _ = make_case(site, 0, SEED, SIZE)
         largest = int(mask.sum(axis=(0, 1)).argmax())
@@ -50,7 +52,6 @@ def draw_hospitals(file: Path) -> None:
         panel.contour(mask[:, :, largest].T, [0.5], colors="gold", linewidths=1.2)
         panel.set_title(site.name)
         panel.axis("off")
-    figure.tight_layout(pad=0.3)
     _save(figure, file)
 
 
