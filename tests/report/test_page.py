@@ -502,3 +502,17 @@ def test_a_page_that_cannot_be_made_never_costs_the_run(
     monkeypatch.setattr("monai_fairfl.report.write.write_report", broken)
     assert write_report_if_possible([tmp_path], tmp_path) is None
     assert "a number that nobody foresaw" in caplog.text
+
+
+def test_fedavgs_dice_has_a_column_before_that_of_the_method(
+    write_run: WriteRun, tmp_path: Path
+) -> None:
+    runs = [write_run(name, {"elm": 0.8, "oak": 0.7}) for name in ("Standalone", "FedCE")]
+    for federated in (runs, [*runs, write_run("FedAvg", {"elm": 0.6, "oak": 0.7})]):
+        report = write_report(federated, tmp_path)
+        assert report["focus"] == "FedCE"
+        page = (tmp_path / "report.html").read_text()
+        columns = page.count('<th scope="col">FedAvg</th><th scope="col">FedCE</th>')
+        # The table of what changed against FedAvg has both, too.
+        assert columns == (2 if len(federated) == 3 else 0)
+        assert ('<td data-label="FedAvg"><span class="number">0.600' in page) == bool(columns)
