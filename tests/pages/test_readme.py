@@ -32,7 +32,7 @@ def test_the_page_is_short() -> None:
 ROWS = {
     "each hospital alone": "Standalone",
     "FedAvg": "FedAvg",
-    "uniform weights": "FedAvg-uniform",
+    "uniform weights, equal for every hospital": "FedAvg-uniform",
     "FedCE's sum": "FedCE-sum",
 }
 """A row of the table of results -> its strategy in the study."""
@@ -69,7 +69,7 @@ def test_every_other_number_is_of_the_demo() -> None:
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> None:
-    code = python_of_readme().replace(", 20, ", ", 1, ")
+    code = python_of_readme().replace("rounds=20", "rounds=1")
     assert code != python_of_readme()
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
