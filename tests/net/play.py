@@ -458,7 +458,7 @@ def write_series(folder: Path, voxels: np.ndarray, along: Sequence[float]) -> No
 
     folder.mkdir(parents=True)
     normal = np.cross(along[:3], along[3:])
-    root = f"1.2.826.0.1.3680043.8.498.{len(str(folder.name))}"
+    root = f"1.2.826.0.1.3680043.8.498.{sum(folder.name.encode())}"
     for number, slice_of in enumerate(np.moveaxis(voxels, 2, 0)):
         meta = FileMetaDataset()
         meta.MediaStorageSOPClassUID = MRImageStorage
