@@ -39,15 +39,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nibabel
 import numpy as np
 import torch
+from PIL import Image
 
 HERE = Path(__file__).resolve().parent
-LEDGERS = HERE / "ledgers"
 KINDS = ("exact", "near", "bits")
 RELATIVE = 1e-9
 
@@ -138,6 +140,7 @@ def statistics_of(number: int, batches: int, dtype: torch.dtype) -> Tensors:
     }
 
 
+@dataclass
 class Site:
     """A client that computes nothing: its update, and what it measures, are fixed numbers.
 
@@ -146,25 +149,19 @@ class Site:
     Args:
         name: of the client.
         number: from 0.
-        received: is added the round and the size of each model that it was sent to train.
+        received: gets the round, the name and the size of each model that it is sent to train.
         dtype: of the model.
         labelled: classes that it labels; empty: all.
-        attack: round, model, honest update -> what to send in place of it; with it the model's
-            statistics and the number of images.
+        attack: the guard that is to notice this site.
     """
 
-    def __init__(
-        self,
-        name: str,
-        number: int,
-        received: list[tuple[int, str, float]],
-        dtype: torch.dtype = torch.float64,
-        labelled: tuple[bool, ...] = (),
-        attack: Callable[..., Any] | None = None,
-    ):
-        self.name, self.number, self.received, self.dtype = name, number, received, dtype
-        self.labelled, self.attack = labelled, attack
-        self.images = IMAGES.get(name, 25)
+    name: str
+    number: int
+    received: list[tuple[int, str, float]] = field(default_factory=list)
+    dtype: torch.dtype = torch.float64
+    labelled: tuple[bool, ...] = ()
+    attack: str = ""
+    last: Tensors = field(default_factory=dict)
 
     def update(self, number: int) -> np.ndarray:
         """One part is the same for all clients of a round, the other is the client's own."""
@@ -187,17 +184,35 @@ class Site:
         statistics = statistics_of(self.number, batches, self.dtype)
         update = {name: tensor for name, tensor in update.items() if name in model}
         statistics = {name: tensor for name, tensor in statistics.items() if name in model}
-        if self.attack is not None:
-            self.attack(request, update, statistics)
+        self.spoil(update, statistics, request)
+        images = IMAGES.get(self.name, 25)
         return request.reply(
             update,
-            self.images,
+            images,
             measurements=measured,
             buffers=statistics,
-            num_cases=self.images // 5,
+            num_cases=images // 5,
             num_steps=5,
             labelled=self.labelled,
         )
+
+    def spoil(self, update: Tensors, statistics: Tensors, request: Any) -> None:
+        """Attack, in the way that one of the guards is meant for."""
+        factors = {"Outsized": 4096.0, "TooLong": 16.0, "Empty": 2.0**-16, "Opposed": -1.0}
+        if self.attack in ("Copies", "Opposed"):
+            update.update(tensors_of(Site("ash", 0).update(request.round), self.dtype))
+        if self.attack in factors:
+            update.update({name: factors[self.attack] * one for name, one in update.items()})
+        elif self.attack == "Noise":
+            update.update(tensors_of(integers(SIZE, 511, 20, request.round) / 256, self.dtype))
+        elif self.attack == "NonFinite":
+            update["mid.weight"][0, 0] = math.nan
+        elif self.attack == "BatchStatistics":
+            statistics["norm.running_var"][0] = -1.0
+        elif self.attack == "Replayed":
+            now = {name: request.weights[name].clone() for name in update}
+            update.update({name: now[name] - last for name, last in self.last.items()})
+            self.last = now
 
     def measure(self, name: str, number: int, model: Tensors) -> Any:
         """A number between 0 and 1, of a layer each where it compares features."""
@@ -240,92 +255,43 @@ def fixed_run(
 
 def play_methods(adapter: Any, folder: Path) -> Iterator[Row]:
     """Weights, contributions and the models that each client received, of every method."""
-    unlabelled = {"elm": {"labelled": (True, True, False)}}
-    variations: dict[str, tuple[str, dict[str, Any]]] = {}
-    for name, method in adapter.METHODS.items():
-        variations[name] = (method, {})
+    variations: list[tuple[str, str, dict[str, Any]]] = [(name, "", {}) for name in adapter.METHODS]
     for name in ("FedAvg samples", "FedCE paper multi", "CGSV recommended", "ShapFed recommended"):
-        variations[f"{name}, float32"] = (adapter.METHODS[name], {"dtype": torch.float32})
-    for name in ("FedAvg samples", "ShapFed recommended", "FedCE paper multi"):
-        variations[f"{name}, a class unlabelled"] = (adapter.METHODS[name], {"of_site": unlabelled})
-    for title, settings in {
-        "buffers by samples": {"buffers": "samples"},
-        "local buffers": {"buffers": "local"},
-        "local norms": {"local_norm": True},
-    }.items():
-        variations[f"FedAvg samples, {title}"] = (adapter.METHODS["FedAvg samples"], settings)
-    for index, (name, (method, given)) in enumerate(variations.items()):
-        played, sizes = fixed_run(adapter, folder / str(index), method, **given)
-        yield exact(f"method/{name}/rounds", len(played))
+        unlabelled = {"elm": {"labelled": (True, True, False)}}
+        variations.append((name, ", a class unlabelled", {"of_site": unlabelled}))
+        variations.append((name, ", float32", {"dtype": torch.float32}))
+    name = "FedAvg samples"
+    variations.append((name, ", buffers by samples", {"buffers": "samples"}))
+    variations.append((name, ", local buffers", {"buffers": "local"}))
+    variations.append((name, ", local norms", {"local_norm": True}))
+    for name, title, given in variations:
+        place = folder / str(len(list(folder.iterdir())))
+        played, sizes = fixed_run(adapter, place, adapter.METHODS[name], **given)
+        yield exact(f"method/{name}{title}/rounds", len(played))
         for number, (record, size) in enumerate(zip(played, sizes)):
-            row = f"method/{name}/round {number}"
+            row = f"method/{name}{title}/round {number}"
             yield exact(f"{row}/clients", record["clients"], "missing", record["missing"])
-            for part, values in record["weights"].items():
-                if isinstance(values, Mapping):
-                    yield exact(f"{row}/weights of {part}", values)
-            if not any(isinstance(value, Mapping) for value in record["weights"].values()):
-                yield exact(f"{row}/weights", record["weights"])
+            weights = record["weights"]
+            if not any(isinstance(value, Mapping) for value in weights.values()):
+                weights = {"the model": weights}
+            for layer, values in weights.items():
+                yield exact(f"{row}/weights of {layer}", values)
             yield exact(f"{row}/contributions", record["contributions"])
             if any(value is not None for value in record["stderr"].values()):
                 yield exact(f"{row}/standard errors", record["stderr"])
-            if "float32" not in name:
+            # A mean in float32 is not rounded alike everywhere.
+            if title != ", float32":
                 yield exact(f"{row}/models received", size)
 
 
-# ---- guards
-
-
-def replay(remembered: list[Tensors], request: Any, update: Tensors, statistics: Tensors) -> None:
-    """The last global step, at the length of the own update."""
-    remembered.append({name: request.weights[name].clone() for name in update})
-    if len(remembered) < 2:
-        return
-    step = {name: remembered[-1][name] - remembered[-2][name] for name in update}
-    update.update(step)
-
-
-def attacks() -> dict[str, Callable[..., Any]]:
-    """Name of the guard that is meant -> what the last of six sites does from round 1 on."""
-
-    def scaled(factor: float, request: Any, update: Tensors, statistics: Tensors) -> None:
-        for name in update:
-            update[name] = update[name] * factor
-
-    def noise(request: Any, update: Tensors, statistics: Tensors) -> None:
-        update.update(tensors_of(integers(SIZE, 2047, 20, request.round) / 1024, torch.float64))
-
-    def not_finite(request: Any, update: Tensors, statistics: Tensors) -> None:
-        update["mid.weight"][0, 0] = math.nan
-
-    def impossible(request: Any, update: Tensors, statistics: Tensors) -> None:
-        statistics["norm.running_var"][0] = -1.0
-
-    def copied(request: Any, update: Tensors, statistics: Tensors) -> None:
-        victim = Site("ash", 0, [])
-        update.update(tensors_of(victim.update(request.round), torch.float64))
-
-    def opposed(request: Any, update: Tensors, statistics: Tensors) -> None:
-        copied(request, update, statistics)
-        scaled(-1.0, request, update, statistics)
-
-    return {
-        "NonFinite": not_finite,
-        "BatchStatistics": impossible,
-        "Outsized": partial(scaled, 4096.0),
-        "Copies": copied,
-        "TooLong": partial(scaled, 16.0),
-        "Empty": partial(scaled, 2.0**-16),
-        "Noise": noise,
-        "Replayed": partial(replay, []),
-        "Opposed": opposed,
-    }
+GUARDS = ("NonFinite", "BatchStatistics", "Outsized", "Copies", "TooLong", "Empty", "Noise")
 
 
 def play_guards(adapter: Any, folder: Path) -> Iterator[Row]:
     """What the default guards say of honest sites, and of one attack each."""
     sites = ("ash", "birch", "dogwood", "elm", "fir", "yew")
-    for name, attack in {"nobody": None, **attacks()}.items():
-        of_site = {"yew": {"attack": attack}} if attack else {}
+    for name in ("nobody", *GUARDS, "Replayed", "Opposed"):
+        of_site = {"yew": {"attack": name}}
         played, _ = fixed_run(
             adapter,
             folder / name,
@@ -424,8 +390,6 @@ SITES = ("ash", "birch", "cedar")
 
 def hospitals(root: Path) -> Path:
     """Three sites of six, five and four patients with prostate MRI."""
-    import nibabel
-
     for number, site in enumerate(SITES):
         (root / site).mkdir(parents=True)
         for case in range(6 - number):
@@ -439,8 +403,6 @@ def hospitals(root: Path) -> Path:
 
 def clinics(root: Path) -> Path:
     """Three sites of six, five and four photographs."""
-    from PIL import Image
-
     for number, site in enumerate(SITES):
         for folder in ("images", "masks"):
             (root / site / folder).mkdir(parents=True)
@@ -457,40 +419,30 @@ def write_series(folder: Path, voxels: np.ndarray, along: Sequence[float]) -> No
     from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage
 
     folder.mkdir(parents=True)
-    normal = np.cross(along[:3], along[3:])
     root = f"1.2.826.0.1.3680043.8.498.{sum(folder.name.encode())}"
-    for number, slice_of in enumerate(np.moveaxis(voxels, 2, 0)):
+    tags = {
+        **{"StudyInstanceUID": f"{root}.1", "SeriesInstanceUID": f"{root}.2"},
+        **{"FrameOfReferenceUID": f"{root}.3", "SOPClassUID": MRImageStorage, "Modality": "MR"},
+        **{"PatientID": folder.name, "PatientName": folder.name, "PatientBirthDate": "19500101"},
+        **{"PatientSex": "M", "StudyID": "1", "StudyDate": "20200102", "StudyTime": "030405"},
+        **{"AccessionNumber": "A1", "SeriesNumber": 5, "SeriesDescription": "t2"},
+        **{"ImageType": ["ORIGINAL", "PRIMARY"], "SliceThickness": 3, "PixelSpacing": [1.5, 1.5]},
+        "ImageOrientationPatient": [float(f"{value:.10g}") for value in along],
+    }
+    step = 3 * np.cross(along[:3], along[3:])
+    for number, slice_of in enumerate(np.moveaxis(voxels.astype(np.int16), 2, 0)):
         meta = FileMetaDataset()
+        meta.TransferSyntaxUID = ExplicitVRLittleEndian
         meta.MediaStorageSOPClassUID = MRImageStorage
         meta.MediaStorageSOPInstanceUID = f"{root}.9.{number + 1}"
-        meta.TransferSyntaxUID = ExplicitVRLittleEndian
         image = FileDataset(None, {}, file_meta=meta, preamble=bytes(128))
-        image.SOPClassUID, image.SOPInstanceUID = MRImageStorage, meta.MediaStorageSOPInstanceUID
-        image.StudyInstanceUID, image.SeriesInstanceUID = f"{root}.1", f"{root}.2"
-        image.FrameOfReferenceUID, image.Modality = f"{root}.3", "MR"
-        image.PatientID = image.PatientName = folder.name
-        image.StudyID, image.SeriesNumber, image.InstanceNumber = "1", 5, number + 1
-        image.StudyDate, image.StudyTime, image.AccessionNumber = "20200102", "030405", "A1"
-        image.SeriesDescription, image.ImageType = "t2", ["ORIGINAL", "PRIMARY", "M", "ND"]
-        image.PatientBirthDate, image.PatientSex = "19500101", "M"
-        image.SliceThickness, image.PixelSpacing = 3, [1.5, 1.5]
-        image.ImageOrientationPatient = [float(f"{value:.10g}") for value in along]
-        place = np.array([-30.0, -20.0, -8.0]) + 3 * number * normal
+        for name, value in tags.items():
+            setattr(image, name, value)
+        image.SOPInstanceUID, image.InstanceNumber = f"{root}.9.{number + 1}", number + 1
+        place = np.array([-30.0, -20.0, -8.0]) + number * step
         image.ImagePositionPatient = [float(f"{value:.10g}") for value in place]
-        image.set_pixel_data(np.ascontiguousarray(slice_of.T.astype(np.int16)), "MONOCHROME2", 16)
+        image.set_pixel_data(np.ascontiguousarray(slice_of.T), "MONOCHROME2", 16)
         image.save_as(folder / f"IM{number:04d}.dcm", enforce_file_format=True)
-
-
-def write_scans(root: Path) -> None:
-    """One volume in two axis orders, one series along the patient's axes and an oblique one."""
-    import nibabel
-
-    image, _ = volume(1, 8, noise=0)
-    nifti = nibabel.Nifti1Image(image, AFFINE)
-    root.mkdir(parents=True)
-    nibabel.save(nifti, root / "plain.nii.gz")
-    turned = nifti.as_reoriented([[2, -1], [0, 1], [1, -1]])
-    nibabel.save(turned, root / "turned.nii.gz")
 
 
 def analytic(state: Tensors) -> Tensors:
@@ -513,17 +465,15 @@ def analytic(state: Tensors) -> Tensors:
     return found
 
 
-def labels(path: Path) -> list[int]:
-    """The values in a mask."""
+def seen(path: Path) -> tuple[list[int], list[float]]:
+    """The values in a mask, and the centre of what they mark: in mm of the patient, or pixels."""
     if path.name.endswith(".nii.gz"):
-        import nibabel
-
-        values = np.asanyarray(nibabel.load(path).dataobj)
+        nifti = nibabel.load(path)
+        values, affine = np.asanyarray(nifti.dataobj), nifti.affine
     else:
-        from PIL import Image
-
-        values = np.asarray(Image.open(path))
-    return [int(value) for value in np.unique(values)]
+        values, affine = np.asarray(Image.open(path)), np.eye(3)
+    centre = np.append(np.argwhere(values > 0).mean(axis=0), 1)
+    return np.unique(values).tolist(), (affine @ centre)[:-1].tolist()
 
 
 # How far the same analytic model's measures may differ between processors.
@@ -534,12 +484,15 @@ TINY = {"size": [32, 32], "channels": [4, 8], "batch_size": 2}
 def play_bundles(adapter: Any, folder: Path) -> Iterator[Row]:
     """Two rounds of FedAvg and FedCE by each bundle; what is reported, and masks of new images."""
     oblique = [math.cos(0.2), math.sin(0.2), 0, 0, 0, -1]
-    write_scans(folder / "scans")
-    image, _ = volume(2, 9, noise=0)
+    # One volume in two axis orders; a series along the patient's axes, and an oblique one.
+    image, _ = volume(1, 8, noise=0)
+    (folder / "scans").mkdir()
+    plain = nibabel.Nifti1Image(image, AFFINE)
+    nibabel.save(plain, folder / "scans" / "plain.nii.gz")
+    turned = plain.as_reoriented(np.array([[2, -1], [0, 1], [1, -1]]))
+    nibabel.save(turned, folder / "scans" / "turned.nii.gz")
     write_series(folder / "scans" / "axial", image, [1, 0, 0, 0, 1, 0])
     write_series(folder / "scans" / "oblique", image, oblique)
-    from PIL import Image
-
     (folder / "photographs").mkdir()
     Image.fromarray(photograph(1, 9)[0]).save(folder / "photographs" / "eye.png")
     for bundle, data, images in (
@@ -565,7 +518,9 @@ def play_bundles(adapter: Any, folder: Path) -> Iterator[Row]:
         for name, (measured, mask) in cases.items():
             for quantity, value in measured.items():
                 yield near(f"{bundle}/infer/{name}/{quantity}", TOLERANCES[quantity], value)
-            yield near(f"{bundle}/infer/{name}/labels", 0, labels(mask))
+            values, centre = seen(mask)
+            yield near(f"{bundle}/infer/{name}/labels", 0, values)
+            yield near(f"{bundle}/infer/{name}/centre", 0.1, centre)
         for name, arguments in adapter.use(run, data, folder / bundle).items():
             yield near(f"{bundle}/{name}/exit code", 0, adapter.command(*arguments)[0])
 
