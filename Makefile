@@ -19,7 +19,7 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick lint format
+.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick net-bits net-update lint format
 .PHONY: results site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
@@ -69,6 +69,12 @@ test-flower: WORKERS := 3
 test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about ten minutes
 	$(BIN)/pip install --quiet --editable '.[dev,report,flower]'
 	$(PYTEST) -m flower
+
+net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/before names, to the bit: about 10 minutes
+	$(BIN)/python tests/net/play.py --before
+
+net-update: $(READY) ## write the net's rows that moved anew, once it is clear why they moved
+	$(BIN)/python tests/net/play.py --update
 
 test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
 	$(PYTEST) -m "not slow"
