@@ -26,13 +26,13 @@ from monai_fairfl.protocol.messages import Reply, Request, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.run_folder.ledger import Ledger, read_ledger
 from monai_fairfl.run_folder.records import opening_record
-from monai_fairfl.strategies import FedAvg, Rounds, Strategy, catalogue, compose
+from monai_fairfl.strategies import FedAvg, Rounds, Strategy, compose, resolver
 from monai_fairfl.strategies.configuration import configuration_of, strategy_from
 
 pytestmark = pytest.mark.slow  # together they take long, each by itself does not
 
 MADE: dict[str, Callable[[], Strategy]] = {
-    **catalogue.shipped(),
+    **resolver.shipped(),
     "FedAvg-uniform": lambda: shipped.FedAvg("uniform"),
     "FedCE-sum": lambda: shipped.FedCE("sum"),
     "FedCE-released": lambda: shipped.FedCE("err", variant="released"),
