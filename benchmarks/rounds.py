@@ -157,7 +157,7 @@ def run_rounds(method: str, data: str, size: int, profile: bool) -> None:
     import torch
 
     from monai_fairfl import strategies
-    from monai_fairfl.bundle.federation import initial_model
+    from monai_fairfl.bundle.initial import initial_model
     from monai_fairfl.bundle.shipped import find_bundle
     from monai_fairfl.bundle.site import bundle_client
     from monai_fairfl.server.federation import Federation

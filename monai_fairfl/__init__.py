@@ -11,8 +11,8 @@ Each name loads its own module when it is used, so ``import monai_fairfl`` is qu
 - results: ``write_report``, ``read_ledger``, ``ModelRecipe``;
 - random numbers: ``own_random_state``, ``seed_of``.
 
-More names are in the packages, such as ``monai_fairfl.strategies``. The single modules are former
-names of parts of these packages, except for ``errors``, ``inferers`` and ``losses``.
+More names are in the packages, such as ``monai_fairfl.strategies``. The single modules are
+``errors``, ``inferers`` and ``losses``.
 """
 
 import lazy_loader

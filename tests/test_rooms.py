@@ -27,7 +27,6 @@ from monai_fairfl.utils.named_classes import is_subclass
 CHECKOUT = Path(__file__).parents[1]
 PACKAGE = CHECKOUT / "monai_fairfl"
 FACES = sorted(PACKAGE.rglob("__init__.pyi"))
-FORWARD = re.compile(r'^"""Moved to :mod:', re.MULTILINE)
 
 
 def dotted(face: Path) -> str:
@@ -145,8 +144,8 @@ def test_help_names_what_a_package_that_lists_nothing_by_dir_offers(package: str
     assert set(module.__all__) <= set(re.findall(r"``(\w+)``", module.__doc__ or ""))
 
 
-def test_help_names_the_modules_of_the_top_that_are_no_former_names() -> None:
-    modules = {file.stem for file in PACKAGE.glob("[a-z]*.py")} - set(forwards())
+def test_help_names_the_modules_of_the_top() -> None:
+    modules = {file.stem for file in PACKAGE.glob("[a-z]*.py")}
     [sentence] = re.findall(r"The single modules[^.]*\.", monai_fairfl.__doc__ or "")
     assert set(re.findall(r"``(\w+)``", sentence)) == modules
 
@@ -154,29 +153,6 @@ def test_help_names_the_modules_of_the_top_that_are_no_former_names() -> None:
 def test_the_package_offers_some_twenty_names() -> None:
     assert set(monai_fairfl.__all__) == set(names_of(PACKAGE / "__init__.pyi"))
     assert 15 <= len(monai_fairfl.__all__) <= 30
-
-
-def forwards() -> list[str]:
-    """Modules of the package's top that only forward to a room."""
-    return sorted(file.stem for file in PACKAGE.glob("*.py") if FORWARD.search(file.read_text()))
-
-
-def test_every_forward_is_listed_and_every_listed_one_is_there() -> None:
-    page = (CHECKOUT / "docs" / "architecture.md").read_text()
-    table = page.partition("## Former names")[2].partition("\n## ")[0]
-    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == forwards()
-
-
-@pytest.mark.parametrize("name", forwards())
-def test_a_forward_gives_the_very_objects_of_its_room(name: str) -> None:
-    forward = importlib.import_module(f"monai_fairfl.{name}")
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
-    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
-    assert imports
-    for node in imports:
-        room = importlib.import_module(str(node.module))
-        for alias in node.names:
-            assert getattr(forward, alias.name) is getattr(room, alias.name)
 
 
 def test_every_strategy_of_the_room_is_in_its_face() -> None:

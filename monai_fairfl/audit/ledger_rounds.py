@@ -22,9 +22,6 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Measurement, Weights, measurement_of_json
 
-FIRST_FORMAT = 3
-"""The first format of ledgers that holds what a replay needs."""
-
 
 class NotInLedgerError(ConfigError):
     """A method reads something that this ledger does not hold; the text names both.
@@ -33,12 +30,11 @@ class NotInLedgerError(ConfigError):
     >>> from monai_fairfl.audit import replay
     >>> from monai_fairfl.run_folder.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
-    ...     opening = {"kind": "start", "format": 2, "package": "0.0.9"}
-    ...     Ledger(folder + "/ledger.jsonl").append(opening)
+    ...     _ = open(folder + "/ledger.jsonl", "w")
     ...     replay(folder)
     Traceback (most recent call last):
     ...
-    monai_fairfl.audit.ledger_rounds.NotInLedgerError: the ledger was written by monai_fairfl ...
+    monai_fairfl.audit.ledger_rounds.NotInLedgerError: ... has no record yet: ...
     """
 
 
@@ -164,16 +160,9 @@ def ledger_rounds(records: Sequence[Mapping[str, Any]]) -> list[LedgerRound]:
         records: of the ledger, the opening first.
 
     Raises:
-        NotInLedgerError: when an earlier version wrote it, which recorded less.
         FederationError: when a record lacks what every round's record has.
     """
     opening = records[0]
-    if opening.get("format", 1) < FIRST_FORMAT:
-        raise NotInLedgerError(
-            f"the ledger was written by monai_fairfl {opening.get('package', '0.1.0')} (format "
-            f"{opening.get('format', 1)}), which did not record what each strategy was sent; "
-            f"format {FIRST_FORMAT} does"
-        )
     rounds = []
     for line, record in enumerate(records, 1):
         if record["kind"] != "round":

@@ -85,14 +85,14 @@ class LedgerRun:
 
     Raises:
         FederationError: when the ledger's chain is broken.
-        NotInLedgerError: when an earlier version wrote the ledger, or it has no record yet.
+        NotInLedgerError: when the ledger has no record yet.
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import ModelSpec
     >>> from monai_fairfl.run_folder.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
-    ...     ledger.append({"kind": "start", "format": 3, "spec": ModelSpec(("w",)).to_json()})
+    ...     ledger.append({"kind": "start", "spec": ModelSpec(("w",)).to_json()})
     ...     LedgerRun(folder).rounds
     []
     """
@@ -130,7 +130,7 @@ class LedgerRun:
                 "name"
             )
         strategy = strategy_from(configuration, allow_import)
-        # The sides that the run limited; an earlier version limited both, and recorded none.
+        # The sides that the run limited; recorded where it limited any.
         strategy.gains_when = self.opening.get("gains_when", {})  # type: ignore[misc]
         return self.started(strategy)
 
@@ -397,7 +397,7 @@ def _replies(
         missing,
         grams,
         shortened=_shortened(recorded.record),
-        blended=recorded.record.get("blended", ()),
+        blended=recorded.record["blended"],
         member_shares=shares_of_groups(_shared(recorded.record)),
     )
 

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl.bundle import configuration, preflight
 from monai_fairfl.bundle.dealing import Dealing, worker_pool
-from monai_fairfl.bundle.initial import bundle_recipe as bundle_recipe
-from monai_fairfl.bundle.initial import initial_model as initial_model
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
 from monai_fairfl.bundle.runs import BundleRuns

@@ -188,7 +188,6 @@ def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updat
 
     used = runs.folders.used()
     if used:
-        resuming.check_formats(used)
         resuming.check_training(run_dir, config_of_runs(runs), runs.sites.names)
         opening = {
             **runs.settings.compared(),

@@ -41,8 +41,8 @@ def recipe(args: argparse.Namespace) -> Answer:
     found = read_recipe(model_file(args.model))
     if found is None:
         raise ConfigError(
-            f"{args.model} has no recipe: another program or an older version of this package "
-            "wrote it. Give its values by hand (docs/use_model.md)"
+            f"{args.model} has no recipe: another program wrote it. Give its values by hand "
+            "(docs/use_model.md)"
         )
     plain = found.state_dict()
     return Answer({"recipe": plain}, json.dumps(plain, indent=4, ensure_ascii=False))

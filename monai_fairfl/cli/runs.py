@@ -109,14 +109,14 @@ def strategies(args: argparse.Namespace) -> Answer:
 
     It can be one of your own.
     """
-    from monai_fairfl.strategies import catalogue
+    from monai_fairfl.strategies import catalogue, resolver
 
     if args.name:
         # As a federation is given it, its arguments do not matter here.
         name = args.name.partition("(")[0].strip()
         entry = catalogue.describe(name)
         return Answer({"strategies": {name: entry}}, catalogue.as_page(name, entry))
-    entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
+    entries = {name: catalogue.describe(name) for name in resolver.shipped()}
     return Answer({"strategies": entries}, catalogue.as_table(entries))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.first_look import quick_file
 from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
 from monai_fairfl.cli.expected_time import expected_time
@@ -80,11 +79,6 @@ def try_sites(
     bundle = out / "bundle"
     if not (bundle / "configs").is_dir():
         copy_bundle(name, bundle)
-    if not quick_file(bundle).is_file():
-        raise ConfigError(
-            f"{bundle} is a bundle of an earlier version, without the settings of a first look: "
-            "give this look a folder of its own with --out"
-        )
     run_dir = out / "run"
     line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
     time = expected_time(line, [run_dir / name for name in STRATEGIES])

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.data.content import cup_to_disc_ratio as cup_to_disc_ratio
 from monai_fairfl.data.content import structure_size
 from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.layouts import PARTS, CaseFiles

@@ -16,7 +16,6 @@ from .sampling import stratified_shapley as stratified_shapley
 from .stopping import Hoeffding as Hoeffding
 from .stopping import MaxEvaluations as MaxEvaluations
 from .stopping import MaxSamples as MaxSamples
-from .stopping import Progress as Progress
 from .stopping import RankStable as RankStable
 from .stopping import SamplingProgress as SamplingProgress
 from .stopping import StandardError as StandardError

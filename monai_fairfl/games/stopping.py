@@ -32,10 +32,6 @@ class SamplingProgress:
     unseen: int = 1
 
 
-Progress = SamplingProgress
-"""The former name of :class:`SamplingProgress`, which a user's own rule may import."""
-
-
 class StoppingRule(ABC):
     """Decides after every sample whether it was the last.
 

@@ -63,8 +63,7 @@ class Request:
         seed: of the random numbers of the client's work.
         ledger_head: SHA-256 of the last line of the server's ledger.
         run_id: a text that is drawn when the run begins, and stays when it is resumed, so that two
-            runs of the same name differ. Empty: the server has an earlier version, or there is no
-            run.
+            runs of the same name differ. Empty: there is no run.
 
     Raises:
         ValueError: if the task or a context key is unknown.

@@ -27,6 +27,13 @@ NEEDED: dict[str, dict[str, type]] = {
         "aggregation": dict,
         "contributions": dict,
         "measurements": dict,
+        "of_round": dict,
+        "verdicts": dict,
+        "notes": dict,
+        "details": dict,
+        "facts": dict,
+        "samples": dict,
+        "cases": dict,
     },
     "end": {"scores": dict},
 }

@@ -10,7 +10,6 @@ from typing import Any
 
 from monai_fairfl.report.numbers import numbers_by_class
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.reading_records import score_rounds
 from monai_fairfl.utils.spreadsheets import csv_text
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")
@@ -48,7 +47,7 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
     ``own:test_score``.
     """
     for record in run.rounds:
-        of_round = score_rounds(record, run.last_round)
+        of_round = record["of_round"]
         for site, measured in record["measurements"].items():
             for name, value in sorted(measured.items()):
                 about = {"site": site, "round": record["round"], "measurement": name}
@@ -56,12 +55,11 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
 
     if run.end is None:
         return
-    of_round = score_rounds(run.end, run.last_round)
     for site, models in run.closing_scores.items():
         for model, measured in models.items():
             for name, value in sorted(measured.items()):
                 about = {"site": site, "round": len(run.rounds), "measurement": f"{model}:{name}"}
-                yield from _rows_by_class(run, {**about, "of_round": of_round[name]}, value)
+                yield from _rows_by_class(run, {**about, "of_round": run.last_round}, value)
 
 
 def _rows_by_class(run: Run, about: Mapping[str, Any], value: Any) -> Iterator[dict[str, Any]]:

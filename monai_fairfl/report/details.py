@@ -19,7 +19,7 @@ from monai_fairfl.strategies.quantities import Quantity
 
 
 def details_of(run: Run) -> dict[str, Any]:
-    """What the run's records hold besides weights and contributions; empty for old ledgers.
+    """What the run's records hold besides weights and contributions.
 
     Returns:
         ``"by_round"``: name -> site -> points ``{"round", "value"}``; ``"last_round"``: name ->
@@ -30,7 +30,7 @@ def details_of(run: Run) -> dict[str, Any]:
     last_round: dict[str, dict[str, Any]] = {}
     for record in run.rounds:
         number = record["round"]
-        for name, values in (record.get("details") or {}).items():
+        for name, values in record["details"].items():
             for site, value in values.items():
                 if _is_by_class_or_layer(value):
                     found = last_round.get(name)

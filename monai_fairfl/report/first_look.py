@@ -396,9 +396,7 @@ def _contradicting(run: Run, full: FullRun) -> tuple[dict[str, Any], dict[str, A
         Those that the full run names, ``None`` where the run has no value of its own; and the
         others, with which the bundle was not measured.
     """
-    overrides = run.config.get("overrides") or {}
-    # An earlier version recorded the overrides alone.
-    trained_with = run.config.get("trained_with") or overrides
+    trained_with = run.config.get("trained_with") or {}
     contradicting = {}
     for key, value in full.overrides.items():
         if trained_with.get(key) != value:

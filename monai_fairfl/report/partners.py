@@ -185,7 +185,7 @@ def _case_counts(run: Run) -> dict[str, int]:
     """
     counts = {}
     for record in run.rounds:
-        for site, count in (record.get("cases") or {}).items():
+        for site, count in record["cases"].items():
             if count:
                 counts[f"{site}, training"] = count
     for site in run.sites:

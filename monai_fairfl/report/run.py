@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.run_folder.reading_records import counts_with_others, score_rounds
+from monai_fairfl.run_folder.reading_records import counts_with_others
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]
@@ -130,7 +130,7 @@ class Run:
         """
         if self.end is None:
             return {}
-        return self.end.get("scores") or {}
+        return self.end["scores"]
 
     def closing(self, site: str, measurement: str, model: str = "own") -> Number | None:
         """A closing measurement of ``site``; ``None`` where the ledger has none.
@@ -144,13 +144,6 @@ class Run:
         found = models.get(model, {}).get(measurement)
         return None if found is None else Number.read(found)
 
-    def closing_after(self, measurement: str) -> int:
-        """Rounds of training of the models that a closing measurement is of."""
-        if self.end is None:
-            return len(self.rounds)
-        of_round = score_rounds(self.end, self.last_round)
-        return of_round.get(measurement, self.last_round) + 1
-
     def measured(self, site: str, measurement: str) -> dict[int, Number]:
         """Rounds of training -> what ``site`` measured of the model after that many rounds.
 
@@ -161,7 +154,7 @@ class Run:
         for record in self.rounds:
             value = record["measurements"].get(site, {}).get(measurement)
             if value is not None:
-                of_round = score_rounds(record, self.last_round)[measurement]
+                of_round = record["of_round"][measurement]
                 found[of_round + 1] = Number.read(value)
         return found
 
@@ -203,13 +196,13 @@ class Run:
             facts.update(self.start.get("samples") or {})
         found: dict[str, int] = {}
         for record in self.rounds:
-            for site, known in (record.get("facts") or {}).items():
+            for site, known in record["facts"].items():
                 if key in known:
                     facts[site] = known[key]
-            for site, number in record.get(key, {}).items():
+            for site, number in record[key].items():
                 if number and not counts_with_others(record, site):
                     found[site] = number
-            for site in record.get("verdicts") or ():
+            for site in record["verdicts"]:
                 if counts_with_others(record, site) and site in facts:
                     found[site] = facts[site]
         return found

@@ -136,7 +136,7 @@ def _closing_scores(run: Run, measurement: str) -> Scores:
         number = run.closing(site, measurement)
         if number is not None:
             by_site[site] = number
-    return Scores(measurement, run.closing_after(measurement), by_site)
+    return Scores(measurement, len(run.rounds), by_site)
 
 
 def _scores_during_training(run: Run) -> Scores:

@@ -82,7 +82,7 @@ def dice_series(run: Run) -> dict[str, list[EstimatedPoint]]:
         dice = run.dice(site)
         closing = run.closing(site, "score")
         if closing is not None:
-            dice[run.closing_after("score")] = closing
+            dice[len(run.rounds)] = closing
         series[site] = [EstimatedPoint.of(number, dice[number]) for number in sorted(dice)]
     return series
 

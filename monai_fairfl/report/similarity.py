@@ -56,7 +56,7 @@ def similarity_of(run: Run) -> Similarity | None:
     counts = np.zeros_like(sums)
     rounds = 0
     for record in run.rounds:
-        found = _cosines(record.get("gram"))
+        found = _cosines(record["gram"])
         if found is None:
             continue
         clients, cosines = found

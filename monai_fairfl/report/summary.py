@@ -71,7 +71,7 @@ from monai_fairfl.report.similarity import similarity_of
 from monai_fairfl.report.touched import often_touched, touched_of
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 

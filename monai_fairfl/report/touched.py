@@ -42,7 +42,7 @@ def touched_of(run: Run) -> dict[str, Touched]:
     found: dict[str, Touched] = {}
     for record in run.rounds:
         number = record["round"]
-        for site, verdicts in (record.get("verdicts") or {}).items():
+        for site, verdicts in record["verdicts"].items():
             for verdict in verdicts:
                 # A flag changes nothing.
                 if verdict["action"] == "flag":
@@ -54,7 +54,7 @@ def touched_of(run: Run) -> dict[str, Touched]:
                 rounds = rounds_of.setdefault(verdict["guard"], [])
                 if number not in rounds:
                     rounds.append(number)
-        for site, note in (record.get("notes") or {}).items():
+        for site, note in record["notes"].items():
             limits = LIMITED.findall(str(note))
             if limits:
                 touched = found.setdefault(site, Touched())

@@ -29,10 +29,8 @@ from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 3
-"""Of a checkpoint with rewards, of which all but one are stored as differences from one another. In
-format 2 all differed from that one. A checkpoint without rewards has format 1, and so had all of
-earlier versions, whose rewards were whole."""
+FORMAT = 1
+"""Number of the format of checkpoints."""
 
 REWARDS = "rewards/"
 SUFFIX = ".safetensors"
@@ -98,9 +96,8 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
-        about: dict[str, Any] = {"format": 1, "round": checkpoint.round}
+        about: dict[str, Any] = {"format": FORMAT, "round": checkpoint.round}
         if checkpoint.rewards:
-            about["format"] = FORMAT
             about["reference"], about["differs_from"] = stored_from(checkpoint.rewards)
         write_folder(final, _files(checkpoint, about.get("differs_from", {})), about)
         self._prune()
@@ -172,7 +169,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     """One checkpoint, each file checked against the manifest.
 
     Raises:
-        FederationError: when a later version wrote it, or the system cannot read it at present;
+        FederationError: when it has another format, or the system cannot read it at present;
             :data:`UNREADABLE` when it is not whole.
     """
     try:
@@ -189,10 +186,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 def _read(folder: Path) -> Checkpoint:
     """:func:`read_checkpoint`, with the system's own errors."""
     manifest = object_of_json((folder / MANIFEST).read_bytes())
-    if manifest["format"] > FORMAT:
+    if manifest["format"] != FORMAT:
         raise FederationError(
-            f"checkpoint {folder} has format {manifest['format']}, this version reads up to "
-            f"{FORMAT}: upgrade monai_fairfl"
+            f"checkpoint {folder} has format {manifest['format']}, and this version of "
+            f"monai_fairfl reads format {FORMAT}: use the version that wrote it"
         )
     files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
     rewards: dict[str, Weights] = {}
@@ -231,7 +228,7 @@ def _restored(stored: Mapping[str, Weights], manifest: Mapping[str, Any]) -> dic
 
     Args:
         stored: client -> tensors of its file.
-        manifest: with ``reference``, and ``differs_from`` since format 3.
+        manifest: with ``reference`` and ``differs_from``.
 
     Raises:
         KeyError: when a client has no file.
@@ -239,8 +236,7 @@ def _restored(stored: Mapping[str, Weights], manifest: Mapping[str, Any]) -> dic
     """
     reference = manifest["reference"]
     models: dict[str, Weights] = {reference: stored[reference]}
-    waiting = {client: reference for client in stored if client != reference}
-    waiting.update(manifest.get("differs_from", {}))
+    waiting = dict(manifest["differs_from"])
     while waiting:
         ready = [client for client, other in waiting.items() if other in models]
         if not ready:

@@ -17,10 +17,8 @@ from monai_fairfl.protocol.values import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensor_file import memory_of
 
-FORMAT = 3
-"""Number of the format of ledgers and ``config.json``, which grows when a run of an earlier version
-cannot be resumed. Format 1 was not written down.
-"""
+FORMAT = 1
+"""Number of the format of ledgers and ``config.json``."""
 
 logger = logging.getLogger(__name__)
 
@@ -104,8 +102,8 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: if there is no such file.
         FederationError: if a line was changed, removed or added; it names the first line that does
-            not follow the line before it. Or if a later version wrote the ledger; it names that
-            version.
+            not follow the line before it. Or if the ledger has another format; it names the
+            version that wrote it.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -227,18 +225,14 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], lis
 
 
 def _check_known(opening: Mapping[str, Any], path: Path) -> None:
-    """Refuse a ledger of a later format, whose records may mean something else.
-
-    An earlier one is read as far as it goes; only a resume needs the same format.
-    """
-    written = opening.get("format", 1)
-    if isinstance(written, int) and written <= FORMAT:
-        return
-    raise FederationError(
-        f"ledger {path} was written by monai_fairfl {opening.get('package', 'unknown')} (format "
-        f"{written!r}), and this version, {__version__}, reads up to format {FORMAT}: install "
-        "that version or a later one"
-    )
+    """Refuse a ledger of another format, whose records may mean something else."""
+    written = opening.get("format", FORMAT)
+    if written != FORMAT:
+        raise FederationError(
+            f"ledger {path} was written by monai_fairfl {opening.get('package', 'unknown')} "
+            f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: use "
+            "that version"
+        )
 
 
 def number_in(value: Any) -> float | None:

@@ -1,48 +1,18 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What readers of a ledger ask of its records; those of earlier formats included."""
+"""What readers of a ledger ask of its records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.run_folder.records import model_round, rounds_of_end
-
-
-def score_rounds(record: Mapping[str, Any], last_round: int) -> dict[str, int]:
-    """measurement -> number of the round whose resulting model the record's values are of.
-
-    It reads ``of_round`` of a round's or the end's record; for a ledger of format 1, which lacks
-    the key, it applies the same rule.
-
-    Args:
-        record: of a ledger.
-        last_round: number of the ledger's last round; -1 where there is none.
-
-    >>> found = {"elm": {"global_score": 0.5, "local_score": 0.6}}
-    >>> score_rounds({"kind": "round", "round": 3, "measurements": found}, last_round=9)
-    {'global_score': 2, 'local_score': 3}
-    >>> score_rounds({"kind": "end", "scores": {"elm": {"own": {"score": 0.5}}}}, last_round=9)
-    {'score': 9}
-    """
-    if "of_round" in record:
-        return dict(record["of_round"])
-    rounds: dict[str, int] = {}
-    if record["kind"] == "round":
-        for measured in record["measurements"].values():
-            for name in measured:
-                rounds[name] = model_round(name, record["round"])
-    if record["kind"] == "end":
-        rounds = rounds_of_end(record["scores"], last_round)
-    return rounds
-
 
 def counts_with_others(record: Mapping[str, Any], client: str) -> bool:
     """Whether a guard counted a client as one with others in a round.
 
     Args:
-        record: of the round; one of an earlier version has no verdicts.
+        record: of the round.
         client: its name.
 
     >>> copies = {"action": "share", "group": ["A", "B"]}
@@ -59,7 +29,7 @@ def firsts_of_groups(record: Mapping[str, Any], client: str) -> list[str]:
     The mean of a group's updates is recorded as its first client's.
 
     Args:
-        record: of the round; one of an earlier version has no verdicts.
+        record: of the round.
         client: its name.
 
     >>> copies = {"action": "share", "group": ["A", "B"]}
@@ -67,7 +37,7 @@ def firsts_of_groups(record: Mapping[str, Any], client: str) -> list[str]:
     >>> firsts_of_groups(record, "B"), firsts_of_groups(record, "C")
     (['A'], [])
     """
-    verdicts = (record.get("verdicts") or {}).get(client, ())
+    verdicts = record["verdicts"].get(client, ())
     return [verdict["group"][0] for verdict in verdicts if verdict["action"] == "share"]
 
 

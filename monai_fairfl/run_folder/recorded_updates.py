@@ -213,7 +213,7 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger.jsonl")
     ...     ledger.append({"kind": "start", "model": digest_of({})})
-    ...     ledger.append({"kind": "round", "samples": {"elm": 8}, "model": ""})
+    ...     ledger.append({"kind": "round", "samples": {"elm": 8}, "labelled": {}, "model": ""})
     ...     record_round(Path(folder), 0, {}, replies, "samples")
     ...     [(found.number, found.clients) for found in recorded_rounds(folder)]
     [(0, ['elm'])]
@@ -261,7 +261,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             about["samples"],
             about["buffers"],
             spec,
-            about.get("labelled", {}),
+            about["labelled"],
             tuple(about.get("withdrawn", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -275,10 +275,10 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
         )
     for key, recorded in (("samples", found.samples), ("labelled", found.labelled)):
-        if recorded != record.get(key, {}):
+        if recorded != record[key]:
             raise FederationError(
                 f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger "
-                f"{record.get(key)}"
+                f"{record[key]}"
             )
     return found
 

@@ -48,7 +48,6 @@ def opening_record(
         weights: the initial model.
         settings: of the run, plain JSON, as ``RunSettings.opening`` gives them.
     """
-    # Runs without it limited both sides.
     limited = {}
     if strategy.parts.clip_reports is not None:
         limited["gains_when"] = dict(strategy.gains_when)

@@ -14,10 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import FORMAT, count_rounds, read_ledger
+from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
 from monai_fairfl.run_folder.training_config import training_settings
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -194,21 +193,6 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     check_same(run_dir, before, common, ConfigError, hints)
 
 
-def check_formats(folders: Sequence[Path]) -> None:
-    """Refuse runs of another format, where they would go on or be compared with further ones.
-
-    Args:
-        folders: of these runs.
-
-    Raises:
-        FederationError: naming the run and the version that wrote it; or a ledger that is damaged.
-    """
-    for folder in folders:
-        records = read_ledger(folder / "ledger.jsonl")
-        if records:
-            check_format(folder, records[0])
-
-
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
     """Refuse settings with which the runs that go on, or are compared, were not begun.
 
@@ -250,27 +234,6 @@ def _named_settings(
 
 
 # ---- the settings of a run that goes on
-
-
-def check_format(run_dir: Path, opening: Mapping[str, Any]) -> None:
-    """Refuse to resume a run that another format's version wrote.
-
-    Args:
-        run_dir: of the run.
-        opening: the first record of its ledger.
-
-    Raises:
-        FederationError: naming the version that wrote it, and what to do.
-    """
-    written = opening.get("format", 1)
-    if written == FORMAT:
-        return
-    version = opening.get("package", "0.1.0 or earlier")
-    raise FederationError(
-        f"{run_dir} was written by monai_fairfl {version} (format {written}), and this version, "
-        f"{__version__}, resumes format {FORMAT} only: finish the run with the version that began "
-        f"it, or choose another run_dir {FOR_TRAIN}. report and verify can still read it"
-    )
 
 
 def check_same(

@@ -32,7 +32,7 @@ from monai_fairfl.run_folder.records import (
     round_record,
     training_of,
 )
-from monai_fairfl.run_folder.resuming import check_checkpoints, check_format, check_same
+from monai_fairfl.run_folder.resuming import check_checkpoints, check_same
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn, withdrawn_sites
 from monai_fairfl.server.closing import (
@@ -146,7 +146,7 @@ class Federation:
     models: Models
     schedule: Schedule
     run_id: str
-    """Tells this run from another one of the same settings; empty for runs of earlier versions."""
+    """Tells this run from another one of the same settings."""
 
     def __init__(
         self,
@@ -271,9 +271,6 @@ class Federation:
         check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
-        if checkpoint is not None:
-            check_format(self.run_dir, self.ledger.records[0])
-
         if checkpoint is None:
             self._begin(self._start(clients))
             return 0
@@ -348,7 +345,7 @@ class Federation:
         rounds_done = checkpoint.round + 1
         records_done = rounds_done + 1
         require_ledger_of(checkpoint, self.ledger, records_done)
-        planned = checkpoint.state.get("rounds", rounds_done)
+        planned = checkpoint.state["rounds"]
         ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
         is_over = ended and self.rounds <= planned
 
@@ -356,9 +353,7 @@ class Federation:
             refuse_withdrawn(self.run_dir, clients, "further rounds")
         if not ended:
             refuse_fewer_rounds(self.run_dir, self.rounds, rounds_done, planned)
-        # What the version that began the run did not know had its default.
-        begun_with = {**RunSettings(self.rounds).opening(), **self.ledger.records[0]}
-        check_same(self.run_dir, begun_with, opening)
+        check_same(self.run_dir, self.ledger.records[0], opening)
 
         if is_over:
             records_done += 1
@@ -387,8 +382,7 @@ class Federation:
         self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
         self._load_guards(checkpoint.state["guards"])
         self.models.best = self._best_until(checkpoint)
-        # A run that an earlier version began has none.
-        self.run_id = checkpoint.state.get("run_id", "")
+        self.run_id = checkpoint.state["run_id"]
         for record in self.ledger.records:
             self.observer.record_replayed(record)
 
@@ -405,11 +399,9 @@ class Federation:
 
         A site that withdrew gets no new reward.
         """
-        # The opening, and the rounds.
-        known: set[str] = set()
-        for record in self.ledger.records[: rounds_done + 1]:
-            known.update(record["clients"])
-        return sorted(known.difference(withdrawn_sites(self.run_dir)))
+        # The first record is the opening.
+        known = self.ledger.records[rounds_done]["known_clients"]
+        return sorted(set(known).difference(withdrawn_sites(self.run_dir)))
 
     # ---- a round and the end
 

@@ -142,7 +142,7 @@ def require_ledger_of(checkpoint: Checkpoint, ledger: Ledger, records_done: int)
     Raises:
         FederationError: naming the round, and what to do.
     """
-    written = checkpoint.state.get("ledger_head")
+    written = checkpoint.state["ledger_head"]
     heads = ledger.heads[:records_done]
     if len(heads) < records_done:
         problem = f"it has {len(heads)} records, and the checkpoint was written after "

@@ -10,7 +10,8 @@ import numpy as np
 
 from monai_fairfl.protocol.averages import normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 
 MOST_STEP = 1e6
 """Longer steps differ in rounding only: the client with the highest loss has all weight."""

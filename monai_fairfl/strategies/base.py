@@ -23,9 +23,6 @@ from monai_fairfl.protocol.messages import Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate, Weights, add_note, value_of
-from monai_fairfl.strategies.arguments import check_choice as check_choice
-from monai_fairfl.strategies.arguments import check_layer as check_layer
-from monai_fairfl.strategies.arguments import check_numbers as check_numbers
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity
@@ -221,7 +218,7 @@ class Strategy(ABC):
         Else the clients' mean step is added to one model.
         """
         reward = self.parts.reward
-        return reward is not None and not _shares_global_step(reward)
+        return reward is not None and not reward.shares_global_step
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Prepare for a run: once before its first round, or before :meth:`load_state_dict`.
@@ -354,7 +351,7 @@ class Strategy(ABC):
             rewards = self.parts.reward
 
         # The next global model; tensors that are not averaged stay as they are.
-        if start is None and isinstance(rewards, Reward) and _shares_global_step(rewards):
+        if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
             start = self.weights
         average = self.parts.average
         if average is None:
@@ -525,8 +522,3 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
-
-
-def _shares_global_step(reward: Reward) -> bool:
-    """Whether the steps are added to the global model; a user's reward may set the former name."""
-    return reward.shares_global_step or getattr(reward, "of_step", False)

@@ -18,9 +18,7 @@ from monai_fairfl import strategies
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.strategies import Reward, Strategy
 from monai_fairfl.strategies.quantities import SCALE, Quantity
-from monai_fairfl.strategies.resolver import find as find
-from monai_fairfl.strategies.resolver import shipped as shipped
-from monai_fairfl.strategies.resolver import strategy_of as strategy_of
+from monai_fairfl.strategies.resolver import find, shipped
 from monai_fairfl.utils.named_classes import (
     arguments_of,
     concrete_classes,

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import merge_with_absent, normalise, renormalised_previous
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
 ALPHAS = (1e-3, 300.0)

@@ -24,7 +24,8 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity

@@ -14,7 +14,8 @@ from monai_fairfl.protocol.averages import (
     sample_shares,
 )
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from monai_fairfl.protocol.averages import sample_shares, uniform
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.arguments import check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy
 
 
 class FedAvg(Strategy):

@@ -15,7 +15,8 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice
+from monai_fairfl.strategies.arguments import check_choice
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts
 
 REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_numbers
+from monai_fairfl.strategies.arguments import check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, by_member, contribution_index
 from monai_fairfl.strategies.quantities import Quantity
 

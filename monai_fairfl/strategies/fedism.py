@@ -15,7 +15,8 @@ from monai_fairfl.protocol.averages import (
     unit_of_powers,
 )
 from monai_fairfl.protocol.messages import Measure, Train
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 

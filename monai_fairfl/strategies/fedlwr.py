@@ -14,13 +14,8 @@ from monai_fairfl.protocol.averages import mean_over_layers, normalise, uniform
 from monai_fairfl.protocol.messages import Measure, Train
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies.base import (
-    ImagesNeeded,
-    Rounds,
-    Strategy,
-    check_choice,
-    check_layer,
-)
+from monai_fairfl.strategies.arguments import check_choice, check_layer
+from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
 ByLayer = dict[str, dict[str, float]]

@@ -172,7 +172,7 @@ class Reward(ABC):
     shares_global_step: bool = False
     """Whether it shares out the global *step*: the mean of the updates, added to the global model,
     whatever models the clients began from. Else the global model is the mean of the clients' own
-    models. The attribute's former name, ``of_step``, is still read.
+    models.
     """
 
     quantities: ClassVar[Mapping[str, Quantity]] = {}

@@ -11,7 +11,8 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.averages import normalise, unit_of_powers
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies.base import Rounds, Strategy, check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
 

@@ -22,13 +22,8 @@ from monai_fairfl.protocol.messages import Train
 from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.strategies.base import (
-    Rounds,
-    Strategy,
-    check_choice,
-    check_layer,
-    check_numbers,
-)
+from monai_fairfl.strategies.arguments import check_choice, check_layer, check_numbers
+from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Mixed

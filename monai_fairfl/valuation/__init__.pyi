@@ -16,7 +16,6 @@ from .games import GTGValuation as GTGValuation
 from .games import Hoeffding as Hoeffding
 from .games import MaxEvaluations as MaxEvaluations
 from .games import MaxSamples as MaxSamples
-from .games import Progress as Progress
 from .games import RankStable as RankStable
 from .games import SamplingProgress as SamplingProgress
 from .games import StandardError as StandardError

@@ -375,7 +375,7 @@ def _determined(factors: np.ndarray) -> np.ndarray:
 
 
 def _judged_rounds(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The rounds that others judged; a ledger of an earlier version has none."""
+    """The rounds that others judged."""
     judged = []
     for record in records:
         if record["kind"] == "round" and record.get("cross_evaluation"):

@@ -48,8 +48,8 @@ class FreeRiders:
             length of the update and its likeness to others and to earlier ones. It needs no score.
 
     >>> verdicts = {"B": [{"guard": "Copies"}]}
-    >>> record = {"kind": "round", "round": 4, "aggregation": {}, "verdicts": verdicts}
-    >>> found = free_rider_history([record])
+    >>> record = {"kind": "round", "round": 4, "aggregation": {}, "gram": None}
+    >>> found = free_rider_history([{**record, "verdicts": verdicts}])
     >>> found.evidence, found.flagged
     ({'B': {'Copies': [4]}}, {})
     """
@@ -214,6 +214,8 @@ def free_rider_history(
     ...         "A": {"global_score": 0.8, "local_score": 0.9},
     ...         "B": {"global_score": 0.1, "local_score": 0.95},
     ...     },
+    ...     "details": {},
+    ...     "verdicts": {},
     ... }
     >>> found = free_rider_history([record], rounds=1)
     >>> found.rounds, found.flagged, round(found.scores["B"][0], 3)
@@ -232,8 +234,7 @@ def free_rider_history(
                 rounds_of.setdefault(verdict["guard"], []).append(record["round"])
             scores = _record_scores(record, form)
         except (KeyError, TypeError, AttributeError) as error:
-            # A ledger of every version has what is read of all rounds; no weights are an empty
-            # entry.
+            # No weights are an empty entry.
             raise FederationError(
                 f"record {position} of those given is not that of a round ({error!r}): restore the "
                 "ledger from a copy"
@@ -256,11 +257,8 @@ def free_rider_history(
 
 
 def evidence_of(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Clients and verdicts of the guards of :data:`EVIDENCE` in one round, by client.
-
-    A ledger of an earlier version has no verdicts, and gives none.
-    """
-    for client, verdicts in sorted((record.get("verdicts") or {}).items()):
+    """Clients and verdicts of the guards of :data:`EVIDENCE` in one round, by client."""
+    for client, verdicts in sorted(record["verdicts"].items()):
         for verdict in verdicts:
             if verdict["guard"] in EVIDENCE:
                 yield client, verdict
@@ -268,14 +266,12 @@ def evidence_of(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
 
 def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
     """client -> score of one round; empty where the record lacks what is needed."""
-    gram = record.get("gram")
+    gram = record["gram"]
     if not record["aggregation"] or not gram:
         return {}
 
     # Direction of the global update, as weights of the clients' updates.
-    step = factors_of_step(
-        record["aggregation"], record.get("details") or {}, record.get("verdicts") or {}
-    )
+    step = factors_of_step(record["aggregation"], record["details"], record["verdicts"])
     cosines = _cosines_with(step, gram)
 
     error_global = _errors(record, "global_score")

@@ -15,7 +15,6 @@ from monai_fairfl.games.sampling import stratified_shapley as stratified_shapley
 from monai_fairfl.games.stopping import Hoeffding as Hoeffding
 from monai_fairfl.games.stopping import MaxEvaluations as MaxEvaluations
 from monai_fairfl.games.stopping import MaxSamples as MaxSamples
-from monai_fairfl.games.stopping import Progress as Progress
 from monai_fairfl.games.stopping import RankStable as RankStable
 from monai_fairfl.games.stopping import SamplingProgress as SamplingProgress
 from monai_fairfl.games.stopping import StandardError as StandardError

@@ -192,7 +192,7 @@ def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]
     """Client -> the others whose updates a guard took for its own; of them one is recorded."""
     others: dict[str, set[str]] = {}
     for record in records:
-        for client in record.get("verdicts") or ():
+        for client in record.get("verdicts", ()):
             for first in firsts_of_groups(record, client):
                 if first != client:
                     others.setdefault(first, set()).add(client)

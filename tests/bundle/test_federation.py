@@ -30,7 +30,8 @@ from helpers.linear_federation import START, LinearClient
 
 from monai_fairfl.bundle import runs as bundle_runs
 from monai_fairfl.bundle.configuration import train_config
-from monai_fairfl.bundle.federation import BundleFederation, initial_model
+from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.preflight import check_groups, check_strategies, site_names
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import copy_bundle

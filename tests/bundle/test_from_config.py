@@ -122,7 +122,7 @@ def test_a_configuration_may_still_hand_over_every_argument_itself(tmp_path: Pat
     config = {
         "rounds": 4,
         "federation": {
-            "_target_": "monai_fairfl.federate.BundleFederation",
+            "_target_": "monai_fairfl.BundleFederation",
             "bundle_root": "bundle",
             "sites_root": "sites",
             "strategies": [{"_target_": "monai_fairfl.strategies.FedAvg"}],

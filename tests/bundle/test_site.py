@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from helpers.checkout import CHECKOUT, TINY
 
-from monai_fairfl.bundle.site import TRAIN, bundle_client, images_of_site
+from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.site import bundle_client, images_of_site
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 GROUPS = {"corrupted": ["birch"], "clean": ["alder", "elm"]}

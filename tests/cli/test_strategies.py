@@ -16,7 +16,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.cli import main
 from monai_fairfl.strategies import FedISM, Strategy
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 SHIPPED = shipped()
 WITH_VARIANTS = {

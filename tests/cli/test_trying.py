@@ -123,17 +123,6 @@ def test_what_is_not_given_is_left_to_the_bundle(tmp_path: Path) -> None:
     assert (line.arguments["rounds"], line.arguments["jobs"]) == (7, 3)
 
 
-def test_a_look_that_an_earlier_version_began_is_not_gone_on_with(
-    clinics: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root, out = copied(clinics, tmp_path / "sites"), tmp_path / "out"
-    copy_bundle(FUNDUS, out / "bundle")
-    (out / "bundle" / "configs" / "quick.json").unlink()
-    assert main(["try", str(root), "--out", str(out)]) == 2
-    assert "bundle of an earlier version" in capsys.readouterr().err
-    assert not (out / "run").exists()
-
-
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["prostate", pytest.param("fundus", marks=pytest.mark.extended)])

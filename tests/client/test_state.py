@@ -69,7 +69,7 @@ def test_states_of_an_earlier_run_of_the_same_name_are_deleted(
     for number in range(3):
         states.save("r", number, {})
         states.save("other", number, {})
-    # The same run, and a server of an earlier version, which sends no id.
+    # The same run, and a request without a run.
     for known in ("aa", ""):
         assert not ClientState(tmp_path).begin("r", known)
     assert states.before("r", 9) == [2, 1, 0] and not caplog.records
@@ -79,12 +79,6 @@ def test_states_of_an_earlier_run_of_the_same_name_are_deleted(
     assert "of an earlier run of that name: they are deleted, and this site" in caplog.text
     states.save("r", 1, {})
     assert not states.begin("r", "bb") and states.has("r", 1)
-
-
-def test_states_that_an_earlier_version_left_are_of_an_earlier_run(tmp_path: Path) -> None:
-    states = ClientState(tmp_path)
-    states.save("r", 0, {})
-    assert states.begin("r", "aa") and not states.has("r", 0)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])

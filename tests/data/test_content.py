@@ -55,9 +55,7 @@ def test_an_eye_without_a_labelled_cup_is_named(tmp_path):
         cup_to_disc_ratio({"label": label, "values": {"disc": [1, 255]}})
 
 
-@pytest.mark.parametrize(
-    "module", ["monai_fairfl.data", "monai_fairfl.data.content", "monai_fairfl.data.partition"]
-)
+@pytest.mark.parametrize("module", ["monai_fairfl.data", "monai_fairfl.data.content"])
 @pytest.mark.parametrize("measure", [structure_size, cup_to_disc_ratio])
 def test_a_configuration_finds_each_by_any_of_its_paths(module, measure):
     config = {"content": {"_target_": f"{module}.{measure.__name__}", "_mode_": "callable"}}

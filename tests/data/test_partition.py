@@ -16,13 +16,13 @@ from monai.bundle import ConfigParser
 from scipy.stats import powerlaw
 
 from monai_fairfl.data import find_cases, site_datalist
+from monai_fairfl.data.content import structure_size
 from monai_fairfl.data.partition import (
     chosen_clients,
     partition,
     partitioned_datalist,
     pick,
     repeat_case,
-    structure_size,
 )
 from monai_fairfl.errors import ConfigError, DataError
 
@@ -200,7 +200,7 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
             "clients": names_of(3),
             "kind": "class_imbalance",
             "content": {
-                "_target_": "monai_fairfl.data.partition.structure_size",
+                "_target_": "monai_fairfl.data.structure_size",
                 "_mode_": "callable",
             },
             "seed": "@split_seed",

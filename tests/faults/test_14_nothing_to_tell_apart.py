@@ -15,7 +15,7 @@ import torch
 from helpers.odd_federation import CLIENTS, Fault, federation
 
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 
 def same_for_all(factor: float) -> dict[str, Fault]:

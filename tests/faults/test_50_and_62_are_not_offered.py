@@ -17,7 +17,7 @@ from helpers.checkout import CHECKOUT
 
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 UNPACKING = re.compile(r"upload|unpack|unzip|extract|archive|tarball", re.IGNORECASE)
 PRIVACY = re.compile(r"differential|privacy|dp_|epsilon_dp|noise_multiplier", re.IGNORECASE)

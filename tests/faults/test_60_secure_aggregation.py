@@ -31,7 +31,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.utils.random_state import own_random_state
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from monai_fairfl import valuation
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
@@ -48,10 +47,6 @@ def test_rules_combine_as_and_and_or(a: bool, b: bool, c: bool) -> None:
     rule = Fixed(a) & Fixed(b) | Fixed(c)
     assert rule(progress()) == (a and b or c)
     assert (Fixed(a) & (Fixed(b) | Fixed(c)))(progress()) == (a and (b or c))
-
-
-def test_a_users_rule_may_import_the_former_name_of_the_progress() -> None:
-    assert valuation.Progress is valuation.SamplingProgress
 
 
 @pytest.mark.parametrize("given", [200, "200", MaxSamples])

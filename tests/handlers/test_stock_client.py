@@ -22,7 +22,7 @@ from monai.engines.utils import IterationEvents
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.data import site_datalist
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import (

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from helpers.checkout import CHECKOUT, DEVICE, TINY
 
-from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec

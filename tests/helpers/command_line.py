@@ -64,6 +64,14 @@ def write_run(folder: Path) -> Path:
                 "aggregation": {},
                 "contributions": {},
                 "measurements": {},
+                "of_round": {},
+                "verdicts": {},
+                "notes": {},
+                "details": {},
+                "facts": {},
+                "samples": {},
+                "cases": {},
+                "gram": None,
             }
         )
     ledger.append({"kind": "end", "scores": {}})

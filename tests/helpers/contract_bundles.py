@@ -22,7 +22,7 @@ from helpers.made_once import MadeOnce
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
 from monai_fairfl.bundle.adoption import adopt_bundle
-from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data import CLINICS, SITES, write_clinics, write_sites

@@ -25,7 +25,7 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.measured import RANGES
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()

@@ -19,7 +19,7 @@ from helpers import warm_python
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import WeightType
 
-from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.run_folder.ledger import digest_of, read_ledger

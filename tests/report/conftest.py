@@ -22,6 +22,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.run_folder.ledger import Ledger
+from monai_fairfl.run_folder.records import model_round
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 from monai_fairfl.transports.in_process import InProcess
@@ -179,6 +180,9 @@ def hand_made(
     ledger = Ledger(folder / "ledger.jsonl")
     ledger.append({**opening, **start})
     for number, record in enumerate(rounds):
+        of_round = {}
+        for measured in record.get("measurements", {}).values():
+            of_round.update({name: model_round(name, number) for name in measured})
         usual = {
             "kind": "round",
             "round": number,
@@ -186,6 +190,14 @@ def hand_made(
             "aggregation": {},
             "contributions": {},
             "measurements": {},
+            "of_round": of_round,
+            "verdicts": {},
+            "notes": {},
+            "details": {},
+            "facts": {},
+            "samples": {},
+            "cases": {},
+            "gram": None,
         }
         ledger.append({**usual, **record})
     if finished:

@@ -88,6 +88,13 @@ ROUND = {
     "aggregation": {},
     "contributions": {},
     "measurements": {},
+    "of_round": {},
+    "verdicts": {},
+    "notes": {},
+    "details": {},
+    "facts": {},
+    "samples": {},
+    "cases": {},
 }
 
 
@@ -113,6 +120,7 @@ def without(record: dict[str, object], key: str) -> dict[str, object]:
         ([START, ROUND, without(ROUND, "aggregation")], "line 3: .* needs 'aggregation'"),
         ([START, ROUND, without(ROUND, "contributions")], "line 3: .* needs 'contributions'"),
         ([START, ROUND, without(ROUND, "measurements")], "line 3: .* needs 'measurements'"),
+        ([START, ROUND, without(ROUND, "verdicts")], "line 3: .* needs 'verdicts'"),
         ([START, {"kind": "end"}], "line 2: .* needs 'scores', an object, got nothing"),
         (
             [START, {"kind": "end", "scores": None}],

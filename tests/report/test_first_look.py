@@ -40,7 +40,7 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
     write_run: WriteRun, tmp_path: Path
 ) -> None:
     pytest.importorskip("jinja2")
-    config = {"command": COMMAND, "overrides": {"size": [96, 96]}}
+    config = {"command": COMMAND, "trained_with": {"size": [96, 96]}}
     runs = [run(write_run, 3, 1, name=name, config=config) for name in ("Standalone", "FedCE")]
     # Two minutes for a round of one epoch: 2 x 8 epochs are 32 minutes, and each starts once.
     for path in runs:
@@ -92,7 +92,7 @@ def test_a_first_look_says_so_with_the_command_and_the_time_of_a_full_run(
 def test_the_start_is_counted_once_and_a_single_round_is_no_lower_bound(
     seconds: dict[str, float], time: str, write_run: WriteRun
 ) -> None:
-    config = {"command": COMMAND, "overrides": {"size": [96, 96]}}
+    config = {"command": COMMAND, "trained_with": {"size": [96, 96]}}
     path = run(write_run, 2, 1, config=config)
     (path / "schedule.json").write_text(json.dumps({"planned": [2], "seconds": seconds}))
     lines = " ".join(first_look_lines(summarise(load_runs([path]))))

@@ -127,7 +127,7 @@ def test_a_run_after_a_label_was_corrected_is_not_compared_with_one_before(
     runs = []
     for name, of_run in (("Standalone", "1 2"), ("FedAvg", digests)):
         run = with_lists(write_run(name, {"oak": 0.7}), testing=["c"])
-        if of_run is not None:  # a run of an earlier version has none
+        if of_run is not None:  # an engine's run has none
             (run / "datalists" / "oak.digests").write_text(of_run)
         runs.append(run)
     report = summarise(load_runs(runs))

@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 from helpers.ledgers import read_lines, replace_closing_scores
 
-from monai_fairfl.report.collect import load_runs, read_run
-from monai_fairfl.report.csv_files import metrics_csv
-from monai_fairfl.report.series import dice_series
+from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.summary import summarise
-from monai_fairfl.run_folder.ledger import Ledger
 
 WriteRun = Callable[..., Path]
 SITES = ["elm", "oak", "yew"]
@@ -55,19 +52,6 @@ def test_dice_goes_by_the_round_that_the_ledger_names(write_run: WriteRun) -> No
     strategy = summarise(load_runs([named]))["strategies"]["FedAvg"]
     assert rounds_of(strategy["series"]["dice"]["elm"]) == [1]
     assert strategy["after_rounds"] == 1
-
-
-def test_a_ledger_that_names_no_rounds_is_read_by_the_same_rule(
-    comparison: Path, tmp_path: Path
-) -> None:
-    older = Ledger(tmp_path / "ledger.jsonl")
-    for record in read_lines(comparison / "FedCE"):
-        assert ("of_round" in record) == (record["kind"] != "start")
-        older.append({key: value for key, value in record.items() if key != "of_round"})
-    with_rounds = read_run(comparison / "FedCE")
-    without = read_run(tmp_path)
-    assert dice_series(without) == dice_series(with_rounds)
-    assert metrics_csv([without]) == metrics_csv([with_rounds])
 
 
 def test_dice_of_a_personal_model_belongs_to_the_end_of_its_round(write_run: WriteRun) -> None:

@@ -14,16 +14,13 @@ import torch
 from helpers.driving import SPEC, LeastSquares
 
 from monai_fairfl import __version__
-from monai_fairfl.errors import FederationError
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.protocol.messages import Measure, Train
-from monai_fairfl.protocol.values import to_json
 from monai_fairfl.run_folder import records
-from monai_fairfl.run_folder.ledger import FORMAT, Ledger, read_ledger
-from monai_fairfl.run_folder.reading_records import score_rounds
+from monai_fairfl.run_folder.ledger import FORMAT
 from monai_fairfl.run_folder.records import model_round
 from monai_fairfl.server.federation import Federation, History
-from monai_fairfl.strategies import FedAvg, LeaveOneOut, Rounds, Standalone, Strategy
+from monai_fairfl.strategies import FedAvg, LeaveOneOut, Rounds, Strategy
 from monai_fairfl.strategies.coalitions import AT_ONCE
 from monai_fairfl.transports.in_process import InProcess
 
@@ -110,39 +107,9 @@ def test_different_measurements_in_two_exchanges_are_the_sites_own(tmp_path: Pat
             assert set(measured) == {"global_score", "local_score", "score", "cka"}
 
 
-@pytest.mark.parametrize("strategy", [FedAvg, Standalone])
-def test_records_written_before_the_key_existed_are_read_by_the_same_rule(
-    strategy: type[Strategy], tmp_path: Path
-) -> None:
-    for record in run(tmp_path / "run", strategy()).records[1:]:
-        without = {key: value for key, value in record.items() if key != "of_round"}
-        assert score_rounds(without, last_round=2) == score_rounds(record, 2) == record["of_round"]
-
-
-def as_format_1(ledger: Path) -> None:
-    """Write a ledger again as a version without a format number would have."""
-    records = read_ledger(ledger)
-    ledger.unlink()
-    rewritten = Ledger(ledger)
-    for record in records:
-        for key in ("previous", "format", "package", "of_round"):
-            record.pop(key, None)
-        rewritten.append(to_json(record))
-
-
-def test_a_run_of_an_earlier_format_can_be_read_and_is_not_resumed(tmp_path: Path) -> None:
+def test_the_opening_names_format_and_version(tmp_path: Path) -> None:
     history = run(tmp_path / "run")
     assert (history.records[0]["format"], history.records[0]["package"]) == (FORMAT, __version__)
-    as_format_1(tmp_path / "run" / "ledger.jsonl")
-    before = (tmp_path / "run" / "ledger.jsonl").read_bytes()
-
-    with pytest.raises(
-        FederationError,
-        match=r"written by monai_fairfl 0.1.0 or earlier \(format 1\).*another run_dir",
-    ):
-        federation(tmp_path / "run", rounds=5).run(resume=True)
-    assert (tmp_path / "run" / "ledger.jsonl").read_bytes() == before
-    assert len(read_ledger(tmp_path / "run" / "ledger.jsonl")) == 5
 
 
 def test_another_version_that_writes_the_same_format_may_resume(

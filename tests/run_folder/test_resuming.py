@@ -19,7 +19,7 @@ from monai_fairfl.audit import withdraw
 from monai_fairfl.data import check_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.run_folder.ledger import Ledger
-from monai_fairfl.run_folder.resuming import check_checkpoints, check_folder, check_formats
+from monai_fairfl.run_folder.resuming import check_checkpoints, check_folder
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
 from monai_fairfl.valuation import Retraining
@@ -136,17 +136,13 @@ def test_a_damaged_configuration_is_named(sites: Path, tmp_path: Path) -> None:
         run(sites, tmp_path / "run", [FedAvg()], resume=True)
 
 
-def test_a_run_of_another_version_or_without_its_checkpoints_needs_another_folder(
-    tmp_path: Path,
-) -> None:
+def test_a_run_without_its_checkpoints_needs_another_folder(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.append({"kind": "start", "format": 1})
+    ledger.append({"kind": "start"})
     for number in range(2):
         ledger.append({"kind": "round", "round": number})
     with pytest.raises(FederationError, match=f"already holds a run: .* or choose {ANOTHER}$"):
         check_folder(tmp_path, ["FedAvg"], resume=False)
-    with pytest.raises(FederationError, match=f"format 1.* or choose {ANOTHER}. report and verify"):
-        check_formats([tmp_path])
     with pytest.raises(FederationError, match=f"no checkpoint: .* choose {ANOTHER} or name$"):
         check_checkpoints([tmp_path])
 
@@ -389,20 +385,6 @@ def test_further_cases_and_other_names_of_files_are_no_other_data(
     # A case that came later may not change from now on, either.
     digests = (tmp_path / "run" / "datalists" / "cedar.digests").read_text().split()
     assert len(digests) == 5
-
-
-@pytest.mark.slow
-def test_a_run_of_an_earlier_version_which_has_no_digests_is_resumed(
-    own_sites: Path, tmp_path: Path
-) -> None:
-    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
-    for file in (tmp_path / "run" / "datalists").glob("*.digests"):
-        file.unlink()
-    changed_label(own_sites, "cedar")
-    [history] = run(
-        own_sites, tmp_path / "run", [FedAvg()], rounds=3, resume=True, check=check_cases
-    )
-    assert history.finished and len(history.rounds) == 3
 
 
 @pytest.mark.slow

@@ -169,17 +169,3 @@ def test_a_strategy_is_started_again_with_the_clients_of_the_runs_beginning(
     again = Connecting(late, begun_in=3)
     federation(Noting(), tmp_path, again, rounds=4).run(resume=True)
     assert started == [WITHOUT_OAK, WITHOUT_OAK]
-
-
-def test_a_ledger_of_a_version_that_did_not_know_late_sites_has_them_among_those_asked(
-    tmp_path: Path,
-) -> None:
-    run = federation(FedGA(), tmp_path, Connecting(late))
-    run.run()
-    earlier = []
-    for record in read_ledger(tmp_path / "run" / "ledger.jsonl"):
-        if record["kind"] == "round":
-            record["known_clients"] = WITHOUT_OAK
-        earlier.append(record)
-    run.ledger.records[:] = earlier
-    assert run._known_after(3) == WITHOUT_OAK and run._known_after(4) == ALL

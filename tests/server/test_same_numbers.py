@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every strategy's numbers are those of earlier versions, whatever is rebuilt around them.
+"""Every strategy's numbers stay the same, whatever is rebuilt around them.
 
-``golden/federations.json`` was written by the version before the package had rooms. Its clients do
-least squares in float64 on a model of nine numbers, so no processor changes more than the last
-digits.
+The clients of ``golden/federations.json`` do least squares in float64 on a model of nine numbers,
+so no processor changes more than the last digits.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def compare(found: Any, expected: Any, where: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
-def test_a_run_has_the_numbers_of_earlier_versions(name: str, tmp_path: Path) -> None:
+def test_a_run_has_the_same_numbers(name: str, tmp_path: Path) -> None:
     expected = json.loads(GOLDEN.read_text())[name]
     found = json.loads(json.dumps(numbers_of(STRATEGIES[name], tmp_path / "run")))
     compare(found, expected, name)

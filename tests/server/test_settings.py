@@ -79,29 +79,6 @@ def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_rec
         assert changed.run(resume=True).finished
 
 
-def test_a_setting_that_the_version_which_began_the_run_did_not_know_had_its_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    known = RunSettings.opening
-
-    def opening_before(settings: RunSettings) -> dict[str, Any]:
-        found = known(settings)
-        del found["score_global"]
-        return found
-
-    with monkeypatch.context() as earlier:
-        earlier.setattr(RunSettings, "opening", opening_before)
-        federation(tmp_path / "run").run()
-    assert "score_global" not in read_ledger(tmp_path / "run/ledger.jsonl")[0]
-
-    changed = federation(tmp_path / "run", score_global=False)
-    with pytest.raises(
-        FederationError, match="was begun with score_global = True, now it is False"
-    ):
-        changed.run(resume=True)
-    assert federation(tmp_path / "run").run(resume=True).finished
-
-
 def test_what_a_comparison_shares_is_recorded() -> None:
     settings = RunSettings(2)
     assert set(settings.compared()) < set(settings.opening())

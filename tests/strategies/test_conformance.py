@@ -15,12 +15,12 @@ from helpers.checkout import CHECKOUT, TINY
 
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import check_receipts, read_receipts, replay
-from monai_fairfl.bundle.federation import initial_model
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import Sparsified, Strategy, catalogue, compose
+from monai_fairfl.strategies import Sparsified, Strategy, catalogue, compose, resolver
 from monai_fairfl.transports.in_process import InProcess
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
@@ -29,7 +29,7 @@ ABSENT = "birch"  # in the second of two rounds
 SICK = "elm"  # sends NaN as every measurement there
 
 MADE: dict[str, Callable[[], Strategy]] = {
-    **catalogue.shipped(),
+    **resolver.shipped(),
     "FedCE-sum": lambda: shipped.FedCE("sum"),
     "CGSV-paper": lambda: shipped.CGSV(variant="paper", exact=True),
     "CGSV-ECI": lambda: shipped.CGSV(reward="contribution_index"),

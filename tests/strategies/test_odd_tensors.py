@@ -26,7 +26,7 @@ from monai_fairfl.strategies import (
     Strategy,
     compose,
 )
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 REWARDED: dict[str, Strategy] = {
     "CGSV-released": CGSV(variant="released"),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from monai_fairfl.strategies import Mixed, Sparsified
-from monai_fairfl.strategies.catalogue import quantity, shipped
+from monai_fairfl.strategies.catalogue import quantity
 from monai_fairfl.strategies.quantities import SCALE, Quantity
+from monai_fairfl.strategies.resolver import shipped
 
 DECLARED: list[tuple[str, str, Quantity]] = []
 for strategy, kind in shipped().items():

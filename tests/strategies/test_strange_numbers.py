@@ -18,7 +18,7 @@ from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import AFL, CFFL, CGSV, FedCE, FedLWR, QFedAvg, ShapFed, Strategy
-from monai_fairfl.strategies.catalogue import shipped
+from monai_fairfl.strategies.resolver import shipped
 
 pytestmark = pytest.mark.slow  # together they take long, each by itself does not
 

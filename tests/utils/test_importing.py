@@ -11,7 +11,7 @@ import pytest
 from monai_fairfl.bundle.preflight import check_targets
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, FedCE
-from monai_fairfl.strategies.catalogue import find
+from monai_fairfl.strategies.resolver import find
 from monai_fairfl.utils.importing import load_by_path
 
 

@@ -206,7 +206,7 @@ def test_images_count_for_nobody_where_one_site_of_a_group_or_of_a_round_is_not_
 
 
 @pytest.mark.parametrize(("of_all", "without_a"), [(None, 0.7), (0.8, None)])
-def test_a_score_that_an_earlier_version_recorded_as_no_number_does_not_count(
+def test_a_score_that_is_no_number_does_not_count(
     of_all: float | None, without_a: float | None
 ) -> None:
     scores = [{"without": [], "score": of_all}, {"without": ["A"], "score": without_a}]

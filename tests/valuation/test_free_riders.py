@@ -138,6 +138,8 @@ def record(number: int, gram: np.ndarray | None = None, **changes: Any) -> dict[
         "gram": {"clients": list("123"), "whole": gram.tolist()},
         "aggregation": WEIGHTS,
         "measurements": measured,
+        "details": {},
+        "verdicts": {},
         **changes,
     }
 

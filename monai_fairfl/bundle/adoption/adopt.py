@@ -144,7 +144,7 @@ def _federate(
     content["imports"] = [
         "$import torch",
         "$from functools import partial",
-        "$from monai_fairfl.preflight import check_config",
+        "$from monai_fairfl.bundle import check_config",
         "$from monai_fairfl.bundle.adoption import check_listed_site",
     ]
     check = None

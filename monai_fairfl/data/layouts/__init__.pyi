@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from .base import PARTS as PARTS
-from .base import Case as Case
 from .base import CaseFiles as CaseFiles
 from .base import Found as Found
 from .base import Layout as Layout

@@ -14,9 +14,6 @@ PARTS = ("training", "validation", "testing")
 CaseFiles = dict[str, Any]
 """``{"image": path, "label": path}``, and ``"values"`` where pixel values code structures."""
 
-# The former name, which the package's face still offers.
-Case = CaseFiles
-
 
 @dataclass(frozen=True)
 class Found:

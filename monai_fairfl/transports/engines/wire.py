@@ -17,9 +17,19 @@ from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.utils.settings import is_whole
 
 FORMAT = 1
-"""Number of the format of messages, which grows when another version would misread one."""
+"""Number of the format of messages."""
 
-REQUEST_FIELDS = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
+REQUEST_FIELDS = (
+    "task",
+    "measure",
+    "context",
+    "id",
+    "run",
+    "run_id",
+    "round",
+    "seed",
+    "ledger_head",
+)
 REPLY_FIELDS = (
     "num_samples",
     "num_cases",
@@ -29,6 +39,8 @@ REPLY_FIELDS = (
     "run",
     "round",
     "error",
+    "digest",
+    "state_round",
 )
 MOST_CLASSES = 100_000
 """Classes of an output layer."""
@@ -45,7 +57,6 @@ def plain_request(request: Request) -> dict[str, Any]:
     plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
     plain["measure"] = list(request.measure)
     plain["context"] = dict(request.context)
-    plain["run_id"] = request.run_id
     return {**plain, **_version()}
 
 
@@ -65,8 +76,7 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Reque
     _require_format(plain, "the server")
     fields = {name: plain[name] for name in REQUEST_FIELDS}
     fields["measure"] = tuple(fields["measure"])
-    # A server of an earlier version sends none.
-    fields["run_id"] = _text(plain.get("run_id", ""), "run_id")
+    fields["run_id"] = _text(plain["run_id"], "run_id")
     return Request(site, weights=weights, **fields)
 
 
@@ -77,8 +87,6 @@ def plain_reply(reply: Reply) -> dict[str, Any]:
     """Return all of a reply but its tensors, and who sends it."""
     plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
     plain["labelled"] = list(reply.labelled)
-    plain["digest"] = reply.digest
-    plain["state_round"] = reply.state_round
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     return {**plain, **_version()}
 
@@ -114,9 +122,7 @@ def reply_from(
     _check_size("labelled", plain["labelled"], MOST_CLASSES)
     fields["labelled"] = tuple(map(bool, plain["labelled"]))
     fields["digest"] = _text(plain["digest"], "digest")
-    # A site of an earlier version states none.
-    fields["state_round"] = plain.get("state_round")
-    if fields["state_round"] is not None:
+    if plain["state_round"] is not None:
         fields["state_round"] = _whole_number(plain["state_round"], "state_round")
     _check_measurements(plain["measurements"])
     measurements = {}
@@ -147,8 +153,9 @@ def _require_format(plain: Mapping[str, Any], sender: str) -> None:
     written = plain.get("format")
     if written == FORMAT:
         return
+    package = str(plain.get("package", "of another version"))[:20]
     raise ValueError(
-        f"{sender} has monai_fairfl {str(plain.get('package', '0.1.0 or earlier'))[:20]} (messages "
+        f"{sender} has monai_fairfl {package} (messages "
         f"of format {str(written)[:20]}), and the other end has {__version__} (format {FORMAT}): "
         "install one version everywhere"
     )

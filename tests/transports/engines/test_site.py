@@ -20,8 +20,8 @@ from helpers.federations import BUNDLE, SETTINGS
 from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
 
 from monai_fairfl.bundle.adoption import adopt_bundle
-from monai_fairfl.bundle.federation import initial_model
 from monai_fairfl.bundle.first_look import recipe as training_of
+from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.transports.engines.site import Site

@@ -24,6 +24,7 @@ from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.transports.engines.initial_files import INITIAL, write_initial
 from monai_fairfl.transports.engines.job_arguments import (
     RUN_SETTINGS,
@@ -44,7 +45,6 @@ from monai_fairfl.transports.flare.job.strategy import (
     needs_of,
     nvflare_fedce,
     own_classes,
-    strategy_of,
 )
 from monai_fairfl.transports.flare.policy import allow, has_policy, write_default_policy
 from monai_fairfl.transports.flare.server.controller import FairFLController

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedCE, Strategy
-from monai_fairfl.strategies.resolver import strategy_of as strategy_of
 from monai_fairfl.transports.flare.policy import LIST, NEEDS
 
 

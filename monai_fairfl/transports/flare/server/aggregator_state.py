@@ -118,8 +118,8 @@ class AggregatorState:
         # A copy: the strategy goes on with its own.
         [before] = copy.deepcopy(self.states)
         self.strategy.load_state_dict(before["state"])
-        # As recorded, and not those that are connected now. An earlier version recorded none.
-        self.strategy.clients = before.get("clients", self.strategy.clients)
+        # As recorded, and not those that are connected now.
+        self.strategy.clients = before["clients"]
         states = before["guards"]
         for name, guard in self._named_guards().items():
             # Other guards than before begin without a memory.

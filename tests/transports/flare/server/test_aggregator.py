@@ -598,17 +598,6 @@ def test_the_numbers_are_the_same_with_other_sites_connected_when_a_server_start
     assert json.loads(written)["states"][-1]["clients"] == everybody
 
 
-def test_a_state_that_an_earlier_version_wrote_does_not_name_the_clients(tmp_path: Path) -> None:
-    one_round(begun_aggregator(tmp_path, AFL(step=0.5)), results(0))
-    file = tmp_path / "job" / STATE
-    content = json.loads(file.read_text())
-    del content["states"][0]["clients"]
-    file.write_text(json.dumps(content))
-    again = begun_aggregator(tmp_path, AFL(step=0.5))
-    one_round(again, results(1))
-    assert again.strategy.clients == CLIENTS
-
-
 def test_a_round_that_failed_makes_no_client_known(tmp_path: Path) -> None:
     aggregator = begun_aggregator(tmp_path, FedAvg())
     one_round(aggregator, results(0))
