@@ -87,9 +87,6 @@ class Guard(ABC):
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes that the checkpoint holds."""
 
-    needs_gram: ClassVar[bool] = False
-    """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
-
     @abstractmethod
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         """Judge the replies of one exchange. The guard itself stays as it is.

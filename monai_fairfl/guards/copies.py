@@ -50,8 +50,6 @@ class Copies(Guard):
     {0: (0.75, ('A', 'D')), 3: (0.25, ('A', 'D'))}
     """
 
-    needs_gram = True
-
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
         check_threshold(self, "cosine", cosine, above=0, most=1)
         check_threshold(self, "nearer", nearer, above=0, most=1)

@@ -13,7 +13,7 @@ import torch
 
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.averages_of_replies import Averaging, averaged_buffers, reduced_buffers
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry
+from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.measured import LEAST_PARTS, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -49,7 +49,6 @@ class Replies(list[Reply]):
         not_finite: id of a reply -> names of the measurements that were dropped from it before.
         expected: the measurements that are accepted, with their ranges.
         dropped: id of a reply -> name of a measurement -> why it was dropped from it before.
-        gram: whether the inner products of all pairs of updates may be computed.
         shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
         blended: clients that count as one with others, and so hold another model than the mean that
             entered for them, see :meth:`merged`.
@@ -76,13 +75,11 @@ class Replies(list[Reply]):
         not_finite: Mapping[int, list[str]] | None = None,
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
-        gram: bool = True,
         shortened: Iterable[str] = (),
         blended: Iterable[str] = (),
         member_shares: Mapping[str, Mapping[str, float]] = {},
     ):
         super().__init__()
-        self.gram = gram
         self.shortened = frozenset(shortened)
         self.blended = frozenset(blended)
         self.member_shares = member_shares
@@ -144,8 +141,6 @@ class Replies(list[Reply]):
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
-        if not self.gram:
-            return SumGeometry(self.matrix, self.spec, self.labelled)
         return Geometry(self.matrix, self.spec, self.labelled)
 
     @cached_property
@@ -203,7 +198,6 @@ class Replies(list[Reply]):
             not_finite=self.not_finite,
             expected=self.expected,
             dropped=self.dropped,
-            gram=self.gram,
             shortened=self.shortened,
             blended=self.blended,
             member_shares=self.member_shares,
@@ -275,7 +269,6 @@ class Replies(list[Reply]):
             self.spec,
             matrix=self.matrix.select(rows),
             expected=self.expected,
-            gram=self.gram,
         )
 
     def _labelled_by_any(self) -> tuple[bool, ...]:

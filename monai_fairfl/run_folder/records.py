@@ -198,9 +198,7 @@ def round_record(
 
     gram = None
     if _trained(local):
-        factor_of = factors_of_step(result.aggregation, result.details, details_of_verdicts)
-        step = [factor_of.get(client, 0.0) for client in local.clients]
-        gram = {"clients": local.clients, **local.geometry.recorded(step)}
+        gram = {"clients": local.clients, **local.geometry.recorded()}
     rewards = result.rewards or {}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():

@@ -111,7 +111,6 @@ class Inbox:
         most_samples: images of one site in one local epoch that are believed.
         memory: of the averages that are made of the replies; ``None``: fresh.
         adopts: whether nobody else writes to the tensors of replies, so that no copy is needed.
-        gram: as for :class:`~monai_fairfl.protocol.Replies`.
 
     >>> from monai_fairfl import ModelSpec, Reply, Request
     >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
@@ -133,7 +132,6 @@ class Inbox:
         most_samples: int = MOST_SAMPLES,
         memory: ReusedMemory | None = None,
         adopts: bool = False,
-        gram: bool = True,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -142,7 +140,6 @@ class Inbox:
         self.expected = expected or Expected()
         self.most_samples = most_samples
         self.adopts = adopts
-        self.gram = gram
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
@@ -261,7 +258,6 @@ class Inbox:
                 missing=missing,
                 matrix=matrix,
                 expected=self.expected,
-                gram=self.gram,
             )
 
 

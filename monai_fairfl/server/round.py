@@ -356,7 +356,6 @@ class RoundPlayer:
             most_samples=self.settings.most_samples,
             memory=self._memory,
             adopts=getattr(self.transport, "gives_updates", False),
-            gram=self.settings.gram,
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)

@@ -145,9 +145,6 @@ class Strategy(ABC):
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
-    needs_gram: bool = False
-    """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
-
     weights_sum_to_one: bool = True
     """Whether the weights of each average sum to one; others are then logged."""
 

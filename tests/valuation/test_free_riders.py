@@ -241,10 +241,9 @@ class ElmAndOak(Guard):
         return found
 
 
-@pytest.mark.parametrize("gram", [True, False])
 @pytest.mark.parametrize("strategy", [FedAvg, CGSV])
 def test_sites_that_count_as_one_are_in_the_global_update_with_all_of_their_weight(
-    strategy: Callable[[], Strategy], gram: bool, tmp_path: Path
+    strategy: Callable[[], Strategy], tmp_path: Path
 ) -> None:
     """CGSV has a factor of each update. The group's is that of its first site."""
     sent: dict[str, torch.Tensor] = {}
@@ -264,7 +263,6 @@ def test_sites_that_count_as_one_are_in_the_global_update_with_all_of_their_weig
         rounds=1,
         evaluate=evaluate,
         guards=[ElmAndOak()],
-        gram=gram,
     )
     records = run.run().records
 
