@@ -276,8 +276,7 @@ class LedgerReplies(Replies):
         missing: client -> why it is absent.
         grams: inner products of the updates; ``None`` where nobody trained.
         shortened: as of :class:`Replies`.
-        blended: as of :class:`Replies`.
-        member_shares: as of :class:`Replies`.
+        groups: as of :class:`Replies`.
     """
 
     def __init__(
@@ -289,8 +288,7 @@ class LedgerReplies(Replies):
         grams: Grams | None,
         *,
         shortened: Iterable[str] = (),
-        blended: Iterable[str] = (),
-        member_shares: Mapping[str, Mapping[str, float]] = {},
+        groups: Sequence[Sequence[str]] = (),
     ):
         super().__init__(
             replies,
@@ -299,8 +297,7 @@ class LedgerReplies(Replies):
             missing=missing,
             expected=_TakenByTheRun(),
             shortened=shortened,
-            blended=blended,
-            member_shares=member_shares,
+            groups=groups,
         )
         self._grams = grams
 
@@ -312,7 +309,7 @@ class LedgerReplies(Replies):
                 "the method compares updates in an exchange whose inner products are not in the "
                 "ledger"
             )
-        return LedgerGeometry(self._grams, self.spec, self.labelled)
+        return LedgerGeometry(self._grams, self.spec, self.labelled, self.alike)
 
     @cached_property
     def matrix(self) -> UpdateMatrix:
@@ -346,8 +343,7 @@ class LedgerReplies(Replies):
             missing,
             grams,
             shortened=self.shortened,
-            blended=self.blended,
-            member_shares=self.member_shares,
+            groups=self.groups,
         )
 
     def average(
@@ -380,10 +376,13 @@ class LedgerGeometry(Geometry):
         labelled: which update was trained on which class of the output layer.
     """
 
-    def __init__(self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None):
+    def __init__(
+        self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None, alike: np.ndarray
+    ):
         self._grams = grams
         self.spec = spec
         self.labelled = labelled
+        self.alike = alike
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:

@@ -41,6 +41,7 @@ class Geometry:
         spec: names the layers and the output layer.
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
+        alike: which updates count as copies of which, shape (N, N); ``None``: each only as its own.
 
     >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
@@ -51,10 +52,17 @@ class Geometry:
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)
     """
 
-    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
+    def __init__(
+        self,
+        matrix: UpdateMatrix,
+        spec: ModelSpec,
+        labelled: np.ndarray | None = None,
+        alike: np.ndarray | None = None,
+    ):
         self.matrix = matrix
         self.spec = spec
         self.labelled = labelled
+        self.alike = np.eye(len(matrix), dtype=bool) if alike is None else alike
         self.known_classes: dict[str, np.ndarray] = {}
         """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
 
@@ -127,6 +135,11 @@ class Geometry:
         """Layer -> length of each update in this layer; shape (N,)."""
         return {layer: np.sqrt(np.diag(gram)) for layer, gram in self.layers.items()}
 
+    def once(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
+        """The factors of a sum of updates in which k copies have one weight: each divided by k."""
+        divided: np.ndarray = np.asarray(factors, float) / self.alike.sum(axis=0)
+        return divided
+
     def cosines_with_sum(
         self, factors: Sequence[float] | np.ndarray, without_own: bool = False
     ) -> np.ndarray:
@@ -134,19 +147,21 @@ class Geometry:
 
         .. math:: \cos(u_i, \sum_j a_j u_j)
 
+        Copies count in the sum with one weight in all.
+
         Args:
             factors: a, shape (N,).
-            without_own: whether the sum for update i leaves out update i itself.
+            without_own: whether the sum for update i leaves out update i itself, and its copies.
 
         Returns:
             Shape (N,).
         """
-        factors = np.asarray(factors, float)
+        factors = self.once(factors)
         found = np.zeros(len(factors))
         for row, itself in enumerate(np.eye(len(factors))):
             others = factors
             if without_own:
-                others = factors * (1 - itself)
+                others = factors * ~self.alike[row]
             found[row] = self.cosine(itself, others)
         return found
 

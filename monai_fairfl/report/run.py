@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.run_folder.reading_records import counts_with_others, score_rounds
+from monai_fairfl.run_folder.reading_records import score_rounds
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]
@@ -192,24 +192,12 @@ class Run:
     def last_reported(self, key: str) -> dict[str, int]:
         """site -> the newest number that it reported of its training data.
 
-        Where a guard counted sites as one, the record has the mean of their images for the first of
-        them, and nothing for the others. What each of them said is among the facts, or declared.
-
         Args:
             key: ``"cases"``, or ``"samples"`` for the images of an epoch.
         """
-        facts: dict[str, int] = {}
-        if key == "samples":
-            facts.update(self.start.get("samples") or {})
         found: dict[str, int] = {}
         for record in self.rounds:
-            for site, known in (record.get("facts") or {}).items():
-                if key in known:
-                    facts[site] = known[key]
             for site, number in record.get(key, {}).items():
-                if number and not counts_with_others(record, site):
+                if number:
                     found[site] = number
-            for site in record.get("verdicts") or ():
-                if counts_with_others(record, site) and site in facts:
-                    found[site] = facts[site]
         return found

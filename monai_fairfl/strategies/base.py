@@ -312,6 +312,7 @@ class Strategy(ABC):
         start: Weights | None = None,
         scale: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
+        divided: bool = False,
     ) -> RoundResult:
         """Average the updates into the next global model, and reward the clients.
 
@@ -329,6 +330,8 @@ class Strategy(ABC):
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: client -> factor of its update; it is also recorded among the details.
             details: the method's own quantities, see :class:`RoundResult`.
+            divided: whether the clients of a group of copies have one weight and one contribution
+                together already; else each of k has a k-th of what is given here.
 
         Returns:
             The result, which :meth:`round` returns.
@@ -347,6 +350,8 @@ class Strategy(ABC):
             aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
         if uses_weights:
             self._warn_of_sum(aggregation)
+        if not divided:
+            aggregation = in_each_layer(aggregation, replies.shared)
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -371,7 +376,7 @@ class Strategy(ABC):
         return RoundResult(
             weights,
             aggregation,
-            contributions,
+            contributions if divided else replies.shared(contributions),
             rewards=rewards,
             notes=notes,
             details=recorded,

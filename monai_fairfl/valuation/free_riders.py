@@ -272,9 +272,7 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         return {}
 
     # Direction of the global update, as weights of the clients' updates.
-    step = factors_of_step(
-        record["aggregation"], record.get("details") or {}, record.get("verdicts") or {}
-    )
+    step = factors_of_step(record["aggregation"], record.get("details") or {})
     if not _is_complete(gram["whole"]):
         return {}
     cosines = global_cosines(gram["whole"], step, gram["clients"])
