@@ -115,8 +115,8 @@ MATRIX_ARGS ?= --tests
 matrix: dist ## install and use the wheel with each Python on this machine, newest and oldest libraries
 	$(BIN)/python tests/matrix.py build/dist --torch "$(TORCH)" $(MATRIX_ARGS)
 
-# Not here: gpu.py needs a GPU, growth.py draws a picture. The other files are parts of these.
-BENCHMARKS := attacks augmentation contributions engines jobs resizing rewards rounds server_step valuation
+# Not here: gpu.py needs a GPU. The other files are parts of these.
+BENCHMARKS := attacks augmentation contributions engines growth jobs resizing rewards rounds server_step valuation
 bench: $(READY) ## run the benchmarks that need no GPU; each prints its table
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 

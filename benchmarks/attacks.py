@@ -331,11 +331,6 @@ def shares(record: Mapping[str, Any], attackers: Sequence[str]) -> tuple[float, 
     for row, client in enumerate(record["gram"]["clients"]):
         squared = record["gram"]["whole"][row][row]
         lengths[client] = float("nan") if squared is None else float(np.sqrt(squared))
-    # A copy counts with the length of the one that it shares a weight with.
-    for client, verdicts in record["verdicts"].items():
-        for verdict in verdicts:
-            if verdict["action"] == "share":
-                lengths[client] = lengths[verdict["group"][0]]
     scale = record["details"].get("scale", {})
     moved = {}
     for client, length in lengths.items():

@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How the server's work grows with clients, parameters and cases, as a plot.
+"""How the server's work grows with clients, parameters and cases.
 
 ::
 
-    python benchmarks/growth.py growth.svg [--repeats 7]
+    python benchmarks/growth.py [--repeats 7]
 
-Three panels: the step of a round by the number of clients (0.4 million parameters), by the number
+Three tables: the step of a round by the number of clients (0.4 million parameters), by the number
 of parameters (8 clients), and the comparison of two strategies by the number of cases (3 seeds, a
-bootstrap of 9,999). CPU time, medians of steps that alternate; both axes are logarithmic. The
-numbers are printed, too.
+bootstrap of 9,999). CPU time, medians of steps that alternate.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from server_step import WITHOUT_PAIRS, our_step, reading, updates_of
+from server_step import our_step, reading, updates_of
 from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT
@@ -45,9 +42,6 @@ def steps_of(clients: int, millions: float) -> Steps:
         "one reading of all updates": reading(updates),
         "average": our_step(FedAvg(), updates, spec),
         "average, guards, Gram matrix": our_step(FedAvg(), updates, spec, guards=DEFAULT),
-        "average, guards, gram=False": our_step(
-            FedAvg(), updates, spec, guards=WITHOUT_PAIRS, gram=False
-        ),
         "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
     }
 
@@ -73,40 +67,30 @@ def measured(sizes: Sequence[float], make: Callable[[Any], Steps], repeats: int)
     return lines
 
 
-def draw(axes: plt.Axes, title: str, sizes: Sequence[float], lines: Lines) -> None:
-    """Draw one panel, and print its numbers."""
+def print_table(title: str, sizes: Sequence[float], lines: Lines) -> None:
+    """Print one table."""
     print(f"| {title} | " + " | ".join(f"{size:g}" for size in sizes) + " |")
     print("| --- " * (1 + len(sizes)) + "|")
     for name, milliseconds in lines.items():
         print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in milliseconds) + " |")
-        axes.plot(sizes, milliseconds, marker="o", markersize=3, label=name)
     print()
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel(title)
-    axes.set_ylabel("CPU time, ms")
-    axes.grid(True, which="both", alpha=0.2)
-    axes.legend(fontsize=7)
 
 
 def main() -> None:
-    """Measure, print and draw."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", type=Path, help="of the plot: .svg, .png or .pdf")
     parser.add_argument("--repeats", type=int, default=7)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    _, panels = plt.subplots(1, 3, figsize=(13, 4), layout="constrained")
 
     found = measured(CLIENTS, lambda clients: steps_of(clients, 0.4), arguments.repeats)
-    draw(panels[0], "clients, of 0.4 million parameters", CLIENTS, found)
+    print_table("clients, of 0.4 million parameters", CLIENTS, found)
     found = measured(MILLIONS, lambda millions: steps_of(8, millions), arguments.repeats)
-    draw(panels[1], "million parameters, of 8 clients", MILLIONS, found)
+    print_table("million parameters, of 8 clients", MILLIONS, found)
     found = measured(CASES, comparison_of, arguments.repeats)
-    draw(panels[2], "cases, of 3 seeds", CASES, found)
-    plt.savefig(arguments.file)
+    print_table("cases, of 3 seeds", CASES, found)
 
 
 if __name__ == "__main__":

@@ -63,7 +63,6 @@ def our_step(
     spec: ModelSpec,
     adopts: bool = True,
     guards: Sequence[Guard] | None = None,
-    gram: bool = True,
 ) -> Callable[[], Any]:
     """Return a function that runs one round of ``strategy`` on the given updates.
 
@@ -74,7 +73,6 @@ def our_step(
         adopts: whether updates are used where they are, as those of clients in one process, or
             copied.
         guards: that judge the updates before; then the ledger's inner products are computed, too.
-        gram: whether these are of all pairs, or with the step only.
     """
     clients = sorted(updates)
     first_update = updates[clients[0]]
@@ -88,9 +86,7 @@ def our_step(
         generator = strategy.round(clients)
         requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
-        inbox = Inbox(
-            requests, spec, start, storage=storage[0], memory=memory, adopts=adopts, gram=gram
-        )
+        inbox = Inbox(requests, spec, start, storage=storage[0], memory=memory, adopts=adopts)
         for request in requests:
             inbox.arrived(
                 Reply(request.client, updates[request.client], 10, measured, id=request.id)
@@ -100,7 +96,7 @@ def our_step(
         if guards is not None:
             replies, _ = guarded(replies, guards)
             # The ledger records it.
-            replies.geometry.recorded([1 / len(replies)] * len(replies))
+            replies.geometry.recorded()
         try:
             generator.send(replies)
         except StopIteration as stop:
@@ -189,7 +185,6 @@ def print_steps(clients: int, millions: float, repeats: int, chosen: Sequence[st
         "average": our_step(FedAvg(), updates, spec),
         "average of copied updates": our_step(FedAvg(), updates, spec, adopts=False),
         "average, default guards, Gram matrix": our_step(FedAvg(), updates, spec, guards=DEFAULT),
-        "average, gram=False": our_step(FedAvg(), updates, spec, guards=WITHOUT_PAIRS, gram=False),
         "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
         "NVFlare's average": nvflare_step(False, updates),
         "NVFlare's FedCE": nvflare_step(True, updates),
@@ -213,7 +208,6 @@ def print_steps(clients: int, millions: float, repeats: int, chosen: Sequence[st
 
 FLOWER = "Flower's average"
 FLOWER_OF_RECORDS = "Flower's average of records"
-WITHOUT_PAIRS = tuple(guard for guard in DEFAULT if not guard.needs_gram)
 TABLES = ("steps", "rounds")
 ROUNDS = 4
 CHANNELS = 64

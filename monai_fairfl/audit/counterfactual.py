@@ -120,7 +120,7 @@ def what_if(
         own_requests = _requests_of(own, recorded)
         remaining = recorded
         if without is not None:
-            remaining = _left_out(recorded, without)
+            remaining = recorded.without(without)
         _check_count(asked, remaining, name)
         answers = _Answers(own, asked, own_requests, remaining, without)
         result = play(asked, remaining, answers.answer)
@@ -260,22 +260,6 @@ def _check_site(run: LedgerRun, site: str) -> None:
         known.update(recorded.clients)
     if site not in known:
         raise ConfigError(f"{site!r} took part in no round{did_you_mean(site, known)}")
-
-
-def _left_out(recorded: LedgerRound, site: str) -> LedgerRound:
-    """A round without the replies of one site.
-
-    Raises:
-        NotInLedgerError: when its update was merged with others', so that it is in theirs.
-    """
-    for verdict in recorded.record["verdicts"].get(site, ()):
-        if verdict["action"] == "share":
-            others = [client for client in verdict["group"] if client != site]
-            raise NotInLedgerError(
-                f"in round {recorded.number} a guard counted {site} and {', '.join(others)} as "
-                "one, and the ledger has the mean of their updates only"
-            )
-    return recorded.without(site)
 
 
 def _check_count(asked: Strategy, remaining: LedgerRound, name: str) -> None:

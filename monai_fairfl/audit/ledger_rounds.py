@@ -14,7 +14,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry
+from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.measured import Checked, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
@@ -53,40 +53,26 @@ class LedgerRequest:
     measured: Mapping[str, Measurement] | None
 
 
-SAME_FACTOR = 1e-9
-"""Largest relative difference of two factors that count as one, as they are computed again."""
-
-
 @dataclass(frozen=True)
 class Grams:
     """Inner products of the updates of one exchange.
 
     Args:
         clients: of the rows and columns, sorted.
-        whole: of the whole model, shape (N, N); ``None`` in a run with ``gram=False``.
+        whole: of the whole model, shape (N, N).
         classes: output layer -> of its classes, shape (classes, N, N).
-        squared_norms: squared length of each update, shape (N,), where ``whole`` is ``None``.
-        sums: factors of a sum of the updates, and every update's inner product with that sum, each
-            of shape (N,), where ``whole`` is ``None``.
     """
 
     clients: Sequence[str]
-    whole: np.ndarray | None
+    whole: np.ndarray
     classes: Mapping[str, np.ndarray]
-    squared_norms: np.ndarray | None = None
-    sums: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 
     def of(self, clients: Sequence[str]) -> Grams:
         """The part of some clients, in their order."""
         rows = [self.clients.index(client) for client in clients]
         part = np.ix_(rows, rows)
         classes = {layer: grams[:, part[0], part[1]] for layer, grams in self.classes.items()}
-        if self.whole is not None:
-            return Grams(tuple(clients), self.whole[part], classes)
-        # A sum of all clients is none of some.
-        sums = self.sums if len(rows) == len(self.clients) else ()
-        assert self.squared_norms is not None
-        return Grams(tuple(clients), None, classes, self.squared_norms[rows], sums)
+        return Grams(tuple(clients), self.whole[part], classes)
 
 
 @dataclass(frozen=True)
@@ -222,12 +208,7 @@ def _grams(plain: Mapping[str, Any] | None) -> Grams | None:
         return None
     classes = {layer: _array(grams) for layer, grams in plain["classes"].items()}
     clients = tuple(plain["clients"])
-    if plain["whole"] is not None:
-        return Grams(clients, _array(plain["whole"]), classes)
-    sums = []
-    for entry in plain["sums"]:
-        sums.append((_array(entry["factors"]), _array(entry["products"])))
-    return Grams(clients, None, classes, _array(plain["squared_norms"]), sums)
+    return Grams(clients, _array(plain["whole"]), classes)
 
 
 def _array(plain: Any) -> np.ndarray:
@@ -284,8 +265,7 @@ class LedgerReplies(Replies):
         missing: client -> why it is absent.
         grams: inner products of the updates; ``None`` where nobody trained.
         shortened: as of :class:`Replies`.
-        blended: as of :class:`Replies`.
-        member_shares: as of :class:`Replies`.
+        groups: as of :class:`Replies`.
     """
 
     def __init__(
@@ -297,8 +277,7 @@ class LedgerReplies(Replies):
         grams: Grams | None,
         *,
         shortened: Iterable[str] = (),
-        blended: Iterable[str] = (),
-        member_shares: Mapping[str, Mapping[str, float]] = {},
+        groups: Sequence[Sequence[str]] = (),
     ):
         super().__init__(
             replies,
@@ -307,8 +286,7 @@ class LedgerReplies(Replies):
             missing=missing,
             expected=_TakenByTheRun(),
             shortened=shortened,
-            blended=blended,
-            member_shares=member_shares,
+            groups=groups,
         )
         self._grams = grams
 
@@ -320,9 +298,7 @@ class LedgerReplies(Replies):
                 "the method compares updates in an exchange whose inner products are not in the "
                 "ledger"
             )
-        if self._grams.whole is None:
-            return LedgerSums(self._grams, self.spec, self.labelled)
-        return LedgerGeometry(self._grams, self.spec, self.labelled)
+        return LedgerGeometry(self._grams, self.spec, self.labelled, self.alike)
 
     @cached_property
     def matrix(self) -> UpdateMatrix:
@@ -356,8 +332,7 @@ class LedgerReplies(Replies):
             missing,
             grams,
             shortened=self.shortened,
-            blended=self.blended,
-            member_shares=self.member_shares,
+            groups=self.groups,
         )
 
     def average(
@@ -381,7 +356,7 @@ class LedgerReplies(Replies):
         return {}
 
 
-class _GivenProducts(Geometry):
+class LedgerGeometry(Geometry):
     """What was recorded of inner products, in place of the updates.
 
     Args:
@@ -390,10 +365,13 @@ class _GivenProducts(Geometry):
         labelled: which update was trained on which class of the output layer.
     """
 
-    def __init__(self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None):
+    def __init__(
+        self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None, alike: np.ndarray
+    ):
         self._grams = grams
         self.spec = spec
         self.labelled = labelled
+        self.alike = alike
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
@@ -416,48 +394,10 @@ class _GivenProducts(Geometry):
             )
         return self._grams.classes[layer]
 
-
-class LedgerGeometry(_GivenProducts):
-    """Inner products of all pairs that were recorded; see :class:`_GivenProducts`."""
-
     @cached_property
     def gram(self) -> np.ndarray:
         """Gram matrix of the whole model."""
-        assert self._grams.whole is not None
         return self._grams.whole
-
-
-class LedgerSums(_GivenProducts, SumGeometry):
-    """As :class:`LedgerGeometry` for a run with ``gram=False``, whose ledger has few sums."""
-
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """Refused: it is not in the ledger."""
-        _refuse_tensors("the inner products of all pairs of updates (the run had gram=False)")
-
-    @cached_property
-    def squared_norms(self) -> np.ndarray:
-        """Squared length of each update."""
-        assert self._grams.squared_norms is not None
-        return self._grams.squared_norms
-
-    def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The recorded inner product of each update with a sum.
-
-        Raises:
-            NotInLedgerError: when the ledger has another sum.
-        """
-        for recorded, products in self._grams.sums:
-            if np.allclose(recorded, factors, rtol=SAME_FACTOR, atol=0):
-                return products
-        raise NotInLedgerError(
-            "the method compares updates with a weighted sum of them that the run did not compute: "
-            "with gram=False the ledger has the sums that the run's own method used"
-        )
-
-    def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
-        """Refused: two sums at a time need all pairs."""
-        _refuse_tensors("the inner products of all pairs of updates (the run had gram=False)")
 
 
 def _refuse_tensors(what: str) -> NoReturn:

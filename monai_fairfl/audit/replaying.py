@@ -30,14 +30,12 @@ from monai_fairfl.audit.ledger_rounds import (
     model_without_numbers,
 )
 from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.guards import Verdict
 from monai_fairfl.protocol.averages import Aggregation
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights, to_json
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
-from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities
 from monai_fairfl.strategies.configuration import strategy_from
@@ -309,7 +307,7 @@ def play(strategy: Strategy, recorded: LedgerRound, answer: Answer) -> RoundResu
         return _replies(numbered, found, recorded, strategy.spec)
 
     try:
-        result = play_round(strategy, recorded.clients, recorded_replies)
+        return play_round(strategy, recorded.clients, recorded_replies)
     except NotInLedgerError as error:
         name = type(strategy).__name__
         raise NotInLedgerError(f"{name}, round {recorded.number}: {error}") from error
@@ -318,7 +316,6 @@ def play(strategy: Strategy, recorded: LedgerRound, answer: Answer) -> RoundResu
             f"{type(strategy).__name__} cannot play round {recorded.number} as it is recorded: "
             f"{in_words(error)}"
         ) from error
-    return divided(result, shares_of_groups(_shared(recorded.record)))
 
 
 def _as_recorded(recorded: LedgerRound) -> Answer:
@@ -396,31 +393,26 @@ def _replies(
         spec,
         missing,
         grams,
-        shortened=_shortened(recorded.record),
-        blended=recorded.record["blended"],
-        member_shares=shares_of_groups(_shared(recorded.record)),
+        shortened=_clients_with(recorded.record, "clip"),
+        groups=_groups(recorded.record),
     )
 
 
-def _shared(record: Mapping[str, Any]) -> dict[str, list[Verdict]]:
-    """client -> the verdicts by which it counts as one with others."""
-    found: dict[str, list[Verdict]] = {}
+def _clients_with(record: Mapping[str, Any], action: str) -> list[str]:
+    """The clients on whose updates a guard acted so."""
+    found = []
     for client, verdicts in record["verdicts"].items():
-        for plain in verdicts:
-            if plain["action"] == "share":
-                group = tuple(plain["group"])
-                verdict = Verdict("share", plain["reason"], factor=plain["factor"], group=group)
-                found.setdefault(client, []).append(verdict)
+        if any(plain["action"] == action for plain in verdicts):
+            found.append(client)
     return found
 
 
-def _shortened(record: Mapping[str, Any]) -> frozenset[str]:
-    """The clients whose updates a guard multiplied."""
-    found = set()
-    for client, verdicts in record["verdicts"].items():
-        if any(plain["action"] == "clip" for plain in verdicts):
-            found.add(client)
-    return frozenset(found)
+def _groups(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The clients whose updates were copies of each other."""
+    found: set[tuple[str, ...]] = set()
+    for verdicts in record["verdicts"].values():
+        found.update(tuple(plain["group"]) for plain in verdicts if plain["action"] == "share")
+    return sorted(found)
 
 
 def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:

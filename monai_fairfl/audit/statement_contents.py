@@ -15,7 +15,6 @@ from monai_fairfl.protocol.averages import weights_of_model
 from monai_fairfl.run_folder.checkpoint import REWARDS, SUFFIX
 from monai_fairfl.run_folder.commands import command_without
 from monai_fairfl.run_folder.ledger import number_in
-from monai_fairfl.run_folder.reading_records import counts_with_others, firsts_of_groups
 from monai_fairfl.run_folder.resuming import recorded_config
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.files import MANIFEST
@@ -27,8 +26,7 @@ def rounds_with(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[st
     for record in records:
         if record["kind"] != "round":
             continue
-        # Of sites that count as one, the first alone has images in the record.
-        if site in record.get("samples", {}) or counts_with_others(record, site):
+        if site in record.get("samples", {}):
             rounds.append(
                 {
                     "round": record["round"],
@@ -60,8 +58,7 @@ def computable_rounds(
 
     counted = []
     for entry in rounds:
-        # In the place of one that counts with others, there is their mean.
-        if entry["weight"] and not counts_with_others(of_number[entry["round"]], site):
+        if entry["weight"]:
             counted.append(entry["round"])
     computable = []
     borders = sorted(known)
@@ -141,29 +138,6 @@ def what_remains(
         }
     )
     return entries
-
-
-def averaged_with_others(records: Sequence[Mapping[str, Any]], site: str) -> list[dict[str, str]]:
-    """What holds the site's update averaged with nearly the same ones, if anything does.
-
-    The other site is not named: the statement is for one hospital.
-    """
-    rounds = []
-    for record in records:
-        if record["kind"] != "round":
-            continue
-        if any(first != site for first in firsts_of_groups(record, site)):
-            rounds.append(record["round"])
-    if not rounds:
-        return []
-    numbers = ", ".join(map(str, rounds))
-    return [
-        {
-            "what": f"another site's recorded update of round {numbers}",
-            "why": "a guard counted both sites as one, since their updates were nearly the same, "
-            "and this is the mean of both. --all-updates deletes it",
-        }
-    ]
 
 
 def effect_on_others(run: Path, site: str, allow_import: bool) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from pathlib import Path
 from monai_fairfl import __version__
 from monai_fairfl.audit.statement import Statement, read_statement
 from monai_fairfl.audit.statement_contents import (
-    averaged_with_others,
     computable_rounds,
     effect_on_others,
     how_to_retrain,
@@ -264,7 +263,6 @@ def _planned(root: Path, run: Path, site: str, all_updates: bool) -> Statement:
         rewritten=rewritten_files(root, run, site, all_updates),
         remains=[
             *what_remains(root, run, others_are_recorded, computable),
-            *(averaged_with_others(records, site) if others_are_recorded else ()),
         ],
         computable_rounds=computable,
         what_if={},

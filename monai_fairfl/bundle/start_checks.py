@@ -29,7 +29,6 @@ from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recorded_updates import check_recorded
 from monai_fairfl.run_folder.records import names_of_guards
 from monai_fairfl.run_folder.withdrawn import withdrawn_sites
-from monai_fairfl.server.run_checks import check_gram
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.valuation import Retraining, RunValuation
 from monai_fairfl.valuation.run import check_valuations
@@ -160,7 +159,6 @@ def _check_retraining(
             continue
         try:
             preflight.check_strategies([valuation.strategy], runs.sites.names, train, per_round)
-            check_gram(valuation.strategy, runs.settings, guards=())
         except ConfigError as error:
             raise ConfigError(f"valuation {valuation.name} trains coalitions: {error}") from error
 

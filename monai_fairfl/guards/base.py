@@ -14,7 +14,7 @@ from monai_fairfl.protocol.replies import Replies
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
     "clip": "The update is multiplied by a factor below 1.",
-    "share": "Several clients count as one, with one weight and one credit.",
+    "share": "Weight and contribution are divided by the number of clients in the group.",
     "flag": "The reply is recorded, and counts like any other.",
 }
 """Action -> what it does to the reply."""
@@ -31,9 +31,8 @@ class Verdict:
         action: one of :data:`ACTIONS`.
         reason: for the ledger: what was found, what is usual, and what is allowed.
         evidence: name -> number that the reason rests on, for the ledger.
-        factor: of the update, above 0 and below 1, with ``"clip"``; this client's part of the
-            group's weight and credit, from 0 to 1, with ``"share"``.
-        group: the clients that count as one, sorted, this one included; with ``"share"`` only.
+        factor: of the update, above 0 and below 1, with ``"clip"``.
+        group: the clients that share, sorted, this one included; with ``"share"`` only.
         guard: name of the guard's class; the federation fills it in.
 
     Raises:
@@ -57,9 +56,6 @@ class Verdict:
             raise ValueError(
                 f"action 'clip' needs a factor above 0 and below 1, got {self.factor!r}"
             )
-        # A client with very few images may have a part that rounds to 0, and the other one to 1.
-        if self.action == "share" and not 0 <= self.factor <= 1:
-            raise ValueError(f"action 'share' needs a factor from 0 to 1, got {self.factor!r}")
         if self.action == "share" and len(self.group) < 2:
             raise ValueError(
                 f"action 'share' needs a group of at least two clients, got {self.group!r}"
@@ -86,9 +82,6 @@ class Guard(ABC):
 
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes that the checkpoint holds."""
-
-    needs_gram: ClassVar[bool] = False
-    """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
 
     @abstractmethod
     def check(self, replies: Replies) -> Mapping[int, Verdict]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Updates that are nearly the same count as one."""
+"""Updates that are nearly the same share one weight."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ updates that were rounded to bfloat16."""
 
 
 class Copies(Guard):
-    """Lets clients with nearly identical updates share one weight and one credit.
+    """Divides weight and contribution of nearly identical updates by their number.
 
     A site that takes part under three names, or sends another's update again, would otherwise have
     several shares. Two updates count as copies where their cosine is at least ``cosine`` and their
@@ -33,8 +33,8 @@ class Copies(Guard):
         cosine: least cosine of copies. In real trainings honest pairs reached 0.74.
         nearer: share of the usual distance below which a pair stands out.
 
-    Each client's part is that of its images among the group's. Where a client trained several
-    models in one exchange, nobody is judged: its own updates may well be alike.
+    Where a client trained several models in one exchange, nobody is judged: its own updates may
+    well be alike.
 
     Raises:
         ConfigError: a threshold is not a number in its range.
@@ -43,14 +43,11 @@ class Copies(Guard):
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> start, updates = {"w": torch.ones(1000)}, torch.eye(3, 1000)[[0, 1, 2, 0]]  # D sends A's
     >>> asked = [Request(site, "train", start, id=number) for number, site in enumerate("ABCD")]
-    >>> images = [30, 20, 20, 10]
-    >>> sent = [Reply(to.client, {"w": updates[to.id]}, images[to.id], id=to.id) for to in asked]
+    >>> sent = [Reply(to.client, {"w": updates[to.id]}, 20, id=to.id) for to in asked]
     >>> verdicts = Copies().check(Replies(sent, asked, ModelSpec(("w",))))
-    >>> {number: (found.factor, found.group) for number, found in verdicts.items()}
-    {0: (0.75, ('A', 'D')), 3: (0.25, ('A', 'D'))}
+    >>> {number: found.group for number, found in verdicts.items()}
+    {0: ('A', 'D'), 3: ('A', 'D')}
     """
-
-    needs_gram = True
 
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
         check_threshold(self, "cosine", cosine, above=0, most=1)
@@ -76,16 +73,14 @@ class Copies(Guard):
         verdicts: dict[int, Verdict] = {}
         for rows in _connected(1 - angles < allowed):
             group = tuple(replies[row].client for row in rows)
-            images = sum(replies[row].num_samples for row in rows)
             least = float(pairs_among(np.array(rows), angles).min())
             reason = (
                 f"the updates of {', '.join(group)} are nearly the same (cosines of at least "
-                f"{least:.3f}): they share one weight and one credit"
+                f"{least:.3f}): weight and contribution of each are divided by {len(group)}"
             )
             for row in rows:
-                reply = replies[row]
-                part = reply.num_samples / images
-                verdicts[reply.id] = Verdict("share", reason, {"cosine": least}, part, group)
+                verdict = Verdict("share", reason, {"cosine": least}, group=group)
+                verdicts[replies[row].id] = verdict
         return verdicts
 
 

@@ -53,8 +53,6 @@ class Noise(Guard):
     {2: 0.8}
     """
 
-    needs_gram = True
-
     def __init__(self, most: float = 4.0):
         check_threshold(self, "most", most, above=0)
         self.most = most

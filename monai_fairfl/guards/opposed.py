@@ -46,8 +46,6 @@ class Opposed(Guard):
     {4: -0.81}
     """
 
-    needs_gram = True
-
     def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
         check_threshold(self, "cosine", cosine, above=-1, most=0)
         check_threshold(self, "agreement", agreement, above=-1, most=1)

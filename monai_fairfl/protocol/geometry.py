@@ -8,7 +8,7 @@ and distance between weighted sums of updates:
 .. math:: \langle \sum_i a_i u_i, \sum_j b_j u_j \rangle = a^T G b
 
 It is computed once, in blocks of columns, per layer. Guards, strategies, valuation and the ledger
-read it. For large federations :class:`SumGeometry` takes its place.
+read it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 
@@ -42,6 +41,7 @@ class Geometry:
         spec: names the layers and the output layer.
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
+        alike: which updates count as copies of which, shape (N, N); ``None``: each only as its own.
 
     >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
@@ -52,10 +52,17 @@ class Geometry:
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)
     """
 
-    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
+    def __init__(
+        self,
+        matrix: UpdateMatrix,
+        spec: ModelSpec,
+        labelled: np.ndarray | None = None,
+        alike: np.ndarray | None = None,
+    ):
         self.matrix = matrix
         self.spec = spec
         self.labelled = labelled
+        self.alike = np.eye(len(matrix), dtype=bool) if alike is None else alike
         self.known_classes: dict[str, np.ndarray] = {}
         """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
 
@@ -128,6 +135,11 @@ class Geometry:
         """Layer -> length of each update in this layer; shape (N,)."""
         return {layer: np.sqrt(np.diag(gram)) for layer, gram in self.layers.items()}
 
+    def once(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
+        """The factors of a sum of updates in which k copies have one weight: each divided by k."""
+        divided: np.ndarray = np.asarray(factors, float) / self.alike.sum(axis=0)
+        return divided
+
     def cosines_with_sum(
         self, factors: Sequence[float] | np.ndarray, without_own: bool = False
     ) -> np.ndarray:
@@ -135,28 +147,26 @@ class Geometry:
 
         .. math:: \cos(u_i, \sum_j a_j u_j)
 
+        Copies count in the sum with one weight in all.
+
         Args:
             factors: a, shape (N,).
-            without_own: whether the sum for update i leaves out update i itself.
+            without_own: whether the sum for update i leaves out update i itself, and its copies.
 
         Returns:
             Shape (N,).
         """
-        factors = np.asarray(factors, float)
+        factors = self.once(factors)
         found = np.zeros(len(factors))
         for row, itself in enumerate(np.eye(len(factors))):
             others = factors
             if without_own:
-                others = factors * (1 - itself)
+                others = factors * ~self.alike[row]
             found[row] = self.cosine(itself, others)
         return found
 
-    def recorded(self, step: Sequence[float] | np.ndarray) -> dict[str, Any]:
-        """What the ledger has of the inner products, plain JSON.
-
-        Args:
-            step: factors of the updates in the round's step, shape (N,).
-        """
+    def recorded(self) -> dict[str, Any]:
+        """What the ledger has of the inner products, plain JSON."""
         output = self.spec.output
         if output is not None and weight_of(output[0]) in self.matrix.columns:
             # Also where the strategy did not read them.
@@ -223,133 +233,6 @@ class Geometry:
         labelled_in_b = self.labelled[b != 0].any(axis=0)
         unlabelled = ~(labelled_in_a & labelled_in_b)
         return self.classes()[unlabelled].sum(axis=0)
-
-
-class SumGeometry(Geometry):
-    """Lengths of the updates, and inner products with weighted sums of them, such as the step.
-
-    It takes the place of the Gram matrix where there are many clients: it reads all updates once
-    for the lengths and once for each sum, where the Gram matrix takes N products of each update.
-    A method that needs all pairs is refused.
-
-    Args:
-        matrix: the updates, one row each.
-        spec: names the layers and the output layer.
-        labelled: as for :class:`Geometry`.
-
-    >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
-    >>> first = matrix.adopt(0, {"w": torch.tensor([3.0, 0.0])})
-    >>> second = matrix.adopt(1, {"w": torch.tensor([1.0, 1.0])})
-    >>> geometry = SumGeometry(matrix, ModelSpec(("w",)))
-    >>> geometry.squared_norms.tolist(), geometry.products_with_sum([0.5, 1.0]).tolist()
-    ([9.0, 2.0], [7.5, 3.5])
-    >>> geometry.cosines_with_sum([0.5, 1.0], without_own=True).round(4).tolist()
-    [0.7071, 0.7071]
-    """
-
-    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
-        super().__init__(matrix, spec, labelled)
-        # Factors of a sum, as bytes -> the inner products of all updates with it.
-        self._products: dict[bytes, np.ndarray] = {}
-
-    @cached_property
-    def layers(self) -> Mapping[str, np.ndarray]:
-        """Refused: these are of all pairs."""
-        _refuse_pairs()
-
-    @cached_property
-    def gram(self) -> np.ndarray:
-        """Refused: this is of all pairs."""
-        _refuse_pairs()
-
-    @cached_property
-    def squared_norms(self) -> np.ndarray:
-        """Squared length of each update; shape (N,)."""
-        return np.sum(list(self._squared_norms_of_layers.values()), axis=0)
-
-    @property
-    def norms_of_layers(self) -> dict[str, np.ndarray]:
-        """Layer -> length of each update in this layer; shape (N,)."""
-        return {layer: np.sqrt(squared) for layer, squared in self._squared_norms_of_layers.items()}
-
-    @cached_property
-    def _squared_norms_of_layers(self) -> dict[str, np.ndarray]:
-        return self._by_layer(self.matrix.squared_norms)
-
-    def products_with_sum(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
-        r"""The inner product of each update with a weighted sum of all; shape (N,).
-
-        .. math:: \langle u_i, \sum_j a_j u_j \rangle
-
-        Args:
-            factors: a, shape (N,).
-        """
-        factors = np.asarray(factors, float)
-        key = factors.tobytes()
-        if key not in self._products:
-            self._products[key] = self.matrix.products_with_sum(factors)
-        return self._products[key]
-
-    def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
-        """Refused: two sums at a time need all pairs; see :meth:`cosines_with_sum`."""
-        _refuse_pairs()
-
-    def cosines_with_sum(
-        self, factors: Sequence[float] | np.ndarray, without_own: bool = False
-    ) -> np.ndarray:
-        r"""As :meth:`Geometry.cosines_with_sum`, from the inner products p with the whole sum s.
-
-        .. math:: \langle u_i, s - a_i u_i \rangle = p_i - a_i \lVert u_i \rVert^2, \qquad
-                  \lVert s - a_i u_i \rVert^2 = a^T p - 2 a_i p_i + a_i^2 \lVert u_i \rVert^2
-
-        Where nearly all of a sum is one client's, these are differences of nearly equal numbers:
-        the inner products are accurate to about 1e-7 of the lengths.
-        """
-        factors = np.asarray(factors, float)
-        products = self.products_with_sum(factors)
-        squared_length = float(factors @ products)
-        found = np.zeros(len(factors))
-        for row, itself in enumerate(np.eye(len(factors))):
-            own = factors[row] if without_own else 0.0
-            others = factors - own * itself
-            squared_norm = self.squared_norms[row]
-            product = products[row] - own * squared_norm
-            squared_sum = squared_length - 2 * own * products[row] + own**2 * squared_norm
-            if self.labelled is not None:
-                left_out = self._not_labelled_in_both(itself, others)
-                squared_norm = squared_norm - left_out[row, row]
-                product -= left_out[row] @ others
-                squared_sum -= others @ left_out @ others
-            found[row] = _cosine_of(product, squared_norm, squared_sum)
-        return found
-
-    def recorded(self, step: Sequence[float] | np.ndarray) -> dict[str, Any]:
-        """What the ledger has: the lengths, and the sums that were read, the round's step included.
-
-        ``whole`` is ``None``; ``classes`` are of the layers that the strategy read.
-        """
-        self.products_with_sum(step)
-        sums = []
-        for factors, products in self._products.items():
-            of_sum = np.frombuffer(factors, dtype=float)
-            sums.append({"factors": of_sum.tolist(), "products": products.tolist()})
-        return {
-            "whole": None,
-            "squared_norms": self.squared_norms.tolist(),
-            "sums": sums,
-            "classes": _plain(self.known_classes),
-        }
-
-
-def _refuse_pairs() -> NoReturn:
-    """Refuse what looks at all pairs of updates, in a run that computes none.
-
-    Raises:
-        ConfigError: naming the fix.
-    """
-    raise ConfigError(
-        "the method compares all pairs of updates, and gram=False computes none: set gram to True"
-    )
 
 
 def _plain(classes: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:

@@ -4,21 +4,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from monai_fairfl.protocol.averages import Aggregation, uniform
 from monai_fairfl.protocol.averages_of_replies import Averaging, averaged_buffers, reduced_buffers
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry
+from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.measured import LEAST_PARTS, Expected
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.protocol.values import Estimate, Weights
 
 EXPECTED = Expected()
 
@@ -49,12 +51,8 @@ class Replies(list[Reply]):
         not_finite: id of a reply -> names of the measurements that were dropped from it before.
         expected: the measurements that are accepted, with their ranges.
         dropped: id of a reply -> name of a measurement -> why it was dropped from it before.
-        gram: whether the inner products of all pairs of updates may be computed.
         shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
-        blended: clients that count as one with others, and so hold another model than the mean that
-            entered for them, see :meth:`merged`.
-        member_shares: first client of a group that counts as one -> each client of the group -> its
-            share of what the group earns, from 0 to 1.
+        groups: clients whose updates are nearly the same, see :meth:`sharing`.
 
     >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
     >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
@@ -76,16 +74,11 @@ class Replies(list[Reply]):
         not_finite: Mapping[int, list[str]] | None = None,
         expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
-        gram: bool = True,
         shortened: Iterable[str] = (),
-        blended: Iterable[str] = (),
-        member_shares: Mapping[str, Mapping[str, float]] = {},
+        groups: Sequence[Sequence[str]] = (),
     ):
         super().__init__()
-        self.gram = gram
         self.shortened = frozenset(shortened)
-        self.blended = frozenset(blended)
-        self.member_shares = member_shares
         self.requests = {request.id: request for request in requests}
         self.expected = expected
         self.not_finite = dict(not_finite or {})
@@ -101,6 +94,9 @@ class Replies(list[Reply]):
         self.spec = spec
         self.missing = dict(missing or {})
         self._matrix = matrix
+        present = set(self.clients)
+        groups = [tuple(client for client in group if client in present) for group in groups]
+        self.groups = [group for group in groups if len(group) > 1]
 
     @property
     def clients(self) -> list[str]:
@@ -144,9 +140,23 @@ class Replies(list[Reply]):
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
-        if not self.gram:
-            return SumGeometry(self.matrix, self.spec, self.labelled)
-        return Geometry(self.matrix, self.spec, self.labelled)
+        return Geometry(self.matrix, self.spec, self.labelled, self.alike)
+
+    def copies_of(self, client: str) -> frozenset[str]:
+        """The clients whose updates are nearly the same as this client's, itself included."""
+        for group in self.groups:
+            if client in group:
+                return frozenset(group)
+        return frozenset({client})
+
+    @property
+    def alike(self) -> np.ndarray:
+        """Which updates are copies of which, shape (N, N); each is its own."""
+        alike = np.eye(len(self), dtype=bool)
+        for row, reply in enumerate(self):
+            copies = self.copies_of(reply.client) - {reply.client}
+            alike[row] |= [other.client in copies for other in self]
+        return alike
 
     @cached_property
     def labelled(self) -> np.ndarray | None:
@@ -203,10 +213,8 @@ class Replies(list[Reply]):
             not_finite=self.not_finite,
             expected=self.expected,
             dropped=self.dropped,
-            gram=self.gram,
             shortened=self.shortened,
-            blended=self.blended,
-            member_shares=self.member_shares,
+            groups=self.groups,
         )
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
@@ -229,61 +237,40 @@ class Replies(list[Reply]):
         changed.shortened = frozenset(shortened)
         return changed
 
-    def merged(self, groups: Sequence[Sequence[str]]) -> Replies:
-        """These replies with each group as one: its first client, with the mean of the updates.
+    def sharing(self, groups: Sequence[Sequence[str]]) -> Replies:
+        """These replies, where the clients of each group share one weight and one contribution.
 
-        A class of the output layer that some of the group do not label is averaged over those who
-        do, as in :meth:`average`. The images are the group's mean, too; buffers and measurements
-        are the first client's. The others become missing, with the reason. All are then
-        :attr:`blended`, but a first client whose update is the mean.
+        What each of k clients has from the strategy is multiplied by 1/k, see :meth:`shared`.
 
         Args:
-            groups: the clients that count as one, of at least two each.
+            groups: of at least two clients each.
         """
         if not groups:
             return self
-        row_of = {reply.client: row for row, reply in enumerate(self)}
-        changed = list(self)
-        excluded: dict[int, str] = {}
-        means: dict[int, Weights] = {}
-        blended = set(self.blended)
-        for group in groups:
-            rows = sorted(row_of[client] for client in group)
-            first = rows[0]
-            together = self._chosen(rows)
-            means[first] = together._averaging.mean_update()
-            images = sum(self[row].num_samples for row in rows)
-            changed[first] = replace(
-                self[first],
-                num_samples=max(1, images // len(rows)),
-                labelled=together._labelled_by_any(),
-            )
-            blended.update(group)
-            if _are_close(means[first], self.matrix.views(first)):
-                blended.discard(self[first].client)
-            for row in rows[1:]:
-                excluded[self[row].id] = f"shares one weight with {self[first].client}"
-        merged = self._with(changed, means).without(excluded)
-        merged.blended = frozenset(blended)
-        return merged
+        sharing = self.rebuilt(self, self.missing, self._matrix)
+        sharing.groups = [*self.groups, *map(tuple, groups)]
+        return sharing
 
-    def _chosen(self, rows: Sequence[int]) -> Replies:
-        """Some of these replies, with their own rows of the matrix."""
-        return Replies(
-            [self[row] for row in rows],
-            self.requests.values(),
-            self.spec,
-            matrix=self.matrix.select(rows),
-            expected=self.expected,
-            gram=self.gram,
-        )
+    def shared(self, values: Mapping[str, float | Estimate]) -> dict[str, Any]:
+        """``values`` of clients, those of a group divided by its number; shares stay shares.
 
-    def _labelled_by_any(self) -> tuple[bool, ...]:
-        """For each class, whether one of the replies labels it; empty: all classes."""
-        if self.labelled is None:
-            return ()
-        labelled: list[bool] = self.labelled.max(axis=0).tolist()
-        return tuple(labelled)
+        >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
+        >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
+        >>> replies.shared({"A": 0.3, "B": 0.4, "C": 0.3})
+        {'A': 0.21428571428571425, 'B': 0.5714285714285714, 'C': 0.21428571428571425}
+        """
+        if not self.groups:
+            return dict(values)
+        factors = {client: 1 / len(group) for group in self.groups for client in group}
+        found = {
+            client: _times(value, factors.get(client, 1.0)) for client, value in values.items()
+        }
+        before = sum(float(value) for value in values.values())
+        after = sum(float(value) for value in found.values())
+        are_shares = math.isclose(before, 1.0) and min(map(float, values.values())) >= 0
+        if not are_shares or after <= 0:
+            return found
+        return {client: _times(value, 1 / after) for client, value in found.items()}
 
     def _with(self, replies: Sequence[Reply], updates: Mapping[int, Weights]) -> Replies:
         """Other replies in the same order, whose inner products are computed again.
@@ -390,6 +377,8 @@ class Replies(list[Reply]):
         return Averaging(clients, starts, self.matrix, self.labelled, self.spec)
 
 
-def _are_close(first: Weights, second: Weights) -> bool:
-    """Whether two updates differ by rounding only."""
-    return all(torch.allclose(first[name], second[name], rtol=1e-5, atol=0.0) for name in first)
+def _times(value: float | Estimate, factor: float) -> float | Estimate:
+    if not isinstance(value, Estimate):
+        return value * factor
+    stderr = None if value.stderr is None else value.stderr * factor
+    return Estimate(value.value * factor, stderr, value.n)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import torch
 
 from monai_fairfl.protocol.memory import ReusedMemory
@@ -15,12 +14,6 @@ from monai_fairfl.protocol.values import Weights
 
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
-
-SHORT_BLOCK = 16384
-"""Columns of a matrix-vector product, which is less exact than one of matrices."""
-
-MOST_VALUES = 2**20
-"""Values of all rows in a block where many rows are read for their sums."""
 
 CACHE_LINE = 64
 """Bytes; tensors begin at a multiple of it."""
@@ -168,35 +161,6 @@ class UpdateMatrix:
         size = columns.stop - columns.start
         buffer = torch.empty(self._length_of_buffer(size), dtype=self.dtype)
         return self._gathered(name, slice(0, size), buffer)
-
-    def squared_norms(self, name: str) -> np.ndarray:
-        """Squared length of one parameter in each row, summed in float64; shape (N,)."""
-        total = torch.zeros(len(self), dtype=torch.float64)
-        for _, block in self.blocks(name, self._columns_at_once(BLOCK)):
-            squares = block.square().sum(dim=1).double()
-            # Float32 may overflow; values that are not finite themselves stay so in float64.
-            if not torch.isfinite(squares).all():
-                squares = block.double().square().sum(dim=1)
-            total += squares
-        return total.numpy()
-
-    def products_with_sum(self, factors: np.ndarray) -> np.ndarray:
-        """The inner product of each row with the sum of all by ``factors``, in float64; (N,)."""
-        double = torch.from_numpy(factors)
-        single = double.to(self.dtype)
-        total = torch.zeros(len(self), dtype=torch.float64)
-        for name in self.columns:
-            for _, block in self.blocks(name, self._columns_at_once(SHORT_BLOCK)):
-                products = torch.mv(block, torch.mv(block.T, single)).double()
-                if not torch.isfinite(products).all():
-                    longer = block.double()
-                    products = torch.mv(longer, torch.mv(longer.T, double))
-                total += products
-        return total.numpy()
-
-    def _columns_at_once(self, most: int) -> int:
-        """At most so many columns of a block, the fewer the more rows there are."""
-        return min(most, max(1, MOST_VALUES // len(self)))
 
     def _length_of_buffer(self, columns: int) -> int:
         """Values that :meth:`_gathered` needs for so many columns, at most."""

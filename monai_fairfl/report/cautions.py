@@ -212,16 +212,6 @@ def unknown_gain(run: Run, why: str) -> str:
     return f"What {run.name} gained over training alone is not known, because {why}"
 
 
-def without_pairs(run: Run) -> list[str]:
-    """That a run did not compare pairs of updates, so that some guards did not judge."""
-    if run.start.get("gram", True):
-        return []
-    return [
-        f"{run.name}: the run had gram=False, so no guard compared its sites' updates in pairs, "
-        "and the ledger has their inner products with the step only"
-    ]
-
-
 def outdated_valuations(run: Run) -> list[str]:
     """Valuations of another end of the run, which are not shown."""
     warnings = []

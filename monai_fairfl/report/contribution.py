@@ -125,15 +125,12 @@ class Contributions:
         source: where the numbers come from, as a column's title; ``None``: there is no answer.
         meaning: what they are, or why there are none and what would give them, in sentences.
         sites: hospital -> its contribution; empty without an answer.
-        together: which hospitals count as one, in sentences that name them: for the report on all
-            hospitals, and not for the page of one.
     """
 
     strategy: str | None
     source: str | None
     meaning: str
     sites: dict[str, Contribution]
-    together: str = ""
 
 
 def images_among(images: Mapping[str, float], hospitals: Collection[str]) -> dict[str, float]:

@@ -21,13 +21,6 @@ from monai_fairfl.report.first_look import engine_of
 from monai_fairfl.report.own_contributions import by_method, own_shares
 from monai_fairfl.report.results import is_comparison
 from monai_fairfl.report.valuations import decay_of
-from monai_fairfl.statistics.agreement_words import together_words
-
-UNDIVIDED = "its value is also that of hospitals that a guard counted as one with it"
-"""Words of a value of several hospitals; the page of one hospital names no other."""
-
-ELSEWHERE = "its value lacks the rounds in which a guard counted it as one with others"
-"""Words of the value of one of these others."""
 
 COARSE = "too coarse to tell: judges or rounds disagree on the sign"
 """Words of a value whose sign is not known."""
@@ -158,9 +151,6 @@ def _by_valuation(
     """What a valuation computed afterwards."""
     rule = rules[valuation["name"]]
     images = images_among(rules["Images"]["shares"], valuation["values"])
-    # Of hospitals that count as one, the first has the value of all in these rounds.
-    together: Mapping[str, Sequence[str]] = valuation.get("together") or {}
-    others = {site for of_first in together.values() for site in of_first}
     sites = {}
     for site in strategy["sites"]:
         value = valuation["values"].get(site)
@@ -171,18 +161,9 @@ def _by_valuation(
         if value["value"] < 0:
             words = _negative_words(valuation, value["value"], value.get("stderr"))
             found = replace(found, words=words)
-        if together:
-            # Shares of the images are of each hospital alone, and so not to be compared.
-            words = found.words if value["value"] < 0 else ""
-            if site in together:
-                words = UNDIVIDED
-            elif site in others:
-                words = ELSEWHERE
-            found = replace(found, images=None, ratio=None, words=words)
         sites[site] = found
     words = f"For {name}: {rule['meaning']}"
-    sentences = " ".join(f"{sentence}." for sentence in together_words(together))
-    return Contributions(name, "Valued afterwards", words, sites, sentences)
+    return Contributions(name, "Valued afterwards", words, sites)
 
 
 def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.run_folder.reading_records import counts_with_others
 from monai_fairfl.run_folder.schedule import Schedule
 
 Split = Mapping[str, Sequence[str]]
@@ -185,24 +184,12 @@ class Run:
     def last_reported(self, key: str) -> dict[str, int]:
         """site -> the newest number that it reported of its training data.
 
-        Where a guard counted sites as one, the record has the mean of their images for the first of
-        them, and nothing for the others. What each of them said is among the facts, or declared.
-
         Args:
             key: ``"cases"``, or ``"samples"`` for the images of an epoch.
         """
-        facts: dict[str, int] = {}
-        if key == "samples":
-            facts.update(self.start.get("samples") or {})
         found: dict[str, int] = {}
         for record in self.rounds:
-            for site, known in record["facts"].items():
-                if key in known:
-                    facts[site] = known[key]
             for site, number in record[key].items():
-                if number and not counts_with_others(record, site):
+                if number:
                     found[site] = number
-            for site in record["verdicts"]:
-                if counts_with_others(record, site) and site in facts:
-                    found[site] = facts[site]
         return found

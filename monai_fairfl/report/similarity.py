@@ -77,7 +77,7 @@ def similarity_of(run: Run) -> Similarity | None:
 
 def _cosines(gram: Any) -> tuple[Sequence[str], NDArray[np.float64]] | None:
     """The clients of one round and the cosines of their updates; NaN where one is not usable."""
-    if not isinstance(gram, dict) or gram.get("whole") is None:
+    if not isinstance(gram, dict):
         return None
     clients = gram["clients"]
     products = np.array(gram["whole"], dtype=float)

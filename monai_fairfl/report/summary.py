@@ -23,7 +23,6 @@ from monai_fairfl.report.cautions import (
     suspicious_sites,
     unknown_gain,
     withdrawn_sites,
-    without_pairs,
 )
 from monai_fairfl.report.comparison import (
     DDOF,
@@ -204,7 +203,6 @@ def _warnings_of(
         free_riding: what looks like it in this run.
         is_alone: whether no other run is compared with it.
     """
-    yield from without_pairs(run)
     if not is_alone:
         yield from without_case_tables(run, result.measurement)
     yield from outdated_valuations(run)

@@ -85,7 +85,7 @@ def hospital_lines(decision: Mapping[str, Any]) -> Iterator[str]:
         known = "; ".join(word for word in words if word)
         advice = "".join(f" {sentence}." for sentence in hospital["advice"])
         yield f"{site}: {known}.{advice}"
-    yield f"Who contributed what: {found['meaning']} {found['together']}".rstrip()
+    yield f"Who contributed what: {found['meaning']}"
 
 
 def contribution_of(contribution: Mapping[str, Any], of_another: str | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words, together_words
+from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -149,8 +149,6 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
         f"The values sum to {shared_out} and are of {valuation['evaluations']} models; "
         f"the stability of the ranking is {stability}."
     )
-    for sentence in together_words(valuation.get("together") or {}):
-        words += f" {sentence}."
     if not valuation.get("fidelity"):
         return words
 

@@ -8,39 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def counts_with_others(record: Mapping[str, Any], client: str) -> bool:
-    """Whether a guard counted a client as one with others in a round.
-
-    Args:
-        record: of the round.
-        client: its name.
-
-    >>> copies = {"action": "share", "group": ["A", "B"]}
-    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
-    >>> counts_with_others(record, "B"), counts_with_others(record, "C")
-    (True, False)
-    """
-    return bool(firsts_of_groups(record, client))
-
-
-def firsts_of_groups(record: Mapping[str, Any], client: str) -> list[str]:
-    """The first client of each group with which a client counted as one in a round.
-
-    The mean of a group's updates is recorded as its first client's.
-
-    Args:
-        record: of the round.
-        client: its name.
-
-    >>> copies = {"action": "share", "group": ["A", "B"]}
-    >>> record = {"verdicts": {"A": [copies], "B": [copies], "C": [{"action": "clip"}]}}
-    >>> firsts_of_groups(record, "B"), firsts_of_groups(record, "C")
-    (['A'], [])
-    """
-    verdicts = record["verdicts"].get(client, ())
-    return [verdict["group"][0] for verdict in verdicts if verdict["action"] == "share"]
-
-
 def trained_by(
     records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
 ) -> bool:

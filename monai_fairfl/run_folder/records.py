@@ -168,7 +168,7 @@ def round_record(
     the model received, which is the result of the round before. Scores of the models of coalitions
     are none of a client's own, so they are not among the ``measurements``. ``exchanges`` holds
     whatever the strategy was sent, for a replay: every request in its order, and what was measured
-    for it. ``blended`` are clients whose updates entered as a mean with others.
+    for it.
 
     Args:
         number: of the round, from 0.
@@ -197,9 +197,7 @@ def round_record(
 
     gram = None
     if _trained(local):
-        factor_of = factors_of_step(result.aggregation, result.details, details_of_verdicts)
-        step = [factor_of.get(client, 0.0) for client in local.clients]
-        gram = {"clients": local.clients, **local.geometry.recorded(step)}
+        gram = {"clients": local.clients, **local.geometry.recorded()}
     rewards = result.rewards or {}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():
@@ -213,7 +211,6 @@ def round_record(
         "missing": missing,
         "guards": judged,
         "verdicts": details_of_verdicts,
-        "blended": sorted(local.blended),
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
@@ -283,41 +280,20 @@ def _times_measured(exchanges: Sequence[Replies]) -> Counter[tuple[str, str]]:
 
 
 def factors_of_step(
-    aggregation: Aggregation,
-    details: Mapping[str, Mapping[str, Any]],
-    verdicts: Mapping[str, Sequence[Mapping[str, Any]]],
+    aggregation: Aggregation, details: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
     """client -> factor of its update in a round's step; with weights by layer, their means.
-
-    A record divides the weight of clients that count as one. Their update in the step is one, that
-    of the first client, and it has the weight of all.
 
     Args:
         aggregation: of the round's record.
         details: of the record. Under ``"scale"`` it has the factors of updates where the method
             has any.
-        verdicts: of the record.
 
-    >>> copies = {"action": "share", "group": ["A", "B"]}
-    >>> verdicts = {"A": [copies], "B": [copies]}
-    >>> factors_of_step({"A": 0.25, "B": 0.25, "C": 0.5}, {"scale": {"A": 3.0}}, verdicts)
-    {'A': 1.5, 'C': 0.5}
+    >>> factors_of_step({"A": 0.5, "B": 0.5}, {"scale": {"A": 3.0}})
+    {'A': 1.5, 'B': 0.5}
     """
-    first_of: dict[str, str] = {}
-    for of_client in verdicts.values():
-        for verdict in of_client:
-            if verdict["action"] == "share":
-                first, *others = sorted(verdict["group"])
-                first_of.update(dict.fromkeys(others, first))
-
-    weights: dict[str, float] = {}
-    for client, weight in weights_of_model(aggregation).items():
-        # The first of a group may count as one with yet others, by a later guard.
-        while client in first_of:
-            client = first_of[client]
-        weights[client] = weights.get(client, 0.0) + weight
-
     scale = details.get("scale", {})
+    weights = weights_of_model(aggregation)
     return {client: weight * scale.get(client, 1.0) for client, weight in weights.items()}
 
 

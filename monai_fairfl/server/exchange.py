@@ -20,7 +20,6 @@ from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.server.guarding import Verdicts
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -40,7 +39,7 @@ class TooFewClients(Exception):
     >>> from monai_fairfl import Measure, ModelSpec, Replies
     >>> from monai_fairfl.server.exchange import require_min_clients
     >>> silent = Replies([], [Measure("elm", {})], ModelSpec(()), missing={"elm": "timeout"})
-    >>> require_min_clients(silent, 1, {})
+    >>> require_min_clients(silent, 1)
     Traceback (most recent call last):
         ...
     monai_fairfl.server.exchange.TooFewClients: 0 of 1 clients answered, ...: elm (timeout)
@@ -111,7 +110,6 @@ class Inbox:
         most_samples: images of one site in one local epoch that are believed.
         memory: of the averages that are made of the replies; ``None``: fresh.
         adopts: whether nobody else writes to the tensors of replies, so that no copy is needed.
-        gram: as for :class:`~monai_fairfl.protocol.Replies`.
 
     >>> from monai_fairfl import ModelSpec, Reply, Request
     >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
@@ -133,7 +131,6 @@ class Inbox:
         most_samples: int = MOST_SAMPLES,
         memory: ReusedMemory | None = None,
         adopts: bool = False,
-        gram: bool = True,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -142,7 +139,6 @@ class Inbox:
         self.expected = expected or Expected()
         self.most_samples = most_samples
         self.adopts = adopts
-        self.gram = gram
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
@@ -261,26 +257,20 @@ class Inbox:
                 missing=missing,
                 matrix=matrix,
                 expected=self.expected,
-                gram=self.gram,
             )
 
 
-def require_min_clients(replies: Replies, least: int, verdicts: Verdicts) -> None:
+def require_min_clients(replies: Replies, least: int) -> None:
     """Refuse an exchange that fewer than ``least`` clients answered.
 
     Args:
         replies: that the guards let pass.
         least: fewest clients.
-        verdicts: client -> verdicts; clients that share the weight of a present one have answered.
 
     Raises:
         TooFewClients: naming the missing clients, and why each is missing.
     """
-    present = set(replies.clients)
-    for client, of_client in verdicts.items():
-        for verdict in of_client:
-            if verdict.action == "share" and verdict.group[0] in replies.clients:
-                present.add(client)
+    present = replies.clients
     if len(present) < least:
         asked = {request.client for request in replies.requests.values()}
         raise TooFewClients(

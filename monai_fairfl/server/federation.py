@@ -51,7 +51,6 @@ from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.run_checks import (
     check_cross_evaluation,
-    check_gram,
     checked_clients,
     refuse_fewer_rounds,
     require_ledger_of,
@@ -178,7 +177,6 @@ class Federation:
         self.observer = observer or Observer()
         self.server_score = server_score
         check_cross_evaluation(self.strategy, self.settings, self.server_score)
-        check_gram(self.strategy, self.settings, self.guards)
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = threading.Event()
         self._conclude_asked = threading.Event()

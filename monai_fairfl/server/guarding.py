@@ -5,13 +5,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.messages import Reply
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.server.sharing import shares_of_groups
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ def guarded(
         passed, verdicts = _judged_alone(trained, guards)
     else:
         passed, verdicts = _judged(trained, guards)
-    passed.member_shares = shares_of_groups(verdicts)
     measured = [reply for reply in replies if reply.update is None]
     if not measured:
         return passed, verdicts
@@ -59,87 +57,52 @@ def only_trained(replies: Replies) -> Replies:
 def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
     """Let every guard judge ``replies``, all of which carry an update.
 
-    Each guard sees the replies as the previous guards let them pass. Where one would quarantine a
-    group that counts as one, each member is judged by its own update. The guilty ones go, and
-    everything is judged again without them: a client must not fall with another one that resembles
-    it.
-    """
-    guilty: dict[str, list[Verdict]] = {}
-    while True:
-        passed, verdicts, found = _judged_once(replies, guards)
-        if not found:
-            break
-        for id, verdict in found.items():
-            [client] = [reply.client for reply in replies if reply.id == id]
-            guilty[client] = [verdict]
-        replies = _passed(replies, found)
-    all_verdicts = {**guilty, **verdicts}
-    for client, of_client in all_verdicts.items():
-        for verdict in of_client:
-            logger.warning(
-                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
-            )
-    return passed, all_verdicts
-
-
-def _judged_once(
-    replies: Replies, guards: Sequence[Guard]
-) -> tuple[Replies, dict[str, list[Verdict]], dict[int, Verdict]]:
-    """As :func:`_judged`, up to the first group that a guard would quarantine.
-
-    Returns:
-        The replies that passed; client -> verdicts; and id of a reply -> verdict, of the members of
-        such a group that are guilty by themselves. Where there are any, the others do not count.
+    Each guard sees the replies as the previous guards let them pass.
     """
     verdicts: dict[str, list[Verdict]] = {}
-    # First client of a group -> the group, and the replies as they were before it was merged.
-    groups: dict[str, tuple[tuple[str, ...], Replies]] = {}
     for guard in guards:
         if not replies:
             break
         clients = {reply.id: reply.client for reply in replies}
         found = _verdicts_of(guard, replies)
         for id, verdict in found.items():
-            if verdict.action == "quarantine" and clients[id] in groups:
-                guilty = _guilty_members(guard, *groups[clients[id]])
-                if guilty:
-                    return replies, verdicts, guilty
-        for id, verdict in found.items():
             verdicts.setdefault(clients[id], []).append(verdict)
-            if verdict.action == "share":
-                groups[verdict.group[0]] = (verdict.group, replies)
         replies = _passed(replies, found)
-    return replies, verdicts, {}
+
+    # A client whose copies were quarantined shares with nobody.
+    sharing = {client for group in replies.groups for client in group}
+    counted: dict[str, list[Verdict]] = {}
+    for client, of_client in verdicts.items():
+        for verdict in of_client:
+            if verdict.action != "share" or client in sharing:
+                counted.setdefault(client, []).append(verdict)
+                logger.warning(
+                    "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
+                )
+    return replies, counted
 
 
 def _verdicts_of(guard: Guard, replies: Replies) -> dict[int, Verdict]:
-    """Id of a reply -> the guard's verdict, with its name."""
-    found = {}
-    for id, verdict in guard.check(replies).items():
-        found[id] = replace(verdict, guard=type(guard).__name__)
-    return found
+    """Id of a reply -> the guard's verdict, with its name.
 
-
-def _guilty_members(guard: Guard, group: Sequence[str], before: Replies) -> dict[int, Verdict]:
-    """Id of a reply -> verdict, of the members whose own update the guard would quarantine.
-
-    Args:
-        guard: that would quarantine the group.
-        group: the clients that count as one.
-        before: the replies before they did.
+    Of clients whose updates are nearly the same, each is judged beside the others, and without its
+    copies: these must not make it look usual.
     """
-    guilty = {}
-    for reply in before:
-        if reply.client not in group:
-            continue
-        others = {}
-        for other in before:
-            if other.client in group and other is not reply:
-                others[other.id] = "another member of the group is judged"
-        verdict = _verdicts_of(guard, before.without(others)).get(reply.id)
-        if verdict is not None and verdict.action == "quarantine":
-            guilty[reply.id] = verdict
-    return guilty
+    others = {client: group[1:] for group in replies.groups for client in [group[0]]}
+    copies = {client for rest in others.values() for client in rest}
+    found = dict(guard.check(_without(replies, copies)))
+    for group in replies.groups:
+        for client in group[1:]:
+            beside = (copies | set(group)) - {client}
+            for id, verdict in guard.check(_without(replies, beside)).items():
+                if any(reply.id == id and reply.client == client for reply in replies):
+                    found[id] = verdict
+    return {id: replace(found[id], guard=type(guard).__name__) for id in sorted(found)}
+
+
+def _without(replies: Replies, clients: Collection[str]) -> Replies:
+    """``replies`` as if some clients had sent none."""
+    return replies.without({reply.id: "" for reply in replies if reply.client in clients})
 
 
 def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
@@ -164,15 +127,13 @@ def _passed(replies: Replies, verdicts: Mapping[int, Verdict]) -> Replies:
     """
     quarantined: dict[int, str] = {}
     factors: dict[int, float] = {}
-    groups: list[tuple[str, ...]] = []
     for id, verdict in verdicts.items():
         if verdict.action == "quarantine":
             quarantined[id] = f"quarantined: {verdict.reason}"
         if verdict.action == "clip":
             factors[id] = verdict.factor
-        if verdict.action == "share" and verdict.group not in groups:
-            groups.append(verdict.group)
-    return replies.scaled(factors).merged(groups).without(quarantined)
+    groups = {verdict.group for verdict in verdicts.values() if verdict.action == "share"}
+    return replies.scaled(factors).sharing(sorted(groups)).without(quarantined)
 
 
 def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:

@@ -30,7 +30,6 @@ from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import Verdicts, guarded, only_trained
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.playing import drive, play_round
 from monai_fairfl.utils.random_state import seed_of
@@ -268,15 +267,13 @@ class RoundPlayer:
         self.strategy.state_as_json()
         self._require_finite(attempt, result)
 
-        shares = shares_of_groups(attempt.verdicts)
-        together = {first: sorted(of_group) for first, of_group in shares.items()}
-        evaluation = self._cross_evaluated(attempt, result, together)
+        evaluation = self._cross_evaluated(attempt, result, {})
         self._let_guards_remember(attempt.exchanges)
         self.continuity.remember(attempt.number, attempt.digests)
         self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
         return PlayedRound(
             clients,
-            divided(result, shares),
+            result,
             attempt.exchanges,
             attempt.verdicts,
             digests=attempt.digests,
@@ -334,9 +331,7 @@ class RoundPlayer:
         replies, verdicts = guarded(arrived, self.guards, self.strategy.shares_nothing)
         for client, of_client in verdicts.items():
             attempt.verdicts.setdefault(client, []).extend(of_client)
-        # With the verdicts of earlier exchanges: who shares the weight of another client is not
-        # asked again, and counts as long as that one answers.
-        require_min_clients(replies, self.settings.min_clients, attempt.verdicts)
+        require_min_clients(replies, self.settings.min_clients)
         attempt.exchanges.append(replies)
         return replies
 
@@ -356,7 +351,6 @@ class RoundPlayer:
             most_samples=self.settings.most_samples,
             memory=self._memory,
             adopts=getattr(self.transport, "gives_updates", False),
-            gram=self.settings.gram,
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import Guard
 from monai_fairfl.run_folder.checkpoint import Checkpoint
 from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.ledger import Ledger
@@ -49,26 +48,6 @@ def check_cross_evaluation(
         raise ConfigError(
             "the server has images, and nobody asks it to judge: set cross_evaluate_every and "
             "cross_evaluators=['server'] or ['sites', 'server']"
-        )
-
-
-def check_gram(strategy: Strategy, settings: RunSettings, guards: Sequence[Guard]) -> None:
-    """Refuse a method or guards that compare pairs of updates, where nobody computes these."""
-    if settings.gram:
-        return
-    weighting = strategy.parts.weighting
-    for part in (strategy, weighting):
-        if part is not None and part.needs_gram:
-            raise ConfigError(
-                f"{type(part).__name__} compares all pairs of updates, and gram=False computes "
-                "none: set gram to True, or take another method"
-            )
-    comparing = [type(guard).__name__ for guard in guards if guard.needs_gram]
-    if comparing:
-        others = [type(guard).__name__ for guard in guards if not guard.needs_gram]
-        raise ConfigError(
-            f"the guards {', '.join(comparing)} compare all pairs of updates, and gram=False "
-            f"computes none: set gram to True, or name the others only (guards={others})"
         )
 
 

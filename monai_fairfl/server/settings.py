@@ -85,10 +85,6 @@ class RunSettings(Settings):
             fewer than 2: it is none.
         adapt_fuse: whether the model that a site would take, fused with the one that it trained
             alone, is another candidate, see :mod:`~monai_fairfl.model_files.fused`.
-        gram: compute the inner products of all pairs of updates in every round, for the ledger and
-            for guards and methods that compare pairs. ``False``, for large federations: the lengths
-            and the inner products with the sums that the method uses, such as the round's step.
-            Who needs pairs is refused by name.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
             choose their own names.
 
@@ -127,12 +123,11 @@ class RunSettings(Settings):
     adapt_rate: float = setting(3e-4)
     adapt_average: int = setting(5)
     adapt_fuse: bool = setting(False)
-    gram: bool = setting(True, RECORDED, COMPARED)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
         self._check_whole_numbers()
-        switches = ("score_global", "local_norm", "record_updates", "adapt_fuse", "gram", "unasked")
+        switches = ("score_global", "local_norm", "record_updates", "adapt_fuse", "unasked")
         check_switches(self, *switches)
         if not self.score_global and self.sites_judge:
             raise ConfigError(

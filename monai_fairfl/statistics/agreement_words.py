@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from monai_fairfl.statistics.intervals import Interval
@@ -47,24 +47,6 @@ Euclid 0.200 (0.100 to 0.300), cosine 0.900 (0.800 to 1.000)
     for key, measure in MEASURES.items():
         numbers.append(f"{measure.name} {found[key].words(measure.digits)}{measure.scale}")
     return f"{_verb(found['pearson'].estimate)}: {', '.join(numbers)}"
-
-
-def together_words(together: Mapping[str, Sequence[str]]) -> list[str]:
-    """Whose value is in that of another: of clients that count as one, one update is recorded.
-
-    Args:
-        together: client -> the others that counted as one with it in some rounds.
-
-    >>> together_words({"elm": ["oak", "yew"]})
-    ["elm's value is also that of oak, yew, of the rounds in which a guard counted them as one"]
-    """
-    words = []
-    for first, others in together.items():
-        words.append(
-            f"{first}'s value is also that of {', '.join(others)}, of the rounds in which a guard "
-            "counted them as one"
-        )
-    return words
 
 
 def _verb(pearson: float) -> str:

@@ -142,9 +142,6 @@ class Strategy(ABC):
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
-    needs_gram: bool = False
-    """Whether it compares all pairs of updates, which a federation with ``gram=False`` does not."""
-
     weights_sum_to_one: bool = True
     """Whether the weights of each average sum to one; others are then logged."""
 
@@ -312,6 +309,7 @@ class Strategy(ABC):
         start: Weights | None = None,
         scale: Mapping[str, float] | None = None,
         details: Mapping[str, Mapping[str, Any]] | None = None,
+        divided: bool = False,
     ) -> RoundResult:
         """Average the updates into the next global model, and reward the clients.
 
@@ -329,6 +327,8 @@ class Strategy(ABC):
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: client -> factor of its update; it is also recorded among the details.
             details: the method's own quantities, see :class:`RoundResult`.
+            divided: whether the clients of a group of copies have one weight and one contribution
+                together already; else each of k has a k-th of what is given here.
 
         Returns:
             The result, which :meth:`round` returns.
@@ -347,6 +347,8 @@ class Strategy(ABC):
             aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
         if uses_weights:
             self._warn_of_sum(aggregation)
+        if not divided:
+            aggregation = in_each_layer(aggregation, replies.shared)
         if self.parts.reward is not None:
             rewards = self.parts.reward
 
@@ -371,7 +373,7 @@ class Strategy(ABC):
         return RoundResult(
             weights,
             aggregation,
-            contributions,
+            contributions if divided else replies.shared(contributions),
             rewards=rewards,
             notes=notes,
             details=recorded,

@@ -141,7 +141,6 @@ class CGSV(Strategy):
         self.mask_scope = mask_scope
         self.reward = reward
         self.exact = exact
-        self.needs_gram = exact or reward == "euclidean"
         self.variant = variant
         if exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]

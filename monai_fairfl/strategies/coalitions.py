@@ -176,20 +176,6 @@ def _scores_of(
     return scores, replies.clients
 
 
-def by_member(local: Replies, values: Mapping[str, float]) -> dict[str, float]:
-    """The values of a round, with that of a group that counts as one divided among its clients.
-
-    Args:
-        local: the replies that trained.
-        values: client -> what it earned in this round, of the present clients.
-    """
-    found: dict[str, float] = {}
-    for client, value in values.items():
-        for member, share in local.member_shares.get(client, {client: 1.0}).items():
-            found[member] = value * share
-    return found
-
-
 def contribution_index(
     strategy: Strategy, local: Replies
 ) -> Generator[list[Request], Replies, dict[str, float]]:

@@ -74,7 +74,7 @@ class FedCE(Strategy):
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
         self.entered: dict[str, float] = {}  # weights in the present global model
-        # Clients whose updates a guard shortened for that model, or averaged with others'.
+        # Clients whose updates a guard shortened for that model.
         self.shortened: list[str] = []
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
@@ -124,15 +124,15 @@ class FedCE(Strategy):
 
         # Another weighting, put in by compose(), may have weighed the average.
         self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
-        self.shortened = sorted((local.shortened & set(self.entered)) | local.blended)
+        self.shortened = sorted(local.shortened & set(self.entered))
         return result
 
     def _measured_by(self, client: str) -> tuple[str, ...]:
         """What ``client`` measures in this round.
 
         In round 0 no model without a client exists. Nor can a client take itself out of the model
-        where a guard shortened its update or averaged it with others: it holds the model that it
-        trained, and not the one that entered.
+        where a guard shortened its update: it holds the model that it trained, and not the one
+        that entered.
         """
         if self.rounds == 0 or client in self.shortened:
             return ()
@@ -141,8 +141,8 @@ class FedCE(Strategy):
     def context_of(self, client: str) -> Mapping[str, float]:
         """Return the client's weight in the present global model, which its error needs.
 
-        It is 0 where a guard shortened the client's update or averaged it with others: a script
-        that measures without being asked then scores the model that it received.
+        It is 0 where a guard shortened the client's update: a script that measures without being
+        asked then scores the model that it received.
         """
         if client in self.shortened:
             return {"previous_weight": 0.0}

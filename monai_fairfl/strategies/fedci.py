@@ -10,7 +10,7 @@ from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.arguments import check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import MOST_CLIENTS, by_member, contribution_index
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.quantities import Quantity
 
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
@@ -68,16 +68,16 @@ class FedCI(Strategy):
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The Shapley values phi_i of this round; normalise() counts negative ones as 0.
-        values = yield from contribution_index(self, local)
+        values = local.shared((yield from contribution_index(self, local)))
         weights = normalise(values)
 
         # The contributions: the sum over rounds, where round t counts decay^t.
         summed = {}
-        for client, value in by_member(local, self._scaled(values)).items():
+        for client, value in self._scaled(values).items():
             earlier = self.contribution.get(client, 0.0)
             summed[client] = earlier + self.decay**self.rounds * value
 
-        result = self.finish(local, weights, summed, details={"round_value": values})
+        result = self.finish(local, weights, summed, details={"round_value": values}, divided=True)
         self.contribution = {**self.contribution, **summed}
         self.rounds += 1
         return result

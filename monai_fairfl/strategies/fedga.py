@@ -108,11 +108,11 @@ class FedGA(Strategy):
         previous = renormalised_previous(self.weight, local.clients)
         weights = normalise(self._adjusted(previous, gaps))
 
-        # The own models that went into the average. A client whose update a guard shortened, or
-        # averaged with others', holds another one.
+        # The own models that went into the average. A client whose update a guard shortened holds
+        # another one.
         entered = {}
         for client, loss in own_losses.items():
-            if client in local.shortened or client in local.blended:
+            if client in local.shortened:
                 self.note(
                     client,
                     "a guard changed its update, so its own model is not the one that went into "

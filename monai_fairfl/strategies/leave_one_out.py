@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import by_member, coalition_values
+from monai_fairfl.strategies.coalitions import coalition_values
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -54,24 +54,24 @@ class LeaveOneOut(Strategy):
 
         # The score V of everybody's model, and of each model without one client.
         everybody = frozenset(local.clients)
-        coalitions = [everybody]
+        coalitions = {everybody: None}
         for client in local.clients:
-            coalitions.append(everybody - {client})
-        values = yield from coalition_values(self, local, coalitions)
+            coalitions[everybody - local.copies_of(client)] = None
+        values = yield from coalition_values(self, local, list(coalitions))
 
         # Drop: V(N) - V(N without i); the weights are its positive part, normalised.
         drops = {}
         for client in local.clients:
-            drops[client] = values[everybody] - values[everybody - {client}]
+            drops[client] = values[everybody] - values[everybody - local.copies_of(client)]
+        drops = local.shared(drops)
         weights = normalise(drops)
 
         # Contribution: the mean drop over the rounds that a client took part in.
-        earned = by_member(local, drops)
-        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in earned.items()}
-        counts = {client: self.counts.get(client, 0) + 1 for client in earned}
-        means = {client: summed[client] / counts[client] for client in earned}
+        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in drops.items()}
+        counts = {client: self.counts.get(client, 0) + 1 for client in drops}
+        means = {client: summed[client] / counts[client] for client in drops}
 
-        result = self.finish(local, weights, means, details={"drop": drops})
+        result = self.finish(local, weights, means, details={"drop": drops}, divided=True)
         self.drops = {**self.drops, **summed}
         self.counts = {**self.counts, **counts}
         return result

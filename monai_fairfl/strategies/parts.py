@@ -46,9 +46,6 @@ class Weighting(ABC):
     {'A': 0.5, 'B': 0.5, 'C': 0.0}
     """
 
-    needs_gram: ClassVar[bool] = False
-    """As for :class:`~monai_fairfl.strategies.Strategy`."""
-
     @abstractmethod
     def __call__(
         self, replies: Replies, contributions: Mapping[str, float | Estimate]

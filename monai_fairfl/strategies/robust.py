@@ -158,8 +158,6 @@ class Krum(Weighting):
     3
     """
 
-    needs_gram = True
-
     def __init__(self, attackers: int = 1, chosen: int = 1):
         for name, value, least in (("attackers", attackers, 0), ("chosen", chosen, 1)):
             if not is_whole(value) or value < least:
@@ -216,8 +214,6 @@ class GeometricMedian(Weighting):
     >>> {site: round(weight, 3) for site, weight in weights.items()}
     {'A': 0.333, 'B': 0.333, 'C': 0.333, 'D': 0.002}
     """
-
-    needs_gram = True
 
     def __init__(self, smoothing: float = 1e-3):
         check_numbers(self, smoothing=smoothing)

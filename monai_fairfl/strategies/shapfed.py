@@ -212,7 +212,7 @@ class ShapFed(Strategy):
         # A class that one client alone labels counts as labelled by nobody: the client would only
         # agree with itself.
         compared = labelled & (labelled.sum(0) > 1)
-        server = np.array([weights[client] for client in local.clients])
+        server = local.geometry.once([weights[client] for client in local.clients])
         itself = np.eye(len(local.clients))
         found = {}
         for row, client in enumerate(local.clients):

@@ -11,7 +11,6 @@ verifies the latter.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
@@ -21,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
+from monai_fairfl.protocol.geometry import cosine
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.run_folder.records import factors_of_step
 
@@ -271,8 +270,10 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         return {}
 
     # Direction of the global update, as weights of the clients' updates.
-    step = factors_of_step(record["aggregation"], record["details"], record["verdicts"])
-    cosines = _cosines_with(step, gram)
+    step = factors_of_step(record["aggregation"], record["details"])
+    if not _is_complete(gram["whole"]):
+        return {}
+    cosines = global_cosines(gram["whole"], step, gram["clients"])
 
     error_global = _errors(record, "global_score")
     error_local = _errors(record, "local_score")
@@ -281,31 +282,6 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
         if client in error_global and client in error_local:
             known[client] = value
     return free_rider_scores(known, error_global, error_local, form)
-
-
-def _cosines_with(step: Mapping[str, float], gram: Mapping[str, Any]) -> dict[str, float]:
-    """client -> cosine of its update with the step; empty where the ledger does not have it.
-
-    Args:
-        step: client -> factor of its update.
-        gram: of a round's record. With ``gram=False`` it has lengths and products with some sums.
-    """
-    if gram["whole"] is not None:
-        if not _is_complete(gram["whole"]):
-            return {}
-        return global_cosines(gram["whole"], step, gram["clients"])
-    factors = np.array([step.get(client, 0.0) for client in gram["clients"]])
-    for entry in gram["sums"]:
-        if not _is_complete([entry["factors"], entry["products"], gram["squared_norms"]]):
-            continue
-        if np.allclose(entry["factors"], factors):
-            products = np.array(entry["products"])
-            length = math.sqrt(max(float(factors @ products), 0.0))
-            lengths = length * np.sqrt(np.maximum(gram["squared_norms"], 0.0))
-            has_direction = lengths > ZERO_NORM
-            cosines = np.where(has_direction, products / np.where(has_direction, lengths, 1.0), 0.0)
-            return dict(zip(gram["clients"], cosines.clip(-1, 1).tolist(), strict=True))
-    return {}
 
 
 def _is_complete(matrix: Sequence[Sequence[float | None]]) -> bool:

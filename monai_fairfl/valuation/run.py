@@ -13,9 +13,8 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.reading_records import firsts_of_groups
 from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
-from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words, together_words
+from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.utility import UTILITIES
@@ -110,10 +109,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     found = valuation.value(run)
     scores = _own_scores(last_round)
     own = own_contributions(last_round)
-    together = {}
-    if valuation.needs_updates:
-        together = _counted_as_one(records)
-    reason = _why_incomparable(own, found, together)
+    reason = _why_incomparable(own, found)
     agrees = None
     if scores is not None and not reason:
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
@@ -126,7 +122,6 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
         **found.to_json(),
-        "together": together,
         "own": to_json(own),
         "fidelity": None if agrees is None else _fidelity_json(agrees),
     }
@@ -134,8 +129,6 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
     lines = [_table(valuation.name, strategy, found, own, agrees)]
-    for words in together_words(together):
-        lines.append(f"  {words}")
     if reason:
         lines.append(f"  {strategy}'s own shares are not compared: {reason}")
     table = "\n".join(lines)
@@ -188,28 +181,13 @@ def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
     return Valuation("own", scores, evaluations=0, rank_stability=None, total=total)
 
 
-def _counted_as_one(records: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """Client -> the others whose updates a guard took for its own; of them one is recorded."""
-    others: dict[str, set[str]] = {}
-    for record in records:
-        for client in record.get("verdicts", ()):
-            for first in firsts_of_groups(record, client):
-                if first != client:
-                    others.setdefault(first, set()).add(client)
-    return {first: sorted(clients) for first, clients in sorted(others.items())}
-
-
-def _why_incomparable(
-    own: Mapping[str, Estimate] | None, found: Valuation, together: Mapping[str, Sequence[str]]
-) -> str:
+def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
     """Why a method's own shares cannot be compared with these; empty when they can."""
     if own is None:
         return "it credits nobody in the last round"
     shares = found.shares()
     if not shares:
         return "no client is worth more than nothing"
-    if together:
-        return "the valuation does not divide the value of clients that a guard counted as one"
     only_in_one = sorted(set(own) ^ set(shares))
     if only_in_one:
         return f"{', '.join(only_in_one)} is not in both; a method's shares are of the last round"

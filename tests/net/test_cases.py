@@ -18,6 +18,7 @@ import numpy as np
 import pydicom
 import pytest
 import torch
+from net import adapter
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
@@ -25,7 +26,6 @@ from monai_fairfl import read_spec
 from monai_fairfl.data import find_cases
 from monai_fairfl.errors import DataError, FairFLError
 from monai_fairfl.workflow import find_images
-from net import adapter
 
 AFFINE = np.array([[-1.5, 0, 0, 36], [0, -1.5, 0, 36], [0, 0, 3, -18], [0, 0, 0, 1.0]])
 SHAPE = (48, 48, 12)

@@ -13,7 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from net.play import differences, read_rows
 
 HERE = Path(__file__).parent

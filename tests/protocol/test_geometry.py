@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -11,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.protocol.geometry import Geometry, SumGeometry, cosine
+from monai_fairfl.protocol.geometry import Geometry, cosine
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.update_matrix import BLOCK, UpdateMatrix
 
@@ -51,10 +49,9 @@ def test_gram_equals_direct_inner_products_whole_and_per_layer() -> None:
     head = np.stack([flat(u, ["head.weight", "head.bias"]) for u in updates])
     np.testing.assert_allclose(geometry.layers["head"], head @ head.T, rtol=1e-6)
     np.testing.assert_allclose(geometry.norms, np.linalg.norm(rows, axis=1), rtol=1e-6)
-    for lengths in (geometry, SumGeometry(geometry.matrix, SPEC)):
-        found = lengths.norms_of_layers
-        assert set(found) == {"a", "head"}
-        np.testing.assert_allclose(found["head"], np.linalg.norm(head, axis=1), rtol=1e-6)
+    found = geometry.norms_of_layers
+    assert set(found) == {"a", "head"}
+    np.testing.assert_allclose(found["head"], np.linalg.norm(head, axis=1), rtol=1e-6)
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -188,53 +185,3 @@ def test_distances_are_of_the_rows_that_both_label_or_the_mean_of_those_who_do()
         (counted * (rows - mean) ** 2).sum(1),
         atol=1e-4,
     )
-
-
-@pytest.mark.parametrize("without_own", [False, True])
-@pytest.mark.parametrize("partly", [False, True])
-def test_cosines_from_sums_are_those_of_the_gram_matrix(without_own: bool, partly: bool) -> None:
-    whole, _ = geometry_of(5, seed=3)
-    if partly:
-        whole.labelled = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 0], [1, 0, 0], [1, 1, 1]], bool)
-    of_sums = SumGeometry(whole.matrix, SPEC, whole.labelled)
-    for factors in ([0.2] * 5, [0.1, 0.0, 0.5, 0.3, 0.1], [0.0] * 5):
-        expected = whole.cosines_with_sum(factors, without_own)
-        found = of_sums.cosines_with_sum(factors, without_own)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-    np.testing.assert_allclose(of_sums.norms, whole.norms, rtol=1e-6)
-
-
-def test_sums_have_the_same_bits_however_the_updates_are_stored() -> None:
-    size = BLOCK + 777
-    spec = ModelSpec(("a", "w"), layers={"a": "a", "w": "w"})
-    generator = torch.Generator().manual_seed(0)
-    updates: Updates = []
-    for _ in range(3):
-        shapes = {"a": 5, "w": size}
-        updates.append({k: torch.randn(v, generator=generator) for k, v in shapes.items()})
-    copied, adopted = (UpdateMatrix(updates[0], spec.parameters, 3) for _ in range(2))
-    for row, update in enumerate(updates):
-        copied.put(row, update)
-        # Of memory that begins anywhere.
-        shifted = {}
-        for name, tensor in update.items():
-            longer = torch.empty(len(tensor) + row + 1)
-            longer[row + 1 :] = tensor
-            shifted[name] = longer[row + 1 :]
-        adopted.adopt(row, shifted)
-    factors = [0.5, 0.3, 0.2]
-    one, other = SumGeometry(copied, spec), SumGeometry(adopted, spec)
-    assert one.squared_norms.tolist() == other.squared_norms.tolist()
-    assert one.products_with_sum(factors).tolist() == other.products_with_sum(factors).tolist()
-    rows = copied.rows.double().numpy()
-    expected = rows @ (np.array(factors) @ rows)
-    np.testing.assert_allclose(one.products_with_sum(factors), expected, rtol=1e-6)
-
-
-def test_lengths_that_overflow_float32_are_finite() -> None:
-    spec = ModelSpec(("w",))
-    matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
-    matrix.put(0, {"w": torch.tensor([1e30, 0.0])})
-    matrix.put(1, {"w": torch.tensor([math.inf, 0.0])})
-    found = SumGeometry(matrix, spec).squared_norms
-    assert found[0] == pytest.approx(1e60) and found[1] == math.inf

@@ -21,8 +21,7 @@ def test_an_update_that_two_guards_shorten_has_both_factors_and_its_client_is_na
     assert twice.without({0: "quarantined"}).shortened == {"A", "B"}
 
 
-def test_what_a_group_shares_is_known_of_fewer_replies_too() -> None:
-    replies = replies_of({"A": [1.0], "B": [5.0]})
-    replies.member_shares = {"A": {"A": 0.5, "C": 0.5}}
-    rest = replies.without({1: "late"}).scaled({0: 0.5})
-    assert rest.member_shares == {"A": {"A": 0.5, "C": 0.5}}
+def test_a_group_is_of_those_who_are_there() -> None:
+    replies = replies_of({"A": [1.0], "B": [5.0], "C": [1.0]}).sharing([("A", "C")])
+    assert replies.scaled({1: 0.5}).groups == [("A", "C")]
+    assert replies.without({2: "late"}).groups == []

@@ -72,12 +72,6 @@ def test_sites_scored_on_other_structures_are_named(write_run: WriteRun) -> None
     assert not summarise(load_runs([alike]))["warnings"]
 
 
-def test_a_run_that_compared_no_pairs_of_updates_says_so(write_run: WriteRun) -> None:
-    runs = [write_run("FedAvg", {"elm": 0.8}, gram=False), write_run("FedCE", {"elm": 0.8})]
-    (warning,) = summarise(load_runs(runs))["warnings"]
-    assert warning.startswith("FedAvg: the run had gram=False, so no guard compared")
-
-
 def test_a_valuation_of_a_run_that_went_on_is_not_shown(write_run: WriteRun) -> None:
     run = write_run("FedAvg", {"elm": 0.8, "oak": 0.7}, finished=False)
     Ledger(run / "ledger.jsonl").append({"kind": "end", "scores": {}, "model": "b"})

@@ -151,7 +151,7 @@ class Static:
 def test_a_ledger_is_the_same_whether_updates_are_copied_or_used_where_they_are(
     count: int, tmp_path: Path
 ) -> None:
-    """Among them one that is clipped, and two that count as one."""
+    """Among them one that is clipped, and two that share a weight."""
     generator = torch.Generator().manual_seed(count)
     updates = {f"site{i}": torch.randn(1013, generator=generator) + 0.5 for i in range(count)}
     updates["site0"] *= 100.0
@@ -167,7 +167,7 @@ def test_a_ledger_is_the_same_whether_updates_are_copied_or_used_where_they_are(
         Federation(CGSV(), clients, 2, zeros, guards, run_dir, final=()).run()
         ledgers.append((run_dir / "ledger.jsonl").read_bytes())
     assert ledgers[0] == ledgers[1]
-    assert b"clip" in ledgers[0] and b"shares one weight" in ledgers[0]
+    assert b"clip" in ledgers[0] and b"are divided by 2" in ledgers[0]
     for client, values in updates.items():
         assert torch.equal(values, sent[client])
 

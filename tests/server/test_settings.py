@@ -48,7 +48,6 @@ OTHER: dict[str, Any] = {
     "adapt_rate": 0.01,
     "adapt_average": 3,
     "adapt_fuse": True,
-    "gram": False,
     "unasked": True,
 }
 
@@ -65,13 +64,12 @@ def federation(folder: Path, **settings: Any) -> Federation:
 def test_a_resumed_run_may_change_just_the_settings_that_the_ledger_does_not_record(
     name: str, tmp_path: Path
 ) -> None:
-    # The default guards compare pairs of updates, which gram=False does not compute.
-    federation(tmp_path / "run", guards=()).run()
+    federation(tmp_path / "run").run()
     recorded = RunSettings(2).opening()
     assert {key: read_ledger(tmp_path / "run/ledger.jsonl")[0][key] for key in recorded} == recorded
 
     needed = {"adapt_epochs": 4} if name == "adapt_fuse" else {}
-    changed = federation(tmp_path / "run", guards=(), **{name: OTHER[name], **needed})
+    changed = federation(tmp_path / "run", **{name: OTHER[name], **needed})
     if name in recorded:
         with pytest.raises(FederationError, match=f"was begun with {name} = "):
             changed.run(resume=True)

@@ -102,25 +102,6 @@ def test_a_client_whose_update_was_shortened_cannot_take_itself_out_of_the_model
     assert asked == dict.fromkeys(CLIENTS, ("leave_one_out_error",))
 
 
-@pytest.mark.parametrize(("times", "asked"), [(1.0, ["1", "3"]), (3.0, ["3"])])
-def test_clients_that_count_as_one_do_not_take_out_what_did_not_enter(
-    times: float, asked: list[str]
-) -> None:
-    """The mean of both updates entered; of exact copies that is what the first one holds."""
-    updates = {**UPDATES[0], "2": [times * value for value in UPDATES[0]["1"]]}
-    strategy = FedCE()
-    strategy.start({"w": torch.zeros(4, dtype=torch.float64)}, CLIENTS, ModelSpec(("w",)))
-    training = strategy.round(CLIENTS)
-    next(training)
-    with pytest.raises(StopIteration) as played:
-        training.send(replies_of(updates).merged([("1", "2")]))
-    strategy.weights = played.value.value.weights
-    requests = list(next(strategy.round(CLIENTS)))
-    assert [request.client for request in requests if request.measure] == asked
-    for request in requests:
-        assert (request.context["previous_weight"] > 0) == (request.client in asked)
-
-
 def test_where_nobody_who_was_asked_for_its_error_answers_the_errors_are_equal() -> None:
     strategy = FedCE()
     strategy.start({"w": torch.zeros(4, dtype=torch.float64)}, CLIENTS, ModelSpec(("w",)))

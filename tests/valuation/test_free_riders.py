@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,11 @@ import torch
 from attackers import ATTACKS
 from helpers.attacked_federation import federation_of
 from helpers.driving import GOLDEN, play
-from helpers.tiny_networks import federation
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
-from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.run_folder.ledger import Ledger, number_in, read_ledger
-from monai_fairfl.strategies import CGSV, FedAvg, Strategy
+from monai_fairfl.run_folder.ledger import Ledger, read_ledger
+from monai_fairfl.strategies import CGSV, FedAvg
 from monai_fairfl.valuation import (
     flag_free_riders,
     free_rider_history,
@@ -227,62 +223,6 @@ def test_a_methods_factors_of_the_updates_are_in_the_global_one() -> None:
     found = [scores[client][0] for client in updates]
     # The errors of the global and the local model differ by 0.1.
     assert found == pytest.approx(0.1 * cosines)
-
-
-class ElmAndOak(Guard):
-    """Counts two sites as one, a third of it for elm."""
-
-    def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        group = ("elm", "oak")
-        parts = {"elm": 1 / 3, "oak": 2 / 3}
-        found = {}
-        for reply in replies:
-            if reply.client in group:
-                part = parts[reply.client]
-                found[reply.id] = Verdict("share", "one hospital", factor=part, group=group)
-        return found
-
-
-@pytest.mark.parametrize("gram", [True, False])
-@pytest.mark.parametrize("strategy", [FedAvg, CGSV])
-def test_sites_that_count_as_one_are_in_the_global_update_with_all_of_their_weight(
-    strategy: Callable[[], Strategy], gram: bool, tmp_path: Path
-) -> None:
-    """CGSV has a factor of each update. The group's is that of its first site."""
-    sent: dict[str, torch.Tensor] = {}
-    received: dict[str, torch.Tensor] = {}
-
-    def watch(request: Request, reply: Reply) -> Reply:
-        if reply.update is not None:
-            received.update(request.weights)
-            sent[request.client] = flat({name: reply.update[name] for name in sorted(reply.update)})
-        return reply
-
-    evaluate = ("global_score", "local_score")
-    run = federation(
-        strategy(),
-        tmp_path,
-        watch,
-        rounds=1,
-        evaluate=evaluate,
-        guards=[ElmAndOak()],
-        gram=gram,
-    )
-    records = run.run().records
-
-    # By hand: the cosine of each update with the step of the global model.
-    trained = run.strategy.weights
-    step = flat(
-        {name: trained[name] - received[name] for name in sorted(run.strategy.spec.parameters)}
-    )
-    updates = {"ash": sent["ash"], "beech": sent["beech"], "elm": (sent["elm"] + sent["oak"]) / 2}
-    scores = free_rider_history(records).scores
-    assert set(scores) == set(updates)
-    for site, update in updates.items():
-        measured = records[1]["measurements"][site]
-        gap = abs(number_in(measured["global_score"]) - number_in(measured["local_score"]))
-        by_hand = float(torch.cosine_similarity(update, step, dim=0)) * gap
-        assert scores[site] == [pytest.approx(by_hand, abs=1e-5)]
 
 
 def flat(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -31,7 +31,6 @@ from monai_fairfl.cli.running import quietly
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.values import Estimate, Weights
-from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedAvg, Standalone
 from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.valuation import FinishedRun, Reconstruction, Retraining, Valuation
@@ -156,61 +155,6 @@ def valued_federation(folder: Path, change: Callable[[Request, Reply], Reply]) -
 
     run = FinishedRun(folder / "run", sites, panel, train, folder / "run" / "retrained")
     return value_run(Reconstruction("exact"), run)
-
-
-def test_of_clients_that_count_as_one_the_value_says_whose_it_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Oak sends what elm sent; the mean of both is recorded as elm's."""
-    sent = {}
-
-    def copy(request: Request, reply: Reply) -> Reply:
-        if reply.update is None:
-            return reply
-        sent[request.client] = reply.update
-        return replace(reply, update=sent["elm"]) if request.client == "oak" else reply
-
-    found = valued_federation(tmp_path, copy)
-    run_dir = tmp_path / "run"
-    sites = list(tiny_networks.SITES)
-    assert found is not None and "oak" not in found.values
-    assert written_valuation(run_dir)["together"] == {"elm": ["oak"]}
-    words = "elm's value is also that of oak, of the rounds in which a guard counted them as one"
-    assert words in capsys.readouterr().out
-    report = write_report([run_dir])
-    assert report["decision"]["contributions"]["together"] == f"{words}."
-    assert words.replace("'", "&#39;") in (run_dir / "report.html").read_text()
-    # The page of one hospital names no other.
-    pages = sorted((run_dir / "site_reports").glob("*.html"))
-    assert len(pages) == len(sites)
-    assert not [page for page in pages if "counted them as one" in page.read_text()]
-
-
-def test_values_of_clients_that_counted_as_one_in_a_round_are_not_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Oak sends what elm sent in the first round only, and so has a value of the second."""
-    sent = {}
-
-    def copy(request: Request, reply: Reply) -> Reply:
-        if reply.update is None:
-            return reply
-        sent[request.client] = reply.update
-        is_copy = request.client == "oak" and request.round == 0
-        return replace(reply, update=sent["elm"]) if is_copy else reply
-
-    found = valued_federation(tmp_path, copy)
-    assert found is not None and set(found.values) == set(tiny_networks.SITES)
-    written = written_valuation(tmp_path / "run")
-    assert written["together"] == {"elm": ["oak"]}
-    assert written["fidelity"] is None
-    assert "does not divide the value of clients" in capsys.readouterr().out
-
-    report = write_report([tmp_path / "run"])
-    sites = report["decision"]["contributions"]["sites"]
-    assert {found["ratio"] for found in sites.values()} == {None}
-    assert sites["elm"]["words"].startswith("its value is also that of hospitals")
-    assert sites["oak"]["words"].startswith("its value lacks the rounds")
 
 
 def test_models_are_scored_again_where_the_evaluation_has_changed(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.server.sharing import divided, shares_of_groups
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
 from monai_fairfl.transports.engines.job_guards import config_of_shipped, shipped_guards
 from monai_fairfl.transports.engines.wire import unreadable
@@ -234,7 +233,7 @@ class FairFLAggregator(ModelAggregator):
     # ---- one round ----
 
     def _played_round(self) -> RoundResult:
-        """Return the strategy's result of the round, with shared weights divided."""
+        """Return the strategy's result of the round."""
         result = one_exchange(self.strategy, sorted(self._results), self._replies_to)
         if result.rewards is not None:
             _refuse_own_models(self.strategy)
@@ -242,7 +241,7 @@ class FairFLAggregator(ModelAggregator):
 
         for guard in self._guards:
             guard.remember(self._with_sent(self._replies))
-        return divided(result, shares_of_groups(self._verdicts))
+        return result
 
     def _as_difference(self, model: FLModel) -> FLModel:
         """Return a result whose tensors are differences from the sent model."""
