@@ -31,7 +31,6 @@ from monai_fairfl.cli import (
     runs,
     training,
     using,
-    withdrawals,
 )
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError, closest
@@ -77,7 +76,6 @@ MODULES = (
     comparing,
     runs,
     ledgers,
-    withdrawals,
     models,
     flare,
     flower,

@@ -22,7 +22,6 @@ from monai_fairfl.report.cautions import (
     sites_without_validation_scores,
     suspicious_sites,
     unknown_gain,
-    withdrawn_sites,
     without_pairs,
 )
 from monai_fairfl.report.comparison import (
@@ -186,7 +185,6 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
             *sites_without_validation_scores(groups),
             *sites_without_test_scores(runs),
             *sites_with_empty_labels(runs),
-            *withdrawn_sites(runs),
             *warnings,
         ],
     )
@@ -297,7 +295,6 @@ def _strategy_result(
         validation_mean=validation_mean(run, left_out),
         guards=run.start.get("guards"),
         touched=touched_of(run),
-        withdrawn=list(run.withdrawn),
         fedavg=fedavg_name,
         similarity=similarity_of(run),
         settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},

@@ -88,8 +88,7 @@ def write_report(
     report["sentences"] = sentences(report)
     report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
     report["failed"] = dict(failed or {})
-    withdrawn = {site for run in runs for site in run.withdrawn}
-    report["statistics"] = find_statistics(folder, run_dirs, withdrawn)
+    report["statistics"] = find_statistics(folder, run_dirs)
 
     # The scores of cases go first: what is wrong with them is a warning in the report.
     cases = cases_csv(runs, report["warnings"])
@@ -105,7 +104,7 @@ def write_report(
 
     # The pages go last: the numbers are written where jinja2 is missing.
     write_atomically(folder / "report.html", render(report).encode(errors="replace"))
-    write_site_pages(report, folder, withdrawn)
+    write_site_pages(report, folder)
     return report
 
 
