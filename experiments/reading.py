@@ -26,8 +26,8 @@ OverSites = Callable[..., Any]
 SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 """A strategy's name in the studies -> its name in tables and figures, where that is another one."""
 CANDIDATES = ("adapted", "averaged", "alone", "fused")
-"""Of the last mile in the studies. ``"averaged"``, the mean of the models that a site received in the
-last five rounds, is no candidate of the package any more."""
+"""Of the last mile in the studies. ``"averaged"``, the mean of the models that a site received in
+the last five rounds, is no candidate of the package any more."""
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
 DRAWS = 2000

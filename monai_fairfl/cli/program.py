@@ -22,7 +22,6 @@ from monai_fairfl.cli import (
     adopting,
     comparing,
     data,
-    describing,
     doctoring,
     flare,
     flower,
@@ -68,7 +67,6 @@ not segment some of the images, or lacks an output of some.
 
 MODULES = (
     data,
-    describing,
     adopting,
     training,
     using,
