@@ -26,8 +26,6 @@ from .partition import partitioned_datalist as partitioned_datalist
 from .partition import repeat_case as repeat_case
 from .parts import KeepPartd as KeepPartd
 from .parts import surest_part as surest_part
-from .prepared import RememberingCompose as RememberingCompose
-from .prepared import remember_prepared as remember_prepared
 from .resizing import SmoothResized as SmoothResized
 from .slices import SampleSlicesd as SampleSlicesd
 from .structures import LabelStructuresd as LabelStructuresd
