@@ -368,6 +368,10 @@ def test_an_interval_over_seeds_and_cases_leaves_out_what_was_not_tested() -> No
         "papers.predicates",
         "classification.data",
         "classification.summaries",
+        "simulated.content",
+        "simulated.labels",
+        "simulated.partition",
+        "simulated.quality",
     ],
 )
 def test_examples_in_the_docstrings_run(module: str) -> None:

@@ -392,6 +392,8 @@ def for_report(place: Path) -> None:
 
 
 def for_settings(place: Path) -> None:
+    for name in ("quality_shift", "corrupted_images"):
+        shutil.copy(CHECKOUT / "experiments" / "overlays" / f"{name}.json", place / "configs")
     labels = json_below("docs/settings.md", "CGSV: wrong labels")
     (place / "configs" / "wrong_labels.json").write_text(labels)
     heading = "CGSV: equal, uneven and one-sided shares"
