@@ -25,6 +25,9 @@ OverSites = Callable[..., Any]
 """A summary of sites' means along ``axis``, such as ``np.mean`` or ``np.min``."""
 SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 """A strategy's name in the studies -> its name in tables and figures, where that is another one."""
+CANDIDATES = ("adapted", "averaged", "alone", "fused")
+"""Of the last mile in the studies. ``"averaged"``, the mean of the models that a site received in
+the last five rounds, is no candidate of the package any more."""
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
 DRAWS = 2000

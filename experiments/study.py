@@ -13,6 +13,7 @@ import json
 import math
 import re
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,10 @@ ALONE = "Standalone"
 OF_SETTING = ("overrides", "arguments", "strategies", "alone")
 """What a setting may differ in."""
 Folder = Path | str
+
+if str(ROOT) not in sys.path:
+    # Overlays name their code from the project's folder on, where a result's command is entered.
+    sys.path.append(str(ROOT))
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from simulated.partition import partition
 from sklearn.datasets import load_breast_cancer, load_digits
-
-from monai_fairfl.data.partition import partition
 
 
 class Samples(NamedTuple):
@@ -131,7 +130,7 @@ def dealt(pool: Samples, clients: int, kind: str, seed: int) -> dict[str, Sample
         pool: all samples.
         clients: their number N.
         kind: ``"UNI"``: at random, in equal parts. ``"POW"``: at random, the sizes grow from the
-            first client to the last by a power law (:func:`monai_fairfl.data.partition`).
+            first client to the last by a power law (:func:`simulated.partition.partition`).
             ``"CLA"``: in equal sizes, the number of classes grows evenly from one at the first
             client to all at the last. Clients draw from a class independently, so that two may
             have the same sample, as in the authors' code.

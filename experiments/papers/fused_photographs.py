@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 from papers import last_mile
 from papers.last_mile_rules import Candidate, Rule, above, taken_by
-from reading import NotFinished, hierarchical_interval, markdown, words
+from reading import CANDIDATES, NotFinished, hierarchical_interval, markdown, words
 from seeds import Cells, finished, on_same_cells, received_and_used
 from study import Study
-
-from monai_fairfl.protocol.last_mile import CANDIDATES
 
 STUDIES = ("fused_photographs",)
 MARGIN = 0.02

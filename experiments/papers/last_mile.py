@@ -9,13 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from reading import NOTHING, NotFinished, cases, hierarchical_interval, markdown
+from reading import CANDIDATES, NOTHING, NotFinished, cases, hierarchical_interval, markdown
 from reading import site_means as means_of
 from reading import words
 from seeds import Cells, Scores, finished
 from study import Study
-
-from monai_fairfl.protocol.last_mile import CANDIDATES
 
 STUDIES = ("strong_prostate",)
 IMAGES = {

@@ -11,11 +11,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from papers import last_mile
-from reading import NotFinished, cases, hierarchical_interval, markdown, site_means, words
+from reading import (
+    CANDIDATES,
+    NotFinished,
+    cases,
+    hierarchical_interval,
+    markdown,
+    site_means,
+    words,
+)
 from seeds import Scores, finished
 from study import Study
-
-from monai_fairfl.protocol.last_mile import CANDIDATES
 
 STUDIES = tuple(last_mile.IMAGES)
 ADAPTED = "adapted"

@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import uneven
-from reading import NOTHING, Result, markdown, shown_name
-
-from monai_fairfl.protocol.last_mile import CANDIDATES
+from reading import CANDIDATES, NOTHING, Result, markdown, shown_name
 
 STUDIES = ("uneven_prostate",)
 SETTINGS = ("", "float32", "instance_norm")

@@ -5,11 +5,7 @@
 - ``receipts``: whether a ledger is the one whose heads the sites were sent;
 - ``ledger_rounds``: the replies of a round as a strategy saw them, made of the ledger alone;
 - ``replaying``: every weight and contribution, computed again by the strategy's own code;
-- ``counterfactual``: the same for a run without one site, or by another strategy;
-- ``withdrawing``: deletes what a finished run holds of one site alone;
-- ``withdrawal_files``: which files these are, and how the rest stays readable;
-- ``statement``: what was deleted and what remains, for the site's records;
-- ``statement_contents``: what it says of rounds, of files, and of what remains.
+- ``counterfactual``: the same for a run without one site, or by another strategy.
 """
 
 import lazy_loader

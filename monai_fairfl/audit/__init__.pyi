@@ -12,9 +12,5 @@ from .receipts import read_receipts as read_receipts
 from .replaying import LedgerRun as LedgerRun
 from .replaying import Replayed as Replayed
 from .replaying import replay as replay
-from .statement import Statement as Statement
-from .statement import read_statement as read_statement
-from .withdrawing import plan_withdrawal as plan_withdrawal
-from .withdrawing import withdraw as withdraw
 
 __all__: list[str]

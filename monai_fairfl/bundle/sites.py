@@ -18,7 +18,6 @@ from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.prepared import remember_prepared
 from monai_fairfl.errors import ConfigError, DataError, in_words
 from monai_fairfl.protocol.values import value_of
 from monai_fairfl.server.cross_evaluation import ServerScore
@@ -98,7 +97,7 @@ class BundleSites:
         """
         settings = vars(self.settings_of(name))
         return partial(
-            _remembering_client,
+            bundle_client,
             self.bundle_root,
             name,
             folder / "sites" / name,
@@ -189,9 +188,3 @@ class BundleSites:
                         f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
                     ) from error
         return counts
-
-
-def _remembering_client(*arguments: Any, **settings: Any) -> FairMonaiAlgo:
-    """A site's client, in a process that prepares its images once for all runs."""
-    remember_prepared()
-    return bundle_client(*arguments, **settings)

@@ -28,7 +28,6 @@ from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.run_folder.recorded_updates import check_recorded
 from monai_fairfl.run_folder.records import names_of_guards
-from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.valuation import Retraining, RunValuation
 from monai_fairfl.valuation.run import check_valuations
@@ -52,7 +51,7 @@ def check_start(
         check: of each site's folder; ``None``: no check.
 
     Returns:
-        Site -> digests of its cases, without sites that withdrew.
+        Site -> digests of its cases.
 
     Raises:
         FairFLError: naming the setting, the site or the file, and the fix.
@@ -102,14 +101,9 @@ def _check_images(
     sites = runs.sites
     folders = {name: sites.data_of(name) for name in sites.names}
     digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
-    used = runs.folders.used()
-    if used:
+    if runs.folders.used():
         require_same_cases(sites.datalists, digests)
     sites.require_datalists()
-    for folder in used:
-        # Nothing new is recorded of a site that withdrew.
-        for site in withdrawn_sites(folder):
-            digests.pop(site, None)
     if runs.settings.adapt_epochs and runs.trained_alone is not None:
         preflight.check_trained_alone(runs.trained_alone, folders, sites.listed)
     new = []

@@ -22,7 +22,6 @@ from monai_fairfl.cli import (
     adopting,
     comparing,
     data,
-    describing,
     doctoring,
     flare,
     flower,
@@ -31,7 +30,6 @@ from monai_fairfl.cli import (
     runs,
     training,
     using,
-    withdrawals,
 )
 from monai_fairfl.cli.command import Answer, Command
 from monai_fairfl.errors import FairFLError, closest
@@ -69,7 +67,6 @@ not segment some of the images, or lacks an output of some.
 
 MODULES = (
     data,
-    describing,
     adopting,
     training,
     using,
@@ -77,7 +74,6 @@ MODULES = (
     comparing,
     runs,
     ledgers,
-    withdrawals,
     models,
     flare,
     flower,

@@ -16,7 +16,6 @@ from monai.fl.utils.constants import ExtraItems, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 from monai.utils import ensure_tuple
 
-from monai_fairfl.client.averaging import with_another
 from monai_fairfl.client.case_lists import overlap_of
 from monai_fairfl.client.filters import filtered_update, received_weights
 from monai_fairfl.client.judge import Judge
@@ -207,7 +206,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             measurements |= self._measuring.measure("personal", request, own, past)
         if "adapt_epochs" in request.context:
             would_use = received if own is None else own
-            found, taken = self._last_mile(request, would_use, received, past)
+            found, taken = self._last_mile(request, would_use, past)
             measurements |= found
             own = own if taken is None else taken
         if request.context.get("closing", 0) and own is not None:
@@ -215,14 +214,13 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         return request.reply(measurements=measurements)
 
     def _last_mile(
-        self, request: Request, own: Weights, received: Weights, past: Past
+        self, request: Request, own: Weights, past: Past
     ) -> tuple[dict[str, Measurement], Weights | None]:
         """Look for a model that serves this client better than the one that it would use.
 
         Args:
             request: with the settings of the last mile.
             own: the model that this client would use.
-            received: the model that the server sent.
             past: the client's earlier models.
 
         Returns:
@@ -236,7 +234,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             )
             return {}, None
         own = self.spec.with_aliases(own)
-        models = SiteModels(own, received, past.received_sum, self.alone)
+        models = SiteModels(own, self.alone)
         initial_state = {**self._initial, "local": own}
         found = candidates(models, Judge(probe, own), self.trainer, initial_state, request)
 
@@ -268,11 +266,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         if "train_loss" in request.measure and train_loss.value is not None:
             measurements["train_loss"] = train_loss.value
         measurements |= self._measuring.measure("trained", request, state["local"], past)
-
-        # For the last mile: the sum of the models received in the last rounds.
-        if "average_from" in request.context:
-            first_round = int(request.context["average_from"])
-            state["received"] = with_another(past.received_sum, received, first_round)
 
         # Ditto: a round of the personal model.
         if "ditto_lambda" in request.context:

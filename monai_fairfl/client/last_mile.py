@@ -18,7 +18,6 @@ from typing import Any
 from monai.engines import SupervisedTrainer
 
 from monai_fairfl.client.adapting import adapted
-from monai_fairfl.client.averaging import mean_with, with_new_statistics
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.fused import fused_weights
@@ -51,16 +50,10 @@ class SiteModels:
 
     Args:
         own: the one that it would use.
-        received: the one that the server sent last.
-        received_sum: of those received in the last rounds before, as
-            :func:`~monai_fairfl.client.averaging.with_another` returned it; ``None``: there is
-            none.
         alone: file of the one that the site trained alone; ``None``: it did not.
     """
 
     own: Weights
-    received: Weights
-    received_sum: Mapping[str, Any] | None
     alone: Path | None
 
 
@@ -93,12 +86,6 @@ def candidates(
         seed=request.seed,
     )
     found["adapted"] = Candidate(further.weights, further.gain, further.epochs)
-
-    # The mean of the models of the last rounds.
-    received_sum = models.received_sum
-    if received_sum is not None and received_sum["begin"] == context.get("average_from"):
-        averaged = with_new_statistics(trainer, mean_with(received_sum, models.received))
-        found["averaged"] = Candidate(averaged, judge.gain(averaged))
 
     # The model that the site trained alone.
     if models.alone is not None:

@@ -49,13 +49,12 @@ class MendedMonaiAlgo(MonaiAlgo):
       those of the model before.
     - After an abort or a failure the next training or evaluation is a whole one.
     - A best or final model on disk that is older than the training is an error.
-    - ``get_data_stats`` works, and the files with each case's numbers stay in ``state_dir``.
     - ``initialize`` acts once, and can be repeated after a failure.
     - ``abort`` and ``finalize`` are safe at any time.
 
     A site's ``pre_filters`` see all weights as they came in, before their names are checked. Its
-    ``post_weight_filters``, ``post_evaluate_filters`` and ``post_statistics_filters`` act on what
-    ``get_weights``, ``evaluate`` and ``get_data_stats`` return.
+    ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
+    ``evaluate`` return.
 
     Args:
         bundle_root: folder of the bundle. A relative one begins at the engine's
@@ -89,12 +88,6 @@ class MendedMonaiAlgo(MonaiAlgo):
             # MonaiAlgo writes into them.
             arguments[name] = dict(arguments.get(name) or {})
         super().__init__(bundle_root, **arguments)
-        # MonaiAlgo inherits get_data_stats, which reads these, and does not set them.
-        self.workflow = None
-        self.train_data_key = "train"
-        self.eval_data_key = "eval"
-        self.histogram_only = False
-
         self.state_dir = Path(state_dir)
         self.all_handlers = all_handlers
         self._built = False
@@ -273,33 +266,6 @@ class MendedMonaiAlgo(MonaiAlgo):
         require_whole_run(self.evaluator)
         result.metrics = dict(result.metrics)
         return apply_filters(self.post_evaluate_filters, result, extra, self.client_name)
-
-    def get_data_stats(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
-        """Statistics of the site's images and labels, as those of ``MonaiAlgoStats``.
-
-        Args:
-            extra: the engine's additional information, with ``FlStatistics.HIST_BINS`` and
-                ``FlStatistics.HIST_RANGE``.
-        """
-        self._require_built()
-        self.workflow = self.train_workflow or self.eval_workflow
-        return super().get_data_stats(extra)
-
-    def _get_data_key_stats(
-        self,
-        data: Any,
-        data_key: str,
-        hist_bins: Any,
-        hist_range: Any,
-        output_path: str | None = None,
-    ) -> Any:
-        """Write each case's numbers into the private folder.
-
-        This overrides a private method of ``MonaiAlgoStats``: it writes them into the app's folder,
-        and its public ``get_data_stats`` takes no path.
-        """
-        private = str(self.state_dir / f"{data_key}_data_stats.yaml")
-        return super()._get_data_key_stats(data, data_key, hist_bins, hist_range, private)
 
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""

@@ -229,11 +229,6 @@ class Past:
         local: Weights = self._states.load(self._run, self.round)["local"]
         return local
 
-    @property
-    def received_sum(self) -> dict[str, Any] | None:
-        """The sum of the models received in the last rounds, where the server asked for it."""
-        return None if self.state is None else self.state.get("received")
-
     @cached_property
     def personal(self) -> dict[str, Any] | None:
         """The newest state of the personal model; a round without one does not end it."""

@@ -24,9 +24,8 @@ def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:
     Returns:
         ``"local"``, the network's tensors; ``"optimizer"``; ``"schedulers"``, a list; the counters
         ``"epoch"`` and ``"iteration"``; and ``"scaler"``, empty without mixed precision. In a
-        site's file, :class:`~monai_fairfl.client.algo.FairMonaiAlgo` adds ``"received"``, the sum
-        of :func:`~monai_fairfl.client.averaging.with_another`, and ``"personal"``, such a state of
-        the personal model.
+        site's file, :class:`~monai_fairfl.client.algo.FairMonaiAlgo` adds ``"personal"``, such a
+        state of the personal model.
     """
     state = {
         "local": trainer.network.state_dict(),

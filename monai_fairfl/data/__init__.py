@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data of a site.
 
-Data lists of public layouts and their checks, splits and partitions, synthetic hospitals and
-clinics, and transforms: slices, crops, structures and corruption.
+Data lists of public layouts and their checks, splits, synthetic hospitals and clinics, and
+transforms: slices, crops and structures.
 """
 
 import lazy_loader

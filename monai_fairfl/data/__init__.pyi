@@ -4,11 +4,6 @@
 from .channels import OneChanneld as OneChanneld
 from .checks import check_cases as check_cases
 from .checks import check_duplicates as check_duplicates
-from .content import cup_to_disc_ratio as cup_to_disc_ratio
-from .content import structure_size as structure_size
-from .corruption import CorruptLabeld as CorruptLabeld
-from .corruption import CorruptQualityd as CorruptQualityd
-from .corruption import corrupted_cases as corrupted_cases
 from .datalist import find_cases as find_cases
 from .datalist import find_sites as find_sites
 from .datalist import site_datalist as site_datalist
@@ -21,13 +16,8 @@ from .fundus import RandDiscCropd as RandDiscCropd
 from .fundus import normalise_field as normalise_field
 from .layouts import site_folders as site_folders
 from .listed import listed_datalist as listed_datalist
-from .partition import chosen_clients as chosen_clients
-from .partition import partitioned_datalist as partitioned_datalist
-from .partition import repeat_case as repeat_case
 from .parts import KeepPartd as KeepPartd
 from .parts import surest_part as surest_part
-from .prepared import RememberingCompose as RememberingCompose
-from .prepared import remember_prepared as remember_prepared
 from .resizing import SmoothResized as SmoothResized
 from .slices import SampleSlicesd as SampleSlicesd
 from .structures import LabelStructuresd as LabelStructuresd

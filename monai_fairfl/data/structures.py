@@ -107,37 +107,6 @@ class NestStructuresd(MapTransform):
         return d
 
 
-class ClassNumbersd(MapTransform):
-    """Make class numbers of the pixel values of a label image: 0 outside of all structures.
-
-    Structures are nested, and each pixel gets the number of structures that it is in: 1 in the
-    outermost alone, 2 in the next. A case without ``"values"`` stays as it is.
-
-    Args:
-        keys: keys of the label images.
-
-    >>> label = torch.tensor([[[0, 128, 255]]])
-    >>> case = {"label": label, "values": {"disc": [64, 255], "cup": [192, 255]}}
-    >>> ClassNumbersd("label")(case)["label"].tolist()
-    [[[0, 1, 2]]]
-    """
-
-    def __init__(self, keys: KeysCollection) -> None:
-        super().__init__(keys)
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        d = dict(data)
-        values: Values = d.get("values") or {}
-        if not values:
-            return d
-        for key in self.key_iterator(d):
-            numbers = torch.zeros_like(d[key])
-            for low, high in values.values():
-                numbers += ((d[key] >= low) & (d[key] <= high)).to(numbers.dtype)
-            d[key] = numbers
-        return d
-
-
 def grey_levels(image: Image.Image) -> Image.Image:
     """A label image as one channel of grey levels or palette numbers.
 

@@ -8,7 +8,7 @@ Training does not need it, and for small images it takes longer than the augment
 from __future__ import annotations
 
 import threading as threads
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,12 +20,12 @@ from monai.transforms import (
     Compose,
     RandAffined,
     RandHistogramShiftd,
+    RandomizableTrait,
     ReduceTrait,
+    Transform,
 )
 from monai.transforms.utils import create_grid
 from torch.nn import functional
-
-from monai_fairfl.data.prepared import RememberingCompose
 
 # What torch's grid_sample interpolates, and how it continues an image.
 MODES = {"bilinear", "nearest", "bicubic"}
@@ -35,15 +35,14 @@ MANY_POINTS = 32
 """Control points of a histogram from which a search is faster than comparing with each."""
 
 
-class UntrackedCompose(RememberingCompose):
+class UntrackedCompose(Compose):
     """MONAI's ``Compose`` that makes plain tensors from its first random transform on.
 
     MONAI's transforms store every image's affine and history in a ``MetaTensor``. A network that is
     trained needs neither, and at 64 x 64 storing them takes longer than the augmentation itself.
     Values and random draws are the same to the bit. The transforms before the first random one,
-    whose results a cache holds, are tracked as ever, and remembered as by
-    :class:`~monai_fairfl.data.RememberingCompose`. Do not use it for images whose transforms are to
-    be inverted.
+    whose results a cache holds, are tracked as ever. Do not use it for images whose transforms are
+    to be inverted.
 
     MONAI's switch (``set_track_meta``) is one for the whole process, so it is used in the main
     thread alone: where clients or loaders share a process in threads, everything stays tracked,
@@ -64,6 +63,11 @@ class UntrackedCompose(RememberingCompose):
     False
     """
 
+    def __init__(
+        self, transforms: Sequence[Callable[..., Any]] | Callable[..., Any] | None = None
+    ) -> None:
+        super().__init__(transforms)
+
     def __call__(
         self,
         input_: Any,
@@ -78,7 +82,9 @@ class UntrackedCompose(RememberingCompose):
         """
         if end is None:
             end = len(self.transforms)
-        first_random = self.first_random()
+        first_random = self.get_index_of_first(_is_random)
+        if first_random is None:
+            first_random = len(self.transforms)
         if start < first_random:
             input_ = super().__call__(input_, start, min(first_random, end), threading, lazy)
         if end > first_random:
@@ -108,6 +114,11 @@ class UntrackedCompose(RememberingCompose):
             except Exception as error:
                 raise RuntimeError(f"applying transform {transform}") from error
         return data
+
+
+def _is_random(transform: Any) -> bool:
+    """Whether a transform may be random; a plain callable may."""
+    return isinstance(transform, RandomizableTrait) or not isinstance(transform, Transform)
 
 
 class UntrackedRandAffined(RandAffined):

@@ -79,8 +79,6 @@ MEASUREMENTS: dict[str, Entry] = {
     "personal_test_score": Entry("personal", score_of_tests, data="test"),
     "adapted_score": Entry("adapted", score),
     "adapted_test_score": Entry("adapted", score_of_tests, data="test"),
-    "averaged_score": Entry("averaged", score),
-    "averaged_test_score": Entry("averaged", score_of_tests, data="test"),
     "alone_score": Entry("alone", score),
     "alone_test_score": Entry("alone", score_of_tests, data="test"),
     "fused_score": Entry("fused", score),

@@ -11,11 +11,10 @@ from collections.abc import Mapping
 
 from monai_fairfl.protocol.values import Estimate
 
-CANDIDATES = ("adapted", "averaged", "alone", "fused")
+CANDIDATES = ("adapted", "alone", "fused")
 """The models that a site may use in place of the one that it would use:
 
 - ``"adapted"``: that one, trained a little further on the site's own images;
-- ``"averaged"``: the mean of the models that it received in the last rounds;
 - ``"alone"``: the one that the site trained alone, where it did;
 - ``"fused"``: the one that it would take of these and the one that it trained alone, with the mean
   of both outputs (``adapt_fuse``).
@@ -58,7 +57,7 @@ def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
         context: of its closing requests.
 
     >>> candidates_asked({"adapt_epochs": 10.0})
-    ('adapted', 'averaged', 'alone')
+    ('adapted', 'alone')
     """
     if context.get("adapt_fuse", 0):
         return CANDIDATES

@@ -28,8 +28,6 @@ CONTEXT_KEYS: dict[str, str] = {
     "adapt_epochs": "The most epochs of the last mile: the site trains its own model on, and takes "
     "the result if its validation cases gain.",
     "adapt_rate": "The learning rate of the last mile.",
-    "average_from": "The first round of those whose received models the site averages, as another "
-    "candidate of the last mile.",
     "adapt_fuse": "At 1 the model that the site would take in the last mile, fused with the one "
     "that it trained alone, is another candidate.",
     "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "

@@ -57,8 +57,6 @@ def advice_for(
     result = strategy["sites"].get(site)
     if result is None:
         return []
-    if site in strategy["withdrawn"]:
-        return ["It withdrew from this run: do not train with it again"]
     lines = list(_about_its_updates(report, name, site))
     lines.extend(_by_verdict(report, name, site, verdict))
     if contribution is not None and contribution.ratio is not None and strategy["judged"]:

@@ -61,10 +61,6 @@ PROVENANCE = (
     "that nobody rewrote the whole ledger, changed its last record or cut off its end. Store the "
     "head elsewhere, and compare."
 )
-HISTOGRAMS = (
-    "Percentage of the shown voxels in each range of intensities. A gap means that too few cases, "
-    "or none, have such voxels."
-)
 CREDIT = (
     "Each hospital's share under each available rule. The weight is the mean over all rounds. A "
     "strategy's own contributions are those of its last round, or of the last round that drew the "

@@ -71,7 +71,7 @@ def without_case_tables(run: Run, measurement: str) -> list[str]:
     missing = []
     for site in run.sites:
         score = run.closing(site, measurement)
-        if score is None or site in run.withdrawn or not (run.path / "sites" / site).is_dir():
+        if score is None or not (run.path / "sites" / site).is_dir():
             continue
         try:
             found = _cases_behind(run, site, measurement, score.value)
@@ -90,7 +90,7 @@ def without_case_tables(run: Run, measurement: str) -> list[str]:
 def _scores_by_case(run: Run, site: str, measurement: str) -> dict[str, float]:
     """Case -> its Dice; empty where no whole table of cases with names is there."""
     score = run.closing(site, measurement)
-    if score is None or site in run.withdrawn:
+    if score is None:
         return {}
     try:
         table = _cases_behind(run, site, measurement, score.value) or []
@@ -106,8 +106,6 @@ def _scores_by_case(run: Run, site: str, measurement: str) -> dict[str, float]:
 
 def _rows_of_run(run: Run, warnings: list[str]) -> Iterator[dict[str, Any]]:
     for site in run.sites:
-        if site in run.withdrawn:
-            continue
         for measurement in CLOSING:
             score = run.closing(site, measurement)
             if score is None:

@@ -224,25 +224,6 @@ def outdated_valuations(run: Run) -> list[str]:
     return warnings
 
 
-def withdrawn_sites(runs: Sequence[Run]) -> list[str]:
-    """Sites that withdrew from finished runs; each once."""
-    runs_of: dict[str, list[Run]] = {}
-    for run in runs:
-        for site in run.withdrawn:
-            runs_of.setdefault(site, []).append(run)
-    warnings = []
-    for site, left in runs_of.items():
-        trained_with_it = ""
-        if not all(run.is_standalone for run in left):
-            trained_with_it = ", and the global models were trained with its data"
-        warnings.append(
-            f"{site} withdrew from {', '.join(run.name for run in left)}: its files are deleted, "
-            f"its numbers stay in the ledger{trained_with_it}; see withdrawn/{site}.md in the "
-            "folder of the run"
-        )
-    return warnings
-
-
 def suspicious_sites(
     run: Run, flagged: Mapping[str, int], free_riding: Sequence[Event]
 ) -> list[str]:

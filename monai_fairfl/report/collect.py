@@ -15,7 +15,6 @@ from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run_folder.case_digests import read_digests
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.run_folder.withdrawn import withdrawn_sites
 from monai_fairfl.utils.names import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -198,7 +197,6 @@ def read_run(path: str | Path) -> Run:
         split=_read_splits(config_folder / "datalists"),
         digests=read_digests(config_folder / "datalists"),
         schedule=Schedule.read(path),
-        withdrawn=withdrawn_sites(path),
     )
 
 

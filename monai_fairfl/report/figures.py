@@ -125,61 +125,6 @@ def small_multiples(
     return Figure(panels, ordered)
 
 
-def histograms(
-    shares: Mapping[str, Mapping[str, Sequence[float | None]]],
-    sites: Sequence[str],
-    low: float,
-    high: float,
-) -> Figure:
-    """One panel for each channel, one stepped line for each site; a withheld bin is a gap.
-
-    Args:
-        shares: title of a channel -> site -> share of each bin, in percent.
-        sites: every site of the report; its place in this list is its colour.
-        low: lower end of the first bin.
-        high: upper end of the last bin.
-    """
-    known = [
-        share or 0.0 for by_site in shares.values() for bins in by_site.values() for share in bins
-    ]
-    scale = _Scale(0.0, 1.05 * max(known, default=1.0) or 1.0, high, low)
-    panels = []
-    legend = {}
-    for title, by_site in shares.items():
-        words = f"Histogram of intensities, {title}" if title else "Histogram of intensities"
-        svg = _svg(WIDTH, HEIGHT, words, _text_of_histograms(by_site, low, high))
-        scale.draw_axes(svg, "intensity")
-        for site, bins in by_site.items():
-            colour = _colour(list(sites).index(site))
-            legend[site] = colour
-            width = (high - low) / len(bins)
-            for steps in _steps(bins):
-                places = [(scale.x(low + width * at), scale.y(share)) for at, share in steps]
-                about = {"class": f"line {colour}", "points": _points(places)}
-                SubElement(svg, "polyline", about)
-        panels.append(Panel(title, tostring(svg, encoding="unicode")))
-    return Figure(panels, {site: legend[site] for site in sites if site in legend})
-
-
-def _steps(bins: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """The outlines of neighbouring bins that are known: (edge, share) pairs.
-
-    >>> _steps([3.0, 1.0, None, 2.0])
-    [[(0, 3.0), (1, 3.0), (1, 1.0), (2, 1.0)], [(3, 2.0), (4, 2.0)]]
-    """
-    outlines: list[list[tuple[int, float]]] = []
-    is_open = False
-    for place, share in enumerate(bins):
-        if share is None:
-            is_open = False
-            continue
-        if not is_open:
-            outlines.append([])
-        outlines[-1] += [(place, share), (place + 1, share)]
-        is_open = True
-    return outlines
-
-
 def bars(
     values: Mapping[str, Mapping[str, float | None]], sites: Sequence[str], title: str
 ) -> Figure:
@@ -358,7 +303,6 @@ class _Scale:
     low: float
     high: float
     last: float
-    first: float = 0
 
     @classmethod
     def of(cls, values: Sequence[float], last: int) -> _Scale:
@@ -367,8 +311,7 @@ class _Scale:
         return cls(low, high, max(last, 1))
 
     def x(self, round: float) -> float:
-        part = (round - self.first) / (self.last - self.first)
-        return LEFT + part * (WIDTH - LEFT - RIGHT)
+        return LEFT + round / self.last * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
         part = (value - self.low) / (self.high - self.low)
@@ -379,8 +322,8 @@ class _Scale:
         for tick in nice_ticks(self.low, self.high, 4):
             _line(svg, LEFT, self.y(tick), WIDTH - RIGHT, self.y(tick), "grid")
             _text(svg, LEFT - 4, self.y(tick), f"{tick:g}", "tick end")
-        for tick in nice_ticks(self.first, self.last, min(5, math.ceil(self.last - self.first))):
-            if tick == int(tick) or self.last - self.first < 2:
+        for tick in nice_ticks(0, self.last, min(5, math.ceil(self.last))):
+            if tick == int(tick) or self.last < 2:
                 words = f"{tick:g}"
                 # A long number at the right end would be cut.
                 place = "end" if tick == self.last and len(words) > 3 else "middle"
@@ -507,22 +450,6 @@ def _text_of_lines(by_site: Mapping[str, Sequence[Mapping[str, Any]]], x: str) -
             f"{site}: {first['value']:.3f} at {x} {first['round']}, "
             f"{last['value']:.3f} at {x} {last['round']}"
         )
-    return "; ".join(parts)
-
-
-def _text_of_histograms(
-    by_site: Mapping[str, Sequence[float | None]], low: float, high: float
-) -> str:
-    """The fullest bin of each site."""
-    parts = []
-    for site, bins in by_site.items():
-        known = [(share, place) for place, share in enumerate(bins) if share is not None]
-        if not known:
-            continue
-        share, place = max(known)
-        width = (high - low) / len(bins)
-        start = low + width * place
-        parts.append(f"{site}: {share:.1f} % from {start:g} to {start + width:g}, the most")
     return "; ".join(parts)
 
 

@@ -145,8 +145,6 @@ def first_look_lines(report: Mapping[str, Any], with_time: bool = True) -> list[
                 # In folds, one person must have the images of all hospitals.
                 folds = "" if engine else _folds_words(entry, with_time)
                 lines.append(f"{few}{folds}".rstrip())
-    if any(entry["full_run"] for entry in entries):
-        lines.extend(_without_withdrawn(report))
     methods = {found["strategy"] for found in report["strategies"].values()}
     commands = [entry["command"] for entry in entries]
     if "Standalone" not in methods and not any(_trains_standalone(text) for text in commands):
@@ -184,15 +182,6 @@ def _way_out(entry: Mapping[str, Any], with_time: bool, engine: str | None) -> s
             f"--num-rounds {full['rounds']} --local-epochs {full['local_epochs']}."
         )
     return f"A full run has {rounds} of {epochs}, from the start and in a new run_dir{time}."
-
-
-def _without_withdrawn(report: Mapping[str, Any]) -> Iterator[str]:
-    """Whose folder must not be in a new run, in a sentence; nothing where nobody withdrew."""
-    withdrawn: set[str] = set()
-    for found in report["strategies"].values():
-        withdrawn.update(found["withdrawn"])
-    for site in sorted(withdrawn):
-        yield f"{site} withdrew: take its folder out of the data before you train again."
 
 
 def _time_words(entry: Mapping[str, Any], seconds: float) -> str:

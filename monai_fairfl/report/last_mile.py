@@ -21,7 +21,6 @@ from monai_fairfl.utils.words import count_words
 
 MODEL_WORDS = {
     "adapted": "trained further",
-    "averaged": "averaged over the last rounds",
     "alone": "trained alone",
     "fused": "fused with the one trained alone",
 }

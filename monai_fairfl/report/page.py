@@ -28,7 +28,6 @@ from monai_fairfl.report.columns import (
 from monai_fairfl.report.comparison import difference_words, signed
 from monai_fairfl.report.contribution import range_words
 from monai_fairfl.report.credit import judged_words
-from monai_fairfl.report.data_statistics import TITLES, statistics_note, statistics_rows
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.first_look import first_look_lines
@@ -80,7 +79,6 @@ def render(report: Mapping[str, Any]) -> str:
         "settings": _settings(report),
         "events": grouped(report["events"]),
         "free_riding": grouped(report["free_riding"]),
-        "statistics": _statistics(report),
         **_tables(report),
         **plots(report),
     }
@@ -162,18 +160,6 @@ def _is_judged_by_others(report: Mapping[str, Any]) -> bool:
     return False
 
 
-def _statistics(report: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The table of the hospitals' images, and how it is to be read."""
-    found = report.get("statistics")
-    if not found:
-        return None
-    return {
-        "titles": TITLES,
-        "rows": statistics_rows(found),
-        "note": statistics_note(found),
-    }
-
-
 def dice_text(value: float | None) -> str:
     """A Dice as a table shows it.
 
@@ -232,7 +218,6 @@ def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> d
         "judged": captions.JUDGED,
         "free_riding": captions.FREE_RIDING,
         "provenance": captions.PROVENANCE,
-        "histograms": captions.HISTOGRAMS,
     }
 
 

@@ -9,7 +9,6 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.contributions import contributor_of
-from monai_fairfl.report.data_statistics import histogram_figure
 from monai_fairfl.report.details import label_of, quantities_of
 from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
 from monai_fairfl.report.valuations import bars_of
@@ -42,13 +41,9 @@ def plots(report: Mapping[str, Any]) -> dict[str, Any]:
         ),
         "similarity": _similarity(report),
         "credit": _credit(report),
-        "histograms": None,
     }
     for key, (title, x) in BY_ROUND.items():
         figures[key] = small_multiples(series[key], sites, y=title, x=x)
-    statistics = report.get("statistics")
-    if statistics:
-        figures["histograms"] = histogram_figure(statistics, sites)
 
     # Strategies that share a quantity share a figure of its rounds.
     shared: dict[tuple[str, str], tuple[Quantity, dict[str, Any]]] = {}

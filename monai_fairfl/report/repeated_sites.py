@@ -52,11 +52,6 @@ def why_no_score(runs: Sequence[Run], site: str, measurement: str) -> str:
             "it took part in no training of the compared strategies. Look into log.txt of a "
             "training, then compare again in a new folder"
         )
-    if any(site in run.withdrawn for run in of_site):
-        return (
-            "it withdrew, so its cases are deleted. Take its folder out of the data before you "
-            "train again"
-        )
     if any(run.closing(site, measurement) is not None for run in of_site):
         return (
             "the ledgers have its mean, but there is no table of its cases. To score it, delete "

@@ -105,7 +105,6 @@ class StrategyResult:
             run of its group has no such score of.
         guards: names of the guards of the run; ``None`` where its ledger does not say.
         touched: site -> what guards and limits did with it.
-        withdrawn: sites that withdrew from it afterwards.
         fedavg: name of the FedAvg run of the same data, split and seed; ``None`` for itself.
         similarity: how alike the sites' updates are; ``None`` where the ledger does not say.
         settings: of its training, as its ``config.json`` records them.
@@ -144,7 +143,6 @@ class StrategyResult:
     validation_mean: float | None
     guards: Sequence[str] | None
     touched: Mapping[str, Touched]
-    withdrawn: Sequence[str]
     fedavg: str | None
     similarity: Similarity | None
     settings: Mapping[str, Any]

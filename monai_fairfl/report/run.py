@@ -37,7 +37,6 @@ class Run:
         split: site -> its recorded data list; empty where none is beside ``config.json``.
         digests: site -> digests of its cases, as the run recorded them beside the data lists.
         schedule: for how many rounds it was planned, and how long they took.
-        withdrawn: sites that withdrew from it afterwards: their files are deleted.
     """
 
     path: Path
@@ -52,7 +51,6 @@ class Run:
     split: Mapping[str, Split] = field(default_factory=dict)
     digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
     schedule: Schedule = field(default_factory=Schedule)
-    withdrawn: Sequence[str] = ()
 
     @property
     def is_standalone(self) -> bool:

@@ -20,31 +20,29 @@ from monai_fairfl.report.page import dice_text, functions_of_rows
 from monai_fairfl.report.plots import BY_ROUND
 from monai_fairfl.report.sentences import dice_words
 from monai_fairfl.report.templates import filled
-from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.words import count_words
 
 TEMPLATE = "site.html.jinja"
 
+SITE_REPORTS = "site_reports"
+"""Folder of the report's pages that are for one site, each ``SITE.html``."""
 
-def write_site_pages(report: Mapping[str, Any], folder: Path, withdrawn: set[str]) -> None:
+
+def write_site_pages(report: Mapping[str, Any], folder: Path) -> None:
     """Write ``folder/site_reports/NAME.html`` for each site; those of others are deleted.
 
     Args:
         report: what :func:`~monai_fairfl.report.write_report` returns.
         folder: of the report.
-        withdrawn: sites that get none.
     """
     pages = folder / SITE_REPORTS
     names = file_names(report)
-    written = set()
     for site, name in names.items():
-        if site not in withdrawn:
-            write_atomically(pages / name, render_site(report, site).encode(errors="replace"))
-            written.add(name)
+        write_atomically(pages / name, render_site(report, site).encode(errors="replace"))
     for file in pages.glob("*.html"):
-        if file.name not in written:
+        if file.name not in names.values():
             file.unlink()
 
 

@@ -22,7 +22,6 @@ from monai_fairfl.report.cautions import (
     sites_without_validation_scores,
     suspicious_sites,
     unknown_gain,
-    withdrawn_sites,
 )
 from monai_fairfl.report.comparison import (
     DDOF,
@@ -185,7 +184,6 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
             *sites_without_validation_scores(groups),
             *sites_without_test_scores(runs),
             *sites_with_empty_labels(runs),
-            *withdrawn_sites(runs),
             *warnings,
         ],
     )
@@ -295,7 +293,6 @@ def _strategy_result(
         validation_mean=validation_mean(run, left_out),
         guards=run.start.get("guards"),
         touched=touched_of(run),
-        withdrawn=list(run.withdrawn),
         fedavg=fedavg_name,
         similarity=similarity_of(run),
         settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},

@@ -23,7 +23,6 @@ from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
-from monai_fairfl.report.data_statistics import find_statistics
 from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.page import render
 from monai_fairfl.report.sentences import sentences
@@ -60,8 +59,7 @@ def write_report(
     Returns:
         The content of ``report.json``: that of a :class:`~monai_fairfl.report.results.Report`, and
         ``overview``, ``sentences``, ``decision`` (that of a
-        :class:`~monai_fairfl.report.hospitals.Decision`), ``failed``, and ``statistics`` of the
-        hospitals' images, ``None`` if ``monai-fairfl statistics`` made none.
+        :class:`~monai_fairfl.report.hospitals.Decision`), and ``failed``.
 
     Raises:
         FederationError: if a ledger's chain is broken.
@@ -88,8 +86,6 @@ def write_report(
     report["sentences"] = sentences(report)
     report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
     report["failed"] = dict(failed or {})
-    withdrawn = {site for run in runs for site in run.withdrawn}
-    report["statistics"] = find_statistics(folder, run_dirs, withdrawn)
 
     # The scores of cases go first: what is wrong with them is a warning in the report.
     cases = cases_csv(runs, report["warnings"])
@@ -105,7 +101,7 @@ def write_report(
 
     # The pages go last: the numbers are written where jinja2 is missing.
     write_atomically(folder / "report.html", render(report).encode(errors="replace"))
-    write_site_pages(report, folder, withdrawn)
+    write_site_pages(report, folder)
     return report
 
 

@@ -9,4 +9,3 @@ from .ledger import read_ledger as read_ledger
 from .models import Models as Models
 from .recorded_updates import record_round as record_round
 from .recorded_updates import recorded_rounds as recorded_rounds
-from .withdrawn import withdrawn_sites as withdrawn_sites

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -132,39 +131,6 @@ def _without_first_look(words: list[str]) -> list[str]:
     if len(remaining) == 1:
         return _with_argument(words, "config_file", remaining[0])
     return _with_argument(words, "config_file", str(remaining))
-
-
-def command_without(words: Sequence[str], sites: Sequence[str], folder: str) -> str:
-    """The command that trains the same with these sites only, from the start.
-
-    Args:
-        words: of the run's command, see :class:`Commands`.
-        sites: that take part.
-        folder: of the new run, its ``run_dir``.
-
-    >>> words = "python -m monai.bundle run --resume True --run_dir runs/a".split()
-    >>> print(command_without(words, ["HK", "UCL"], "runs/b"))
-    python -m monai.bundle run --resume False --run_dir runs/b --site_names '["HK", "UCL"]'
-    """
-    changed = _with_values(words)
-    if _argument(changed, "resume") is not None:
-        changed = _with_argument(changed, "resume", "False")
-    changed = _with_argument(changed, "run_dir", folder)
-    return shlex.join(_with_argument(changed, "site_names", json.dumps(list(sites))))
-
-
-def _with_values(words: Sequence[str]) -> list[str]:
-    """``words`` in which each option has a value: one without is true, as MONAI reads it.
-
-    >>> _with_values(["run", "--resume", "--run_dir", "runs/a"])
-    ['run', '--resume', 'True', '--run_dir', 'runs/a']
-    """
-    found = []
-    for word, following in zip(words, [*words[1:], "--"], strict=True):
-        found.append(word)
-        if word.startswith("--") and "=" not in word and following.startswith("--"):
-            found.append("True")
-    return found
 
 
 def _argument(words: Sequence[str], name: str) -> str | None:

@@ -54,8 +54,6 @@ class RecordedRound:
         buffers: the run's buffer policy.
         spec: the model's tensors.
         labelled: client -> which classes it labels; clients that label all are left out.
-        withdrawn: clients that withdrew from the run since: their updates are deleted, and so are
-            models of which these could be computed. The updates of the others are whole.
     """
 
     folder: Path
@@ -64,7 +62,6 @@ class RecordedRound:
     buffers: str
     spec: ModelSpec
     labelled: Mapping[str, Sequence[bool]] = field(default_factory=dict)
-    withdrawn: Sequence[str] = ()
 
     @property
     def clients(self) -> list[str]:
@@ -75,17 +72,14 @@ class RecordedRound:
         """The global model before the round.
 
         Raises:
-            ConfigError: when a client withdrew from the run.
             FederationError: when the file is damaged, or cannot be read at present.
         """
-        self._refuse_withdrawn()
         return self._read(START)
 
     def replies(self) -> Replies:
         """The clients' updates and buffers, as the strategy saw them; memory for N models.
 
         Raises:
-            ConfigError: when a client withdrew from the run.
             FederationError: when a file is damaged, or cannot be read at present.
         """
         start = self.start()
@@ -96,24 +90,12 @@ class RecordedRound:
         return Replies(replies, requests, self.spec)
 
     def sent_by(self, client: str) -> Weights:
-        """The update and the buffers of one client, also where another one withdrew.
+        """The update and the buffers of one client.
 
         Raises:
-            ConfigError: when this client withdrew.
             FederationError: when the file is damaged, or cannot be read at present.
         """
-        if client in self.withdrawn:
-            self._refuse_withdrawn()
         return self._read(file_of(client))
-
-    def _refuse_withdrawn(self) -> None:
-        if self.withdrawn:
-            names = ", ".join(self.withdrawn)
-            raise ConfigError(
-                f"recorded round {self.folder} cannot be rebuilt: {names} withdrew from the run, "
-                "and the files that its update could be computed of were deleted. Run the "
-                f"federation again without {names}, in a new run_dir, to value the others"
-            )
 
     def _reply(self, request: Request) -> Reply:
         client = request.client
@@ -262,7 +244,6 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
             about["buffers"],
             spec,
             about["labelled"],
-            tuple(about.get("withdrawn", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FederationError(
@@ -270,7 +251,7 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
         ) from error
     except OSError as error:
         raise FederationError(_unread(folder, error)) from error
-    if not found.withdrawn and digest_of(found.start()) != model:
+    if digest_of(found.start()) != model:
         raise FederationError(
             f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
         )

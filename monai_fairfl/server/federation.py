@@ -34,7 +34,6 @@ from monai_fairfl.run_folder.records import (
 )
 from monai_fairfl.run_folder.resuming import check_checkpoints, check_same
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.run_folder.withdrawn import refuse_withdrawn, withdrawn_sites
 from monai_fairfl.server.closing import (
     closing_requests,
     closing_scores,
@@ -347,8 +346,6 @@ class Federation:
         ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
         is_over = ended and self.rounds <= planned
 
-        if not is_over:
-            refuse_withdrawn(self.run_dir, clients, "further rounds")
         if not ended:
             refuse_fewer_rounds(self.run_dir, self.rounds, rounds_done, planned)
         check_same(self.run_dir, self.ledger.records[0], opening)
@@ -393,13 +390,9 @@ class Federation:
         return dict(best)
 
     def _known_after(self, rounds_done: int) -> list[str]:
-        """The clients that the strategy knew after so many rounds, less those that withdrew since.
-
-        A site that withdrew gets no new reward.
-        """
+        """The clients that the strategy knew after so many rounds."""
         # The first record is the opening.
-        known = self.ledger.records[rounds_done]["known_clients"]
-        return sorted(set(known).difference(withdrawn_sites(self.run_dir)))
+        return sorted(self.ledger.records[rounds_done]["known_clients"])
 
     # ---- a round and the end
 

@@ -418,9 +418,6 @@ class RoundPlayer:
         context = dict(request.context)
         if request.task == "train":
             context = self._with_training(context)
-            average_from = self.settings.average_from
-            if average_from is not None and number >= average_from:
-                context["average_from"] = float(average_from)
         if self.settings.local_norm:
             context["local_norm"] = 1.0
         if self.settings.sites_judge:

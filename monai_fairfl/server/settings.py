@@ -81,8 +81,6 @@ class RunSettings(Settings):
             gain more than their standard error; 0: no last mile. See
             :mod:`~monai_fairfl.client.last_mile`.
         adapt_rate: learning rate of the last mile, constant.
-        adapt_average: models of the last rounds whose mean is another candidate of the last mile;
-            fewer than 2: it is none.
         adapt_fuse: whether the model that a site would take, fused with the one that it trained
             alone, is another candidate, see :mod:`~monai_fairfl.model_files.fused`.
         unasked: take measurements that no request asked for, too: for clients that are scripts and
@@ -121,7 +119,6 @@ class RunSettings(Settings):
     cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
-    adapt_average: int = setting(5)
     adapt_fuse: bool = setting(False)
     unasked: bool = setting(False)
 
@@ -171,7 +168,7 @@ class RunSettings(Settings):
         if not is_whole(self.seed) or abs(self.seed) >= 2**63:
             raise ConfigError(f"seed must be a whole number below 2**63, got {self.seed!r}")
         least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
-        least["adapt_epochs"] = least["adapt_average"] = 0
+        least["adapt_epochs"] = 0
         least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
@@ -228,24 +225,9 @@ class RunSettings(Settings):
         if not self.adapt_epochs:
             return {}
         context = {"adapt_epochs": float(self.adapt_epochs), "adapt_rate": float(self.adapt_rate)}
-        if self.average_from is not None:
-            context["average_from"] = float(self.average_from)
         if self.adapt_fuse:
             context["adapt_fuse"] = 1.0
         return context
-
-    @property
-    def average_from(self) -> int | None:
-        """The first round of those whose received models a site averages; ``None``: no averages.
-
-        The model after the last round is the last of them. The initial model is none of them.
-
-        >>> RunSettings(rounds=60, adapt_epochs=10).average_from
-        56
-        """
-        if not self.adapt_epochs or self.adapt_average < 2:
-            return None
-        return max(1, self.rounds - self.adapt_average + 1)
 
     @property
     def sites_judge(self) -> bool:

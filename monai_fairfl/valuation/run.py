@@ -13,7 +13,6 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.withdrawn import refuse_withdrawn
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
@@ -90,11 +89,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     Returns:
         What was found; ``None`` for a run that averages nothing, and so has nothing to rebuild
         (Standalone).
-
-    Raises:
-        FederationError: when a client withdrew from the run.
     """
-    refuse_withdrawn(run.run_dir, run.clients, "a valuation")
     records = read_ledger(run.run_dir / "ledger.jsonl")
     strategy = records[0]["name"]
     last_round = records[-2]

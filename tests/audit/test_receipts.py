@@ -24,7 +24,6 @@ from monai_fairfl.audit import (
     check_receipts,
     read_receipts,
     replay,
-    withdraw,
 )
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Reply, Request
@@ -232,8 +231,6 @@ def test_a_ledger_without_a_record_is_no_ledger_that_was_changed(
             check_receipts(begun, given)
     with pytest.raises(NotInLedgerError, match=why):
         replay(begun)
-    with pytest.raises(ConfigError, match=why):
-        withdraw(begun, "ash")
     with pytest.raises(ConfigError, match=why):
         read_records(begun)
 

@@ -63,15 +63,13 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
     for site in SITES:
         scores = end["scores"][site]
         assert scores["own"] == plain_end["scores"][site]["own"]
-        gains = {}
-        for name, more in (("adapted", {"adapted_epochs"}), ("averaged", set())):
-            candidate = scores[name]
-            assert set(candidate) == {"score", "test_score", gain_name(name), *more}
-            gains[name] = Estimate(**candidate[gain_name(name)])
-            before, after = scores["own"]["score"]["mean"], candidate["score"]["mean"]
-            assert after["value"] - before["value"] == pytest.approx(gains[name].value, abs=1e-9)
+        candidate = scores["adapted"]
+        assert set(candidate) == {"score", "test_score", "adapted_gain", "adapted_epochs"}
+        gain = Estimate(**candidate["adapted_gain"])
+        before, after = scores["own"]["score"]["mean"], candidate["score"]["mean"]
+        assert after["value"] - before["value"] == pytest.approx(gain.value, abs=1e-9)
         assert "alone" not in scores
-        taken[site] = chosen(gains)
+        taken[site] = chosen({"adapted": gain})
     if make is FedAvg:
         assert any(taken.values()) and not all(taken.values())
 
@@ -99,7 +97,7 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
 def test_every_site_may_fuse_its_model_with_the_one_that_it_trained_alone(
     hospitals: Path, tmp_path: Path
 ) -> None:
-    settings = {**SETTINGS, "adapt_epochs": 1, "adapt_rate": 1e-9, "adapt_average": 0}
+    settings = {**SETTINGS, "adapt_epochs": 1, "adapt_rate": 1e-9}
     settings["adapt_fuse"] = True
     lonely = federation(hospitals, tmp_path / "lonely", FedAvg(), **settings)
     with pytest.raises(ConfigError, match="add Standalone to the strategies, or name the folder"):

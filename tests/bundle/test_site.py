@@ -23,7 +23,7 @@ GROUPS = {"corrupted": ["birch"], "clean": ["alder", "elm"]}
 def test_a_configuration_that_asks_for_the_sites_group_is_told_its_name(
     tmp_path: Path, site: str, group: str
 ) -> None:
-    config = [*TRAIN, "configs/corrupted_images.json"]
+    config = [*TRAIN, "../../experiments/overlays/corrupted_images.json"]
 
     client = bundle_client(
         BUNDLE, site, tmp_path, dataset_dir=tmp_path, config=config, groups=GROUPS

@@ -135,16 +135,7 @@ def test_the_licence_is_apaches(bundle: Bundle) -> None:
     assert "Apache License" in (bundle.root / "LICENSE").read_text()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "logging.conf",
-        "fl_handlers.json",
-        "fl_filters.json",
-        "quality_shift.json",
-        "corrupted_images.json",
-    ],
-)
+@pytest.mark.parametrize("name", ["logging.conf", "fl_handlers.json", "fl_filters.json"])
 def test_files_that_both_bundles_share_are_the_same(name: str) -> None:
     texts = {(bundle.configs / name).read_text() for bundle in BUNDLES}
     assert len(texts) == 1

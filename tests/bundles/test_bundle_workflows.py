@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import warm_python
+from helpers.checkout import CHECKOUT
 from helpers.shipped_bundles import EVALUATE, INFERENCE, TRAIN, Bundle
 from monai.bundle import ConfigParser
 from PIL import Image
@@ -350,6 +351,8 @@ def test_a_copy_of_the_bundle_federates_from_the_command_line(
     bundle: Bundle, sites: Path, tmp_path: Path
 ) -> None:
     root = copy_bundle(bundle.name, tmp_path / "bundle")
+    for name in ("quality_shift", "corrupted_images"):
+        shutil.copy(CHECKOUT / "experiments" / "overlays" / f"{name}.json", root / "configs")
     strategies = []
     for name in ("FedAvg", "ShapFed"):
         strategies.append({"_target_": f"monai_fairfl.strategies.{name}"})

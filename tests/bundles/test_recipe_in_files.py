@@ -75,7 +75,7 @@ def test_the_command_that_trains_a_bundle_records_its_files(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
     command = ["-m", "monai.bundle", "run"]
-    command += ["--config_file", str(bundle.files("train", "corrupted_images"))]
+    command += ["--config_file", str(bundle.files("train", "paper_setting"))]
     command += ["--bundle_root", str(bundle.root)]
     command += ["--dataset_dir", str(site)]
     command += ["--ckpt_dir", str(tmp_path)]
@@ -88,7 +88,7 @@ def test_the_command_that_trains_a_bundle_records_its_files(
 
     recipe = read_recipe(tmp_path / "model.pt")
     assert recipe is not None
-    assert list(recipe.files) == ["configs/train.json", "configs/corrupted_images.json"]
+    assert list(recipe.files) == ["configs/train.json", "configs/paper_setting.json"]
     digest = hashlib.sha256((bundle.configs / "train.json").read_bytes()).hexdigest()
     assert recipe.files["configs/train.json"] == digest
     assert "train#deterministic_transforms" in recipe.sections

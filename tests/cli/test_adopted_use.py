@@ -172,17 +172,6 @@ def test_adapt_judges_by_the_validation_cases(
     assert (found["model"] is not None) == (tmp_path / "adapted" / "model.pt").exists()
 
 
-def test_statistics_count_every_case_once(
-    adopted: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bundle = str(adopted / "bundle")
-    for folder, sites in ((adopted / "data", SITES), (adopted / "data" / "C", ["C"])):
-        words = ["statistics", str(folder), "--bundle", bundle, "--range", "-1", "4"]
-        found = answer(capsys, *words, "--out", str(tmp_path / f"{folder.name}.json"))
-        counts = {site: numbers["cases"] for site, numbers in found["sites"].items()}
-        assert counts == dict.fromkeys(sites, CASES)
-
-
 def test_a_comparison_in_folds_tests_every_case_once(adopted: Path, tmp_path: Path) -> None:
     words = ["compare", str(adopted / "data"), "--bundle", str(adopted / "bundle"), "--folds", "2"]
     words += ["--strategies", "FedAvg", "Standalone", "--rounds", "1", "--local-epochs", "1"]

@@ -23,7 +23,6 @@ COMMANDS = (
     "compare",
     "demo-data",
     "datalist",
-    "statistics",
     "bundle",
     "report",
     "verify",

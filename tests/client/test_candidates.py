@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates of the last mile: the mean of the last rounds' models, the model trained alone."""
+"""The candidates of the last mile: the model trained alone, and two models fused."""
 
 from __future__ import annotations
 
@@ -16,12 +16,8 @@ from helpers.client_requests import after, same, tiny_model, train
 from monai.engines import EnsembleEvaluator, SupervisedEvaluator
 from monai.handlers import MeanDice, from_engine
 from monai.transforms import Compose, MeanEnsembled
-from torch import nn
-from torch.optim.swa_utils import AveragedModel, update_bn
 
 from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.client.averaging import mean_with, with_another
-from monai_fairfl.measurements.forward import prepared, same_epoch
 from monai_fairfl.model_files.recipe import save_model_file, state_of_file
 from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name, score_names
 from monai_fairfl.protocol.messages import Request
@@ -49,81 +45,6 @@ def close(client: FairMonaiAlgo, weights: Weights, **context: float) -> Any:
 def score(client: FairMonaiAlgo, weights: Weights, name: str = "score") -> Any:
     request = Request("alder", "measure", weights, (name,), {}, run="r", round=3, seed=3)
     return client.answer(request).measurements[name]
-
-
-def received_models(client: FairMonaiAlgo, weights: Weights, begin: float) -> list[Weights]:
-    """Train three rounds; the models that the client received, the one after the last included."""
-    models = [weights]
-    for number in range(3):
-        context = {"average_from": begin} if number >= begin else {}
-        models.append(after(models[-1], train(client, models[-1], number, **context)))
-    return models
-
-
-def test_the_mean_is_that_of_torchs_averaged_model() -> None:
-    torch.manual_seed(0)
-    networks = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(3)]
-    average = AveragedModel(networks[0])
-    for network in networks:
-        average.update_parameters(network)
-
-    states = [dict(network.state_dict()) for network in networks]
-    total = with_another(with_another(None, states[0], 5), states[1], 5)
-    found = mean_with(total, states[2])
-    for name, parameter in average.module.named_parameters():
-        torch.testing.assert_close(found[name], parameter.detach())
-    # A sum of other rounds is not continued.
-    assert with_another(total, states[2], 6)["models"] == 1
-
-
-@pytest.mark.slow
-def test_the_averaged_candidate_is_the_mean_with_batchnorm_statistics_of_the_sites_images(
-    prostate_client: Maker, weights: Weights, tmp_path: Path
-) -> None:
-    client = prostate_client(**TWO_VALIDATE)
-    models = received_models(client, weights, begin=1)
-    found = close(client, models[-1], average_from=1.0)
-
-    # The models of rounds 1 and 2, and the last one.
-    network = client.trainer.network
-    average = AveragedModel(network, use_buffers=False)
-    for model in models[1:]:
-        network.load_state_dict(model, strict=False)
-        average.update_parameters(network)
-    batches = [prepared(client.trainer, batch).inputs for batch in same_epoch(client.trainer)]
-    update_bn(batches, average.module)
-    expected = dict(average.module.state_dict())
-    measured = score(client, expected)
-    for name, value in found["averaged_score"].items():
-        assert value.value == pytest.approx(measured[name].value, abs=1e-6)
-    assert found["averaged_gain"].n == 2
-    assert not same(expected, models[-1])
-
-
-@pytest.mark.slow
-def test_the_mean_outlives_the_process_and_a_repeated_round(
-    prostate_client: Maker, weights: Weights
-) -> None:
-    lasting = prostate_client(state="lasting", **TWO_VALIDATE)
-    models = received_models(lasting, weights, begin=1)
-    expected = close(lasting, models[-1], average_from=1.0)
-
-    interrupted = prostate_client(state="interrupted", **TWO_VALIDATE)
-    train(interrupted, models[0], 0)
-    train(interrupted, models[1], 1, average_from=1.0)
-    again = prostate_client(state="interrupted", **TWO_VALIDATE)
-    # The server repeats round 1: its model counts once.
-    train(again, models[1], 1, average_from=1.0)
-    train(again, models[2], 2, average_from=1.0)
-    assert close(again, models[-1], average_from=1.0) == expected
-
-
-@pytest.mark.slow
-def test_a_mean_of_other_rounds_is_no_candidate(prostate_client: Maker, weights: Weights) -> None:
-    client = prostate_client(**TWO_VALIDATE)
-    models = received_models(client, weights, begin=1)
-    assert "averaged_gain" not in close(client, models[-1], average_from=2.0)
-    assert "averaged_gain" not in close(client, models[-1])
 
 
 @pytest.mark.slow
@@ -175,7 +96,9 @@ def test_the_fused_candidate_is_the_ensemble_of_the_own_model_and_the_one_traine
     prostate_client: Maker, weights: Weights, tmp_path: Path
 ) -> None:
     client = prostate_client(**TWO_VALIDATE)
-    received = received_models(client, weights, begin=3)[-1]
+    received = weights
+    for number in range(3):
+        received = after(received, train(client, received, number))
     alone = after(weights, train(prostate_client(state="alone", **TWO_VALIDATE), weights, 0))
     file = tmp_path / "alone.pt"
     save_model_file(file, alone)
@@ -252,7 +175,8 @@ def test_a_fused_model_need_not_gain_and_must_not_lose() -> None:
 def test_the_largest_gain_above_its_standard_error_is_chosen() -> None:
     small, large = Estimate(0.02, 0.01, 4), Estimate(0.05, 0.01, 4)
     unsure = Estimate(0.2, 0.3, 4)
-    assert chosen({"adapted": small, "averaged": large, "alone": unsure}) == "averaged"
+    assert chosen({"adapted": small, "alone": large}) == "alone"
+    assert chosen({"adapted": unsure, "alone": small}) == "alone"
     assert chosen({"alone": small, "adapted": small}) == "adapted"
     assert chosen({"alone": unsure}) is None
     assert chosen({}) is None

@@ -146,8 +146,6 @@ def smaller(words: list[str], small: Mapping[str, object]) -> list[str]:
         return [*ONE_ROUND, "--local-epochs", "1", "--overrides", str(small)]
     if words[:2] == ["monai-fairfl", "try"]:
         return ONE_ROUND
-    if words[:2] == ["monai-fairfl", "withdraw"] and "--dry-run" not in words:
-        return ["--yes"]
     if words[:4] != ["python", "-m", "monai.bundle", "run"]:
         return []
     if "federate.json" in config:

@@ -57,10 +57,6 @@ SCRIPTS = "tests/transports/flare/job/test_script_sites.py::"
 SWITCHED = f"{SCRIPTS}test_the_pages_job_gives_the_same_model_under_both_recipes"
 SIMULATOR = "tests/transports/flare/test_simulator_page.py::"
 FILTERS = f"{SIMULATOR}test_filters_and_early_stopping_are_written_as_the_page_shows"
-DESCRIBING = (
-    "tests/cli/test_describing.py::"
-    "test_the_commands_of_the_page_run_and_hospitals_apart_give_the_numbers_of_all_together"
-)
 PROVISION = "tests/transports/flare/test_provision.py::"
 WHEELS = f"{PROVISION}test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet"
 
@@ -153,10 +149,6 @@ ELSEWHERE = {
         "test_the_bundle_federates_as_the_page_says",
         "monai-fairfl train": "tests/bundles/test_own_bundle.py::"
         "test_the_short_command_reads_the_file_that_it_is_given",
-    },
-    "docs/statistics.md": {
-        "monai-fairfl statistics DATA ": DESCRIBING,
-        "monai-fairfl statistics DATA/alder": DESCRIBING,
     },
     "docs/own_loop.md": {
         "monai-fairfl demo-data": f"{OWN_LOOP}"
@@ -400,6 +392,8 @@ def for_report(place: Path) -> None:
 
 
 def for_settings(place: Path) -> None:
+    for name in ("quality_shift", "corrupted_images"):
+        shutil.copy(CHECKOUT / "experiments" / "overlays" / f"{name}.json", place / "configs")
     labels = json_below("docs/settings.md", "CGSV: wrong labels")
     (place / "configs" / "wrong_labels.json").write_text(labels)
     heading = "CGSV: equal, uneven and one-sided shares"

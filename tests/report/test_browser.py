@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from monai_fairfl.report import write_report
+from monai_fairfl.report.site_pages import SITE_REPORTS
 from monai_fairfl.report.verdicts import VERDICTS
-from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
 
 pytest.importorskip("jinja2")
 

@@ -19,8 +19,8 @@ from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report import write_report, write_report_if_possible
+from monai_fairfl.report.site_pages import SITE_REPORTS
 from monai_fairfl.report.verdicts import VERDICTS
-from monai_fairfl.run_folder.withdrawn import SITE_REPORTS
 
 pytest.importorskip("jinja2")
 

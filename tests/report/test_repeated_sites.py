@@ -219,16 +219,6 @@ def test_where_no_measurement_is_of_all_hospitals_test_cases_are_compared(
     assert line.startswith("site yew is left out: it sent no score of a test case")
 
 
-def test_a_hospital_that_withdrew_keeps_its_row_and_is_named(
-    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("monai_fairfl.report.collect.withdrawn_sites", lambda folder: ["oak"])
-    found = compare(write_run, tmp_path)
-    assert found["decision"]["hospitals"]["oak"]["federation"] is None
-    [line] = found["metrics"]["test_score:dice"]["left_out"]
-    assert line.startswith("site oak is left out: it withdrew, so its cases are deleted. Take its")
-
-
 def test_a_comparison_that_has_everything_leaves_nothing_out(
     write_run: WriteRun, tmp_path: Path
 ) -> None:

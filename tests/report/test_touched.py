@@ -13,7 +13,6 @@ from helpers.ledgers import replace_closing_scores
 
 from monai_fairfl.report import write_report
 from monai_fairfl.report.contributions import COARSE, contributions_of
-from monai_fairfl.report.first_look import first_look_lines
 
 WriteRun = Callable[..., Path]
 SITES = ("ash", "hemlock", "yew")
@@ -115,24 +114,6 @@ def test_a_weight_is_not_called_a_contribution(report: dict[str, Any]) -> None:
     assert contributions["source"] == "Weight by guarded"
     assert "do not say what a hospital is worth" in contributions["meaning"]
     assert contributions["sites"]["yew"]["words"].startswith("weighs")
-
-
-def test_who_withdrew_is_named_once_and_is_not_asked_to_train(write_run: WriteRun) -> None:
-    config = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}}
-    runs = []
-    for strategy in ("Standalone", "FedCE"):
-        run = write_run(strategy, {"ash": 0.8, "yew": 0.8}, config=config)
-        (run / "withdrawn").mkdir()
-        (run / "withdrawn" / "yew.json").write_text("{}")
-        runs.append(run)
-    report = write_report(runs)
-    [warning] = [text for text in report["warnings"] if "withdrew" in text]
-    assert warning.startswith("yew withdrew from Standalone, FedCE: ")
-    hospitals = report["decision"]["hospitals"]
-    assert hospitals["yew"]["advice"] == ["It withdrew from this run: do not train with it again"]
-    assert "train the full run" in hospitals["ash"]["advice"][0]
-    lines = first_look_lines(report)
-    assert lines.count("yew withdrew: take its folder out of the data before you train again.") == 1
 
 
 def test_values_whose_sign_judges_or_rounds_dispute_are_too_coarse_to_tell(

@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fire
 import pytest
 from helpers.checkout import CHECKOUT
 from helpers.driving import SPEC, vector
@@ -23,7 +21,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.commands import command_without, full_command
+from monai_fairfl.run_folder.commands import full_command
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.federation import Federation
@@ -155,19 +153,3 @@ def test_the_command_of_a_full_run_changes_rounds_epochs_and_folder_alone() -> N
         "python -m monai.bundle run --rounds=60 --overrides '{'\"'\"'size'\"'\"': [64, 64]}' "
         "--local_epochs 4 --run_dir 'a b-full'"
     )
-
-
-@pytest.mark.parametrize("resume", [["--resume"], ["--resume", "True"], ["--resume=True"]])
-def test_the_command_without_a_site_begins_anew_however_the_run_was_resumed(
-    resume: list[str],
-) -> None:
-    """Fire, by which MONAI reads its command line, takes an option without a value for true."""
-    words = ["python", "-m", "monai.bundle", "run", *resume, "--run_dir", "runs/a", "--rounds", "3"]
-    read = shlex.split(command_without(words, ["elm"], "runs/b"))
-
-    def run(**arguments: Any) -> dict[str, Any]:
-        return arguments
-
-    found = fire.Fire({"run": run}, command=read[3:], serialize=str)
-    expected = {"resume": False, "run_dir": "runs/b", "rounds": 3, "site_names": ["elm"]}
-    assert found == expected

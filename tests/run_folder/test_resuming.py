@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from helpers.linear_federation import bundle_federation, in_place_of_training
 
-from monai_fairfl.audit import withdraw
 from monai_fairfl.data import check_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FederationError
 from monai_fairfl.run_folder.ledger import Ledger
@@ -385,12 +384,3 @@ def test_further_cases_and_other_names_of_files_are_no_other_data(
     # A case that came later may not change from now on, either.
     digests = (tmp_path / "run" / "datalists" / "cedar.digests").read_text().split()
     assert len(digests) == 5
-
-
-@pytest.mark.slow
-def test_nothing_new_is_recorded_of_a_site_that_withdrew(own_sites: Path, tmp_path: Path) -> None:
-    run(own_sites, tmp_path / "run", [FedAvg()], check=check_cases)
-    withdraw(tmp_path / "run", "cedar")
-    run(own_sites, tmp_path / "run", [FedAvg()], resume=True, check=check_cases)
-    files = sorted(file.name for file in (tmp_path / "run" / "datalists").glob("*.digests"))
-    assert files == ["alder.digests", "rowan.digests"]

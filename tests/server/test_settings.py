@@ -46,7 +46,6 @@ OTHER: dict[str, Any] = {
     "cross_evaluators": ["server"],
     "adapt_epochs": 4,
     "adapt_rate": 0.01,
-    "adapt_average": 3,
     "adapt_fuse": True,
     "unasked": True,
 }

@@ -80,7 +80,6 @@ def test_a_client_that_is_no_longer_known_leaves_its_share() -> None:
     updates = {client: [0.1] * 4 for client in ("1", "2", "3")}
     losses = {client: {"global_loss": 1.0} for client in updates}
     play_round(strategy, updates, losses)
-    # As after a site's withdrawal.
     strategy.clients = ["1", "2"]
     play_round(strategy, {client: updates[client] for client in ("1", "2")}, losses)
     assert strategy.mixture == pytest.approx({"1": 0.5, "2": 0.5})

@@ -14,10 +14,11 @@ from monai.transforms import MapTransform
 from monai.utils import convert_to_dst_type
 from scipy import ndimage
 
-from monai_fairfl.data.corruption.case import array_of, file_of, generator_of, name_of
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.partition import pick
 from monai_fairfl.errors import ConfigError, DataError
+
+from .case import array_of, file_of, generator_of, name_of
+from .partition import pick
 
 
 def corrupted_cases(

@@ -14,8 +14,9 @@ from monai.transforms import MapTransform
 from monai.utils import convert_to_dst_type
 from scipy.signal import oaconvolve
 
-from monai_fairfl.data.corruption.case import array_of, file_of, generator_of, name_of
 from monai_fairfl.errors import ConfigError
+
+from .case import array_of, file_of, generator_of, name_of
 
 # By severity: standard deviation as a share of the intensity range.
 NOISE_STD = (0.0, 0.08, 0.12, 0.18, 0.26, 0.38)

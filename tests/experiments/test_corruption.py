@@ -19,18 +19,13 @@ from monai.transforms import Compose, EnsureChannelFirstd, LoadImaged, RandFlipd
 from PIL import Image
 from scipy.stats import norm
 
+from experiments.simulated.labels import CorruptLabeld, corrupted_cases
+from experiments.simulated.quality import BLUR_LENGTH, NOISE_STD, CorruptQualityd, motion_kernel
 from monai_fairfl.data import find_cases
-from monai_fairfl.data.corruption import (
-    BLUR_LENGTH,
-    NOISE_STD,
-    CorruptLabeld,
-    CorruptQualityd,
-    corrupted_cases,
-    motion_kernel,
-)
 from monai_fairfl.errors import ConfigError, DataError
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "prostate_mri_segmentation"
+OVERLAYS = Path(__file__).parents[2] / "experiments" / "overlays"
 SHAPES = {"grey": (1, 160, 128), "colour": (3, 96, 96), "volume": (1, 64, 64, 9)}
 KINDS = ["random_blob", "shift", "erode_dilate"]
 
@@ -219,7 +214,8 @@ def test_an_image_without_a_file_is_known_by_its_content():
 SCRIPT = """
 import hashlib, torch
 from monai.data import MetaTensor
-from monai_fairfl.data.corruption import CorruptLabeld, CorruptQualityd
+from experiments.simulated.labels import CorruptLabeld
+from experiments.simulated.quality import CorruptQualityd
 image = torch.linspace(0, 1, 900).reshape(1, 30, 30)
 label = ((image > 0.4) & (image < 0.6)).float()
 digest = hashlib.sha256()
@@ -528,15 +524,15 @@ def test_photographs_are_damaged_alike_with_and_without_cache_and_in_workers(pho
 
 
 def quality_shift(group: str) -> dict[str, Any]:
-    """The overlay that the bundles ship, at a site of this group."""
-    overlay: dict[str, Any] = json.loads((BUNDLE / "configs" / "corrupted_images.json").read_text())
+    """The overlay of the studies, at a site of this group."""
+    overlay: dict[str, Any] = json.loads((OVERLAYS / "corrupted_images.json").read_text())
     return {**overlay, "group": group}
 
 
 WRONG_LABELS = {
     "+train#deterministic_transforms": [
         {
-            "_target_": "monai_fairfl.data.corruption.CorruptLabeld",
+            "_target_": "experiments.simulated.labels.CorruptLabeld",
             "keys": "label",
             "cases": "$@datalist['training']",
             "share": 0.5,
@@ -562,7 +558,7 @@ def datasets(site: Path, overlay: dict[str, Any] | None, folder: Path) -> tuple[
 
 
 @pytest.mark.slow
-def test_the_shipped_overlay_damages_sites_of_its_group_only(hospitals, tmp_path):
+def test_the_overlay_damages_sites_of_its_group_only(hospitals, tmp_path):
     for group, damaged in (("corrupted", True), ("clean", False), ("", False)):
         shifted = datasets(hospitals / "alder", quality_shift(group), tmp_path)
         unshifted = datasets(hospitals / "alder", None, tmp_path)
@@ -612,7 +608,7 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
             rounds=1,
             run_dir=str(tmp_path / run),
             site_names=names,
-            config=["configs/train.json", "configs/corrupted_images.json"],
+            config=["configs/train.json", str(OVERLAYS / "corrupted_images.json")],
             groups=groups,
             overrides={"size": [32, 32], "channels": [4, 8], "slices_per_volume": 2},
             report=False,

@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 from scipy.stats import powerlaw
 
-from monai_fairfl.data import find_cases, site_datalist
-from monai_fairfl.data.content import structure_size
-from monai_fairfl.data.partition import (
+from experiments.simulated.content import structure_size
+from experiments.simulated.partition import (
     chosen_clients,
     partition,
     partitioned_datalist,
     pick,
     repeat_case,
 )
+from monai_fairfl.data import find_cases, site_datalist
 from monai_fairfl.errors import ConfigError, DataError
 
 ROOT = Path(__file__).parents[2]
@@ -194,19 +194,19 @@ def test_a_config_alone_makes_a_client_of_a_pool_and_a_free_rider(pooled, tmp_pa
     overlay = {
         "site": "",
         "honest": {
-            "_target_": "monai_fairfl.data.partition.partitioned_datalist",
+            "_target_": "experiments.simulated.partition.partitioned_datalist",
             "dataset_dirs": pooled,
             "client": "@site",
             "clients": names_of(3),
             "kind": "class_imbalance",
             "content": {
-                "_target_": "monai_fairfl.data.structure_size",
+                "_target_": "experiments.simulated.content.structure_size",
                 "_mode_": "callable",
             },
             "seed": "@split_seed",
         },
         "free_rider": {
-            "_target_": "monai_fairfl.data.partition.repeat_case",
+            "_target_": "experiments.simulated.partition.repeat_case",
             "datalist": "@honest",
             "times": 7,
         },

@@ -7,10 +7,9 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from monai.bundle import ConfigParser
 from PIL import Image
 
-from monai_fairfl.data.content import cup_to_disc_ratio, structure_size
+from experiments.simulated.content import cup_to_disc_ratio, structure_size
 from monai_fairfl.errors import DataError
 
 
@@ -53,10 +52,3 @@ def test_an_eye_without_a_labelled_cup_is_named(tmp_path):
     label = eye(tmp_path / "a.png", 0, 1, 1)
     with pytest.raises(DataError, match="a.png"):
         cup_to_disc_ratio({"label": label, "values": {"disc": [1, 255]}})
-
-
-@pytest.mark.parametrize("module", ["monai_fairfl.data", "monai_fairfl.data.content"])
-@pytest.mark.parametrize("measure", [structure_size, cup_to_disc_ratio])
-def test_a_configuration_finds_each_by_any_of_its_paths(module, measure):
-    config = {"content": {"_target_": f"{module}.{measure.__name__}", "_mode_": "callable"}}
-    assert ConfigParser(config).get_parsed_content("content") is measure
