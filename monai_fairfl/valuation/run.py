@@ -125,6 +125,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "model": records[-1]["model"],
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
+        "judged_by": valuation.judged_by,
         **found.to_json(),
         "together": together,
         "own": to_json(own),
