@@ -22,10 +22,9 @@ from safetensors.torch import load as load_tensors
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.reward_files import differences, restored, stored_from
-from monai_fairfl.utils.files import MANIFEST, read_listed, write_folder
+from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
@@ -207,9 +206,7 @@ def _read(folder: Path) -> Checkpoint:
     return Checkpoint(manifest["round"], weights, rewards, state)
 
 
-def _files(
-    checkpoint: Checkpoint, differs_from: Mapping[str, str]
-) -> Iterator[tuple[str, bytes | TensorFile]]:
+def _files(checkpoint: Checkpoint, differs_from: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file, one at a time.
 
     Args:
@@ -217,13 +214,13 @@ def _files(
         differs_from: client -> another one, from whose reward its own is stored as a difference.
     """
     state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
-    yield "model.safetensors", TensorFile(checkpoint.weights)
+    yield "model.safetensors", tensors_as_bytes(checkpoint.weights)
     yield "strategy.json", state.encode()
     for client, reward in checkpoint.rewards.items():
         name = f"{REWARDS}{safe_name(client)}{SUFFIX}"
         if client in differs_from:
             reward = differences(reward, checkpoint.rewards[differs_from[client]])
-        yield name, TensorFile(reward)
+        yield name, tensors_as_bytes(reward)
 
 
 def _restored(stored: Mapping[str, Weights], manifest: Mapping[str, Any]) -> dict[str, Weights]:

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints, read_checkpoint
 from monai_fairfl.run_folder.reward_files import differences, restored, stored_from
-from monai_fairfl.utils.files import write_folder
-from monai_fairfl.utils.tensor_file import TensorFile
+from monai_fairfl.utils.files import tensors_as_bytes, write_folder
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool)
 SPECIAL = torch.tensor([float("nan"), float("inf"), -0.0, 0.0, 1.0])
@@ -114,10 +113,13 @@ def test_each_model_differs_from_the_one_most_like_it(tmp_path: Path) -> None:
 
 def test_a_checkpoint_whose_models_all_differ_from_one_is_read(tmp_path: Path) -> None:
     models = rewards(count=3, lacking=0.5)
-    files = [("model.safetensors", TensorFile({"w": torch.zeros(1)})), ("strategy.json", b"{}")]
+    files = [
+        ("model.safetensors", tensors_as_bytes({"w": torch.zeros(1)})),
+        ("strategy.json", b"{}"),
+    ]
     for client, model in models.items():
         stored = model if client == "site0" else differences(model, models["site0"])
-        files.append((f"rewards/{client}.safetensors", TensorFile(stored)))
+        files.append((f"rewards/{client}.safetensors", tensors_as_bytes(stored)))
     write_folder(tmp_path / "round-0003", files, {"format": 2, "round": 3, "reference": "site0"})
     found = Checkpoints(tmp_path).load()
     assert found is not None
@@ -150,9 +152,12 @@ def test_a_checkpoint_without_rewards_can_be_read_by_earlier_versions(tmp_path: 
 
 def test_the_whole_rewards_of_earlier_versions_are_read(tmp_path: Path) -> None:
     models = {"A": {"w": torch.tensor([1.0])}, "B.C": {"w": torch.tensor([2.0])}}
-    files = [("model.safetensors", TensorFile({"w": torch.zeros(1)})), ("strategy.json", b"{}")]
+    files = [
+        ("model.safetensors", tensors_as_bytes({"w": torch.zeros(1)})),
+        ("strategy.json", b"{}"),
+    ]
     for client, model in models.items():
-        files.append((f"rewards/{client}.safetensors", TensorFile(model)))
+        files.append((f"rewards/{client}.safetensors", tensors_as_bytes(model)))
     write_folder(tmp_path / "round-0003", files, {"format": 1, "round": 3})
     found = Checkpoints(tmp_path).load()
     assert found is not None and found.round == 3 and set(found.rewards) == {"A", "B.C"}
@@ -182,6 +187,6 @@ def test_differences_that_do_not_fit_are_a_damaged_checkpoint(tmp_path: Path, da
     manifest = json.loads((folder / "manifest.json").read_text())
     files = [(name, (folder / name).read_bytes()) for name in manifest.pop("sha256")]
     kept = [(name, data) for name, data in files if not name.endswith("site2.safetensors")]
-    write_folder(folder, [*kept, ("rewards/site2.safetensors", TensorFile(found))], manifest)
+    write_folder(folder, [*kept, ("rewards/site2.safetensors", tensors_as_bytes(found))], manifest)
     whole = store.load()
     assert whole is not None and whole.round == 0
