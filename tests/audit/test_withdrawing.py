@@ -532,31 +532,3 @@ def test_the_command_that_trains_without_the_site_is_the_runs_own(
     (run / "config.json").write_text(json.dumps(config))
     [planned] = plan_withdrawal(run, "elm")
     assert "from Python: run the same with site_names=['ash', 'beech', 'oak']" in planned.retrain
-
-
-def test_the_others_rewards_outlive_the_one_that_they_were_stored_beside(tmp_path: Path) -> None:
-    """Elm has the most in common with the others, so that theirs are stored as differences."""
-    make(tmp_path, FedAvg(), rounds=1)
-    run = tmp_path / "run"
-    store = Checkpoints(run / "checkpoints")
-    checkpoint = store.load()
-    assert checkpoint is not None
-    base = torch.arange(1000.0)
-    rewards = {"elm": {"w": base}}
-    for number, site in enumerate(OTHERS):
-        own = base.clone()
-        own[100 * number : 100 * number + 100] = -1.0
-        rewards[site] = {"w": own}
-    store.save(replace(checkpoint, rewards=rewards))
-    manifest = run / "checkpoints" / "round-0000" / "manifest.json"
-    assert json.loads(manifest.read_text())["reference"] == "elm"
-
-    [statement] = withdraw(run, "elm")
-
-    paths = [entry["path"] for entry in statement.rewritten]
-    after = store.load()
-    assert after is not None and set(after.rewards) == set(OTHERS)
-    for site in OTHERS:
-        assert torch.equal(after.rewards[site]["w"], rewards[site]["w"])
-        assert f"checkpoints/round-0000/rewards/{site}.safetensors" in paths
-    assert "elm" not in manifest.read_text()
