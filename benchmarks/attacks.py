@@ -42,7 +42,6 @@ from attackers import (
 )
 
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.server.federation import Federation
@@ -61,7 +60,6 @@ from monai_fairfl.strategies import (
 )
 from monai_fairfl.transports.in_process import Client, InProcess
 from monai_fairfl.utils.random_state import seed_of
-from monai_fairfl.valuation.cross_evaluation import credit_from_sites
 
 SITES = tuple("ABCDEFGH")
 ATTACKER = "H"
@@ -462,36 +460,6 @@ def print_outlier(
         print(f"| {name} | {mean:.3f} | {lowest} | {verdicts} |", flush=True)
 
 
-def print_credit(strategies: Mapping[str, Callable[[], Strategy]], seeds: Sequence[int]) -> None:
-    """Print what a plausible false report brings in weight, and in credit judged by others."""
-    print("\nA plausible false report, with default guards and sites that judge one another:")
-    print("attacker's share over its honest share, worst of all seeds\n")
-    print("| strategy | weight | credit judged by the other sites |")
-    print("| --- | --- | --- |")
-    for name, strategy in strategies.items():
-        run = with_federation(strategy, DEFAULT, cross_evaluate_every=1)
-        weights = []
-        credits = []
-        for seed in seeds:
-            honest = run(clients_of(SITES, None, seed, False), seed)
-            attack = ATTACKS["plausible false report"]
-            attacked = run(clients_of(SITES, attack, seed, False), seed)
-            weights.append(
-                mean_shares(attacked, [ATTACKER])[0] / mean_shares(honest, [ATTACKER])[0]
-            )
-            credits.append(_share_of_credit(attacked) / _share_of_credit(honest))
-        print(f"| {name} | {max(weights):.2f} | {max(credits):.2f} |", flush=True)
-
-
-def _share_of_credit(rounds: Records) -> float:
-    """The attacker's share of what all sites' updates were worth to others."""
-    values = {}
-    for site, credit in credit_from_sites(rounds).items():
-        if credit.total is not None:
-            values[site] = credit.total
-    return normalise(values)[ATTACKER]
-
-
 def _limited(name: str, cap: float | None, clip_reports: float | None) -> Strategy:
     """A new strategy with limits of its weights and reports, where these are given."""
     strategy = STRATEGIES[name]()
@@ -530,7 +498,6 @@ def main() -> None:
     print_attacks("guards=()", unguarded, arguments.attacks, seeds)
     print_attacks("default guards", guarded, arguments.attacks, seeds)
     print_outlier(guarded, unguarded, seeds)
-    print_credit({name: STRATEGIES[name] for name in arguments.strategies}, seeds)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,6 @@ STORIES = (
         "FedCE (attacked, guarded)",
         compose(FedCE(), clip_reports=3.0),
         ATTACKS,
-        {"cross_evaluate_every": 4},
     ),
 )
 
@@ -129,8 +128,7 @@ def outcome(out: Path) -> str:
         f"{NOISY.name} sent noise. Guards stopped its update in {stopped} of {rounds} rounds.",
         f"{LYING.name} reported that every model is useless for it. FedCE takes that for a "
         "hospital that needs weight.",
-        "Reports are limited in the last training, and the others judge what each update is worth:",
-        "see the report, 'Credit under several rules'. No guard can see that a report is false.",
+        "Reports are limited in the last training. No guard can see that a report is false.",
     ]
     return "\n".join(lines)
 

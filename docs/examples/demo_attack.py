@@ -3,9 +3,9 @@
 """``make demo-attack``: two more hospitals join the demo's, one sends noise, one lies.
 
 FedCE trains the six hospitals three times: while all are honest, while two attack and nothing is
-checked, and while they attack a federation that checks updates, limits reports and lets the
-hospitals judge each other. Each attack is one overlay of the site's own configuration, as a real
-attacker would change it: ``attacks/noise.json`` and ``attacks/lie.json``.
+checked, and while they attack a federation that checks updates and limits reports. Each attack is
+one overlay of the site's own configuration, as a real attacker would change it:
+``attacks/noise.json`` and ``attacks/lie.json``.
 
 ::
 

@@ -72,10 +72,8 @@ class CoalitionTraining:
             evaluate=(),
             final=(),
             record_updates=False,
-            cross_evaluate_every=None,
             adapt_epochs=0,
             adapt_fuse=False,
-            server_score=None,
             samples=samples,
         )
         with stopping_on_signals(federation.stop):

@@ -108,9 +108,6 @@ class BundleFederation:
             alone, which is a candidate of the last mile. ``None``: the models of a
             :class:`~monai_fairfl.strategies.Standalone` among ``strategies``, which then runs
             first.
-        server_data: a folder with the server's own images and labels, in the layout of a site's.
-            If ``cross_evaluators`` has ``"server"``, the server scores models on its validation
-            part.
         federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as ``seed``
             and ``min_clients``.
 
@@ -159,7 +156,6 @@ class BundleFederation:
         jobs: int | str | None = 1,
         devices: Sequence[str] | None = None,
         trained_alone: str | None = None,
-        server_data: str | None = None,
         **federation: Any,
     ):
         self.bundle_root = Path(bundle_root)
@@ -191,7 +187,6 @@ class BundleFederation:
                     "adapt_epochs switches on: give adapt_epochs, such as 10, or leave "
                     "trained_alone out"
                 )
-        self.server_data = server_data
         self.federation = federation
         self.folders = RunFolders(self.run_dir, self.strategies)
         self.trained_alone = models_trained_alone(self.strategies, self.folders, trained_alone)
@@ -324,7 +319,6 @@ class BundleFederation:
             guards=self.guards,
             initial=self.initial,
             full_run=self.full_run,
-            server_data=self.server_data,
             trained_alone=self.trained_alone,
             resume=self.resume,
         )

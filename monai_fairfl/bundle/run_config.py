@@ -100,8 +100,6 @@ def config_of_runs(runs: BundleRuns) -> dict[str, Any]:
         "amp": common.amp,
         "federation": _config_of_federation(runs),
     }
-    if runs.server_data is not None:
-        config["server_data"] = str(Path(runs.server_data).absolute())
     return config
 
 

@@ -21,7 +21,6 @@ from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
-from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
@@ -48,7 +47,6 @@ class BundleRuns:
         guards: of every run.
         initial: file of the model to begin from; ``None``: it is built under the seed.
         full_run: of the bundle, for the recipe; ``None``: it names none.
-        server_data: folder of the server's own images; ``None``: it has none.
         trained_alone: folder of the models that sites trained alone; ``None``: nobody did.
         resume: go on with what the runs' folders hold.
     """
@@ -59,7 +57,6 @@ class BundleRuns:
     guards: Sequence[Guard]
     initial: str | None
     full_run: Mapping[str, Any] | None
-    server_data: str | None
     trained_alone: Path | None
     resume: bool
 
@@ -150,7 +147,6 @@ class BundleRuns:
         arguments = {
             "guards": self.guards,
             "recipe": self.recipe(),
-            "server_score": self._server_score(folder),
             **self.settings.keywords(),
             **changes,
         }
@@ -219,12 +215,6 @@ class BundleRuns:
             # This is the run that trains alone.
             return ""
         return str((self.trained_alone / f"{name}.pt").absolute())
-
-    def _server_score(self, folder: Path) -> ServerScore | None:
-        """What scores a model on the server's own images, where it has some."""
-        if self.server_data is None:
-            return None
-        return self.sites.server_score(self.server_data, folder)
 
 
 class _Start(Observer):

@@ -34,7 +34,6 @@ class SiteSettings(Settings):
         local_epochs: epochs of local training per round.
         device: for training, such as ``"cpu"`` or ``"cuda:0"``.
         amp: automatic mixed precision.
-        cross_evaluation: permit runs in which sites score models without some other sites.
         alone: file of the model that the site trained alone, a candidate of the last mile; empty:
             there is none.
 
@@ -47,11 +46,10 @@ class SiteSettings(Settings):
     local_epochs: int = setting(1, TRAINS)
     device: str = setting("cpu")
     amp: bool = setting(False, TRAINS)
-    cross_evaluation: bool = setting(False)
     alone: str = setting("")
 
     def __post_init__(self) -> None:
-        check_switches(self, "amp", "cross_evaluation")
+        check_switches(self, "amp")
         check_whole("local_epochs", self.local_epochs, least=1)
         files = [self.config] if isinstance(self.config, str) else self.config
         object.__setattr__(self, "config", list(files))

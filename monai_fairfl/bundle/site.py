@@ -94,8 +94,7 @@ def bundle_client(
             the key ``group``.
         rounds: number of rounds of the federation: the learning rate decays over all its epochs.
         settings: fields of :class:`~monai_fairfl.bundle.settings.SiteSettings`: ``device``,
-            ``amp``, ``local_epochs``, ``cross_evaluation``, ``alone``, ``config`` and
-            ``overrides``.
+            ``amp``, ``local_epochs``, ``alone``, ``config`` and ``overrides``.
 
     Raises:
         ConfigError: if a setting is unknown, or an override names nothing in the configuration.
@@ -134,7 +133,6 @@ def bundle_client(
         str(root),
         folder / "state",
         alone=chosen.alone or None,
-        cross_evaluation=chosen.cross_evaluation,
         local_epochs=chosen.local_epochs,
         config_train_filename=list(chosen.config),
         config_evaluate_filename=[*chosen.config, *evaluation] if evaluation else None,

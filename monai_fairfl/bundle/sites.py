@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,14 +19,9 @@ from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, in_words
-from monai_fairfl.protocol.values import value_of
-from monai_fairfl.server.cross_evaluation import ServerScore
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.utils.terminal import quiet
-from monai_fairfl.valuation import Panel
 
-SERVER = "server"
 """What the server is called where it scores models on images of its own."""
 
 
@@ -59,9 +54,7 @@ class BundleSites:
         additions = dict(self.additions.get(name, {}))
         # The folder is that of data_of, written as the bundle's own paths need it.
         additions.pop("dataset_dir", None)
-        settings = self.common.for_site(additions)
-        # In one process there is nobody else to be asked for a permission.
-        return replace(settings, cross_evaluation=self.run.sites_judge)
+        return self.common.for_site(additions)
 
     def data_of(self, name: str) -> str:
         """The folder of a site's images."""
@@ -142,24 +135,6 @@ class BundleSites:
         """The data list that the settings of a site name, else that of the run."""
         own = self.settings_of(name).overrides.get("datalist_file")
         return Path(own or self._datalist_of(name))
-
-    def server_score(self, data: str, folder: Path) -> ServerScore:
-        """What scores a model on the server's own images.
-
-        Args:
-            data: folder of these images.
-            folder: of the run.
-        """
-        make = partial(
-            bundle_client,
-            self.bundle_root,
-            SERVER,
-            folder / SERVER,
-            dataset_dir=data,
-            **vars(self.common),
-        )
-        panel = Panel(InProcess({SERVER: make}), [SERVER])
-        return lambda weights: value_of(panel.measure(weights, "score")[SERVER])
 
     def count_images(self, device: str, data: str) -> dict[str, int]:
         """Site -> different images of its ``data`` that pass the network.

@@ -19,7 +19,7 @@ from monai_fairfl.bundle.initial import warn_of_other_training
 from monai_fairfl.bundle.run_config import config_of_runs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import is_shipped
-from monai_fairfl.bundle.sites import SERVER, BundleSites
+from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.data.checks import check_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run_folder import resuming
@@ -59,7 +59,7 @@ def check_start(
     sites = runs.sites
     settings = runs.settings
 
-    # The settings, the bundle's files and the server's own images.
+    # The settings and the bundle's files.
     FullRun.read(runs.full_run)
     runs.jobs.require_devices()
     train = _checked_training_config(sites)
@@ -68,8 +68,6 @@ def check_start(
     preflight.check_measurements(settings.final, "final")
     if settings.adapt_fuse:
         _check_fusing(runs, strategies)
-    if runs.server_data is not None:
-        _check_data({SERVER: runs.server_data}, check, check, sites.bundle_root)
 
     # What the folder of the runs holds, and the model that they begin with.
     needs_updates = any(valuation.needs_updates for valuation in valuations)

@@ -142,7 +142,7 @@ def add_job_options(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=(
             "JSON file with other settings of the run, named as in federate.json, such as "
-            '{"cross_evaluate_every": 5, "samples": {"alder": 120}}'
+            '{"keep": 5, "samples": {"alder": 120}}'
         ),
     )
 

@@ -70,8 +70,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             and a federation has a log of its own. Without them, no best checkpoint is written.
         alone: file of a model that this site trained alone, a candidate of the last mile, see
             :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
-        cross_evaluation: whether the site permits runs in which sites score models without some
-            other sites, this one among them. See :mod:`monai_fairfl.server.cross_evaluation`.
         arguments: of ``MonaiAlgo``, such as ``train_kwargs``, the overrides of ``train.json``.
 
     >>> import tempfile
@@ -91,12 +89,10 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         *,
         all_handlers: bool = False,
         alone: str | Path | None = None,
-        cross_evaluation: bool = False,
         **arguments: Any,
     ):
         super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
         self.alone = None if alone is None else Path(alone)
-        self.cross_evaluation = cross_evaluation
         self.states = ClientState(state_dir)
         self.receipts = Receipts(state_dir)
         # (run, round) whose state the trainer has; None: unknown.
@@ -306,12 +302,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         for name in request.measure:
             if name in MEASUREMENTS:
                 MEASUREMENTS[name].check_name(name)
-        if request.context.get("cross_evaluation", 0) and not self.cross_evaluation:
-            raise ValueError(
-                f"client {self.client_name!r} takes part in no cross-evaluation: the run lets "
-                "sites score models without some other sites, and this site's own settings do not "
-                "permit it. Set cross_evaluation to true there, or run without cross_evaluate_every"
-            )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError(
                 "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"

@@ -110,14 +110,6 @@ class Averaging:
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
         return found
 
-    def mean_start(self, weights: Aggregation) -> Weights:
-        """What the clients started from, see :meth:`Replies.mean_start`."""
-        common = self._common_model()
-        if common is not None:
-            return common
-        rho_of = rho_of_tensors(self.matrix.columns, weights, self.clients, self.spec)
-        return {name: self._mean_start(name, rho) for name, rho in rho_of.items()}
-
     def mean_update(self) -> dict[str, torch.Tensor]:
         """The plain mean of the updates, in the parameters' shapes."""
         count = len(self.clients)

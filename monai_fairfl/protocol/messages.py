@@ -32,8 +32,6 @@ CONTEXT_KEYS: dict[str, str] = {
     "that it trained alone, is another candidate.",
     "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "
     "whole ledger, which the site stores.",
-    "cross_evaluation": "At 1 the run lets sites score models without some other sites; "
-    "a site whose own settings do not permit it refuses the request.",
     "cka_training": "At 1 features are of training images, not of validation images.",
     "cka_unbiased": "At 1 CKA is computed by the unbiased mini-batch estimator.",
 }

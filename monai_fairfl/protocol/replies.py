@@ -314,17 +314,6 @@ class Replies(list[Reply]):
         averaged.update(self.average_buffers(weights, buffers))
         return averaged
 
-    def mean_start(self, weights: Aggregation) -> Weights:
-        """What the clients started from, averaged where this differs: as :meth:`average` has it.
-
-        Args:
-            weights: as for :meth:`average`.
-
-        Returns:
-            At least the parameters that are averaged.
-        """
-        return self._averaging.mean_start(weights)
-
     def averages(
         self, weights: Sequence[Mapping[str, float]], start: Weights
     ) -> list[dict[str, torch.Tensor]]:

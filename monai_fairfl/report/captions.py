@@ -38,11 +38,6 @@ VALUED = (
     "sampling coalitions; it is 0 if all were scored. It does not cover another seed or other "
     "patients. Shares count negative values as 0 and sum to 100 %."
 )
-JUDGED = (
-    "A value by judges may be negative, and its share is then 0.0 %. This is no verdict on a "
-    "hospital. If single rounds disagree, even about the sign, the value is not yet known: judge "
-    "more rounds."
-)
 RULES = (
     "Each rule answers a different question, and no rule is right for every question. Shares sum "
     "to 100 %; a negative value counts as 0."

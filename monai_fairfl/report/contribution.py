@@ -53,7 +53,7 @@ class Contribution:
         ratio: ``share`` over ``images``, or over an even share; ``None`` where it means nothing.
         least: smallest value, see ``range_of``; ``None`` without a range.
         most: largest one.
-        range_of: what the range is over: rounds, judges, or seeds.
+        range_of: what the range is over: rounds or seeds.
         interval: whether the range is a 95 % interval, which only repeats give.
         words: for a reader.
         round: that the value is of; ``None`` where it is the run's last, or of no single round.
@@ -196,6 +196,6 @@ def _is_share(contribution: Mapping[str, Any]) -> bool:
     A value in Dice is small, and so are the shares of many hospitals: only their ratio tells.
     """
     share, value = contribution["share"], contribution["value"]
-    if share is None or contribution["range_of"].startswith("judge"):
+    if share is None:
         return False
     return bool(abs(share - value) <= SAME_SHARE * share)

@@ -2,35 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who contributed what: an answer for each hospital, in numbers and words, or why there is none.
 
-Several sources may have one. What other sites or the server measured goes before what was computed
-afterwards, and this before what the method itself estimates.
+What a valuation computed afterwards goes before what the method itself estimates.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
-from monai_fairfl.report.credit import BY_SERVER, BY_SITES
 from monai_fairfl.report.first_look import engine_of
 from monai_fairfl.report.own_contributions import by_method, own_shares
 from monai_fairfl.report.results import is_comparison
 from monai_fairfl.report.valuations import decay_of
-
-COARSE = "too coarse to tell: judges or rounds disagree on the sign"
-"""Words of a value whose sign is not known."""
-
-JUDGED = (
-    "Only the updates of the judged rounds are valued: a hospital that reports false scores may "
-    "still send useful updates, and an honest but unusual hospital may get a negative value. With "
-    "few validation cases at each judge, and few judged rounds, the number is coarse."
-)
-"""How far the value by judges goes."""
 
 MOST_EXACT = 8
 """A valuation of more hospitals than this leaves some coalitions out."""
@@ -53,11 +41,12 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
     strategy = report["strategies"][name]
     rules = {rule["name"]: rule for rule in strategy["credit"]}
 
-    for title in (BY_SITES, BY_SERVER):
-        if title in rules and any(_is_judged(item) for item in rules[title]["judged"].values()):
-            return _by_judges(name, strategy, rules[title], rules["Images"]["shares"])
-    # With a decay, a value is no longer in Dice: one without comes first.
-    for valuation in sorted(strategy["valuations"], key=lambda each: decay_of(each) is not None):
+    # With a decay, a value is no longer in Dice: one without comes first. Of these, one in which no
+    # hospital's own scores count for itself.
+    def order(found: Mapping[str, Any]) -> tuple[bool, bool]:
+        return decay_of(found) is not None, found.get("judged_by") != "others"
+
+    for valuation in sorted(strategy["valuations"], key=order):
         if valuation["name"] in rules:
             return _by_valuation(name, strategy, valuation, rules)
     if own_shares(strategy):
@@ -94,52 +83,6 @@ def contributor_of(report: Mapping[str, Any], name: str | None) -> str | None:
                 best = other
                 best_mean = mean_dice
     return best
-
-
-def _by_judges(
-    name: str, strategy: Mapping[str, Any], rule: Mapping[str, Any], images: Mapping[str, float]
-) -> Contributions:
-    """What others measured; the range is that of leaving out one judge, or one round."""
-    range_of = "judges, each left out once"
-    if rule["name"] == BY_SERVER:
-        range_of = "judged rounds, each left out once"
-    images = images_among(images, rule["shares"]) if rule["by_images"] else {}
-    sites = {}
-    for site in strategy["sites"]:
-        credit = rule["judged"].get(site)
-        if credit is None:
-            continue
-        if credit["value"] is None:
-            sites[site] = Contribution.unknown(f"not judged: {credit['reason']}")
-            continue
-        found = Contribution.of_value(
-            credit["value"],
-            rule["shares"].get(site),
-            images.get(site),
-            len(rule["shares"]),
-            least=credit["least"],
-            most=credit["most"],
-            range_of=range_of,
-        )
-        of_rounds = rule["by_round"].get(site) or ()
-        if _differ_in_sign([credit["value"], credit["least"], credit["most"], *of_rounds]):
-            found = replace(found, ratio=None, words=COARSE)
-        sites[site] = found
-    words = f"For {name}: {rule['meaning']} The range is over {range_of}. {JUDGED}"
-    return Contributions(name, rule["name"], words, sites)
-
-
-def _is_judged(credit: Mapping[str, Any]) -> bool:
-    return credit["value"] is not None
-
-
-def _differ_in_sign(values: Sequence[float | None]) -> bool:
-    """Whether a value, the ends of its range and those of single rounds do not share one sign.
-
-    All rounds may be of one sign, and the value that fits them best of the other.
-    """
-    known = [value for value in values if value is not None]
-    return len(known) > 1 and min(known) <= 0 <= max(known)
 
 
 def _by_valuation(

@@ -27,7 +27,6 @@ from monai_fairfl.report.columns import (
 )
 from monai_fairfl.report.comparison import difference_words, signed
 from monai_fairfl.report.contribution import range_words
-from monai_fairfl.report.credit import judged_words
 from monai_fairfl.report.events import grouped
 from monai_fairfl.report.figures import interval_mark
 from monai_fairfl.report.first_look import first_look_lines
@@ -87,7 +86,6 @@ def render(report: Mapping[str, Any]) -> str:
         "model_words": MODEL_WORDS,
         "rounds_words": rounds_words,
         "title_of": title_of,
-        "judged_words": judged_words,
         "gain_words": gain_words,
         "trust_of": trust_of,
     }
@@ -153,13 +151,6 @@ def name_width(names: Iterable[str]) -> int:
     return min(max(longest + 1, LEAST_NAME), MOST_NAME)
 
 
-def _is_judged_by_others(report: Mapping[str, Any]) -> bool:
-    for strategy in report["strategies"].values():
-        if any(rule["by_round"] for rule in strategy["credit"]):
-            return True
-    return False
-
-
 def dice_text(value: float | None) -> str:
     """A Dice as a table shows it.
 
@@ -185,7 +176,6 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
         "collaboration_columns": collaboration_columns(report),
         "tall": _sites_are_rows(report),
         "judged": judged_groups(report),
-        "judged_by_others": _is_judged_by_others(report),
         "notes": _notes(report),
         "federated": federated,
         "credited": [name for name in federated if len(report["strategies"][name]["credit"]) > 2],
@@ -215,7 +205,6 @@ def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> d
         "last_mile": captions.LAST_MILE,
         "valued": captions.VALUED,
         "rules": captions.RULES,
-        "judged": captions.JUDGED,
         "free_riding": captions.FREE_RIDING,
         "provenance": captions.PROVENANCE,
     }

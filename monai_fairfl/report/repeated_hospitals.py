@@ -20,7 +20,6 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.comparison import Difference, Gain, difference_of, left_behind
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.report.repeated_sites import seed_words
 from monai_fairfl.report.touched import Touched
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
 
@@ -249,28 +248,11 @@ def _entry(
         "sites": sites,
         "standalone": compared_with,
         "fedavg": fedavg,
-        "credit": _credit_of_first(mine),
         "valuations": [],
         "touched": _touched(mine),
         "rounds_of_trainings": sum(run["rounds"] for run in mine),
         "comparable": len(numbers) == len(sites),
     }
-
-
-def _credit_of_first(trainings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rules of credit of the first training; what judges measured says that it is of this one.
-
-    The judges of each training are asked about models of their own, so these have no mean.
-    """
-    first = trainings[0]
-    which = seed_words(first["seed"], first["fold"])
-    rules = []
-    for rule in first["credit"]:
-        if rule["judged"] and len(trainings) > 1:
-            words = f"Of {len(trainings)} trainings, this is the one with {which}."
-            rule = {**rule, "meaning": f"{rule['meaning']} {words}"}
-        rules.append(rule)
-    return rules
 
 
 def _touched(trainings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

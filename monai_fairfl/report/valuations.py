@@ -103,6 +103,8 @@ def title_of(valuation: Mapping[str, Any]) -> str:
     if valuation["name"].startswith("reconstruction-one_round-"):
         models = "models rebuilt from the sums of all rounds' updates"
     title = f"{method} of the {utility}, {images} images, {models}"
+    if valuation.get("judged_by") == "others":
+        title += ", each hospital judged by the others"
     decay = decay_of(valuation)
     if decay is not None:
         title += (

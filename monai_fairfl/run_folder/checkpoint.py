@@ -21,11 +21,9 @@ from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.run_folder.reward_files import differences, restored, stored_from
-from monai_fairfl.utils.files import MANIFEST, read_listed, write_folder
+from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +94,8 @@ class Checkpoints:
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
-        about: dict[str, Any] = {"format": FORMAT, "round": checkpoint.round}
-        if checkpoint.rewards:
-            about["reference"], about["differs_from"] = stored_from(checkpoint.rewards)
-        write_folder(final, _files(checkpoint, about.get("differs_from", {})), about)
+        about = {"format": FORMAT, "round": checkpoint.round}
+        write_folder(final, _files(checkpoint), about)
         self._prune()
 
     def load(self) -> Checkpoint | None:
@@ -197,51 +193,15 @@ def _read(folder: Path) -> Checkpoint:
         if name.startswith(REWARDS):
             client = name.removeprefix(REWARDS).removesuffix(SUFFIX)
             rewards[client] = load_tensors(data)
-    if "reference" in manifest:
-        rewards = _restored(rewards, manifest)
     weights = load_tensors(files["model.safetensors"])
     state = object_of_json(files["strategy.json"])
     return Checkpoint(manifest["round"], weights, rewards, state)
 
 
-def _files(
-    checkpoint: Checkpoint, differs_from: Mapping[str, str]
-) -> Iterator[tuple[str, bytes | TensorFile]]:
-    """Name and content of each file, one at a time.
-
-    Args:
-        checkpoint: to be written.
-        differs_from: client -> another one, from whose reward its own is stored as a difference.
-    """
+def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file, one at a time."""
     state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
-    yield "model.safetensors", TensorFile(checkpoint.weights)
+    yield "model.safetensors", tensors_as_bytes(checkpoint.weights)
     yield "strategy.json", state.encode()
     for client, reward in checkpoint.rewards.items():
-        name = f"{REWARDS}{safe_name(client)}{SUFFIX}"
-        if client in differs_from:
-            reward = differences(reward, checkpoint.rewards[differs_from[client]])
-        yield name, TensorFile(reward)
-
-
-def _restored(stored: Mapping[str, Weights], manifest: Mapping[str, Any]) -> dict[str, Weights]:
-    """Client -> model, from one whole model and the differences of the others.
-
-    Args:
-        stored: client -> tensors of its file.
-        manifest: with ``reference`` and ``differs_from``.
-
-    Raises:
-        KeyError: when a client has no file.
-        ValueError: when a client's differences are from a model that is not restored.
-    """
-    reference = manifest["reference"]
-    models: dict[str, Weights] = {reference: stored[reference]}
-    waiting = dict(manifest["differs_from"])
-    while waiting:
-        ready = [client for client, other in waiting.items() if other in models]
-        if not ready:
-            raise ValueError(f"rewards of {sorted(waiting)} differ from none that is there")
-        for client in ready:
-            models[client] = restored(stored[client], models[waiting.pop(client)])
-    # In the order of the files, as they were stored.
-    return {client: models[client] for client in stored}
+        yield f"{REWARDS}{safe_name(client)}{SUFFIX}", tensors_as_bytes(reward)

@@ -15,7 +15,7 @@ from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.values import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
-from monai_fairfl.utils.tensor_file import memory_of
+from monai_fairfl.utils.tensors import bytes_of
 
 FORMAT = 1
 """Number of the format of ledgers and ``config.json``."""
@@ -266,5 +266,5 @@ def digest_of(weights: Weights) -> str:
     for name in sorted(weights):
         tensor = weights[name]
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(memory_of(tensor))
+        sha.update(bytes_of(tensor.cpu()).numpy().data)
     return sha.hexdigest()

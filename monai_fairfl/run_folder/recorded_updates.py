@@ -22,10 +22,9 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.checkpoint import UNREADABLE
 from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
-from monai_fairfl.utils.files import MANIFEST, read_listed, write_folder
+from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.tensor_file import TensorFile
 
 RECORD_UPDATES = (
     "the key record_updates true (--record_updates True for MONAI's command, "
@@ -274,9 +273,9 @@ def file_of(client: str) -> str:
     return f"clients/{safe_name(client)}.safetensors"
 
 
-def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, TensorFile]]:
+def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file."""
-    yield START, TensorFile(start)
+    yield START, tensors_as_bytes(start)
     for reply in replies:
         sent = {**(reply.update or {}), **(reply.buffers or {})}
-        yield file_of(reply.client), TensorFile(sent)
+        yield file_of(reply.client), tensors_as_bytes(sent)

@@ -160,7 +160,6 @@ def round_record(
     digests: Mapping[str, str],
     server_notes: Mapping[str, str] | None = None,
     facts: Mapping[str, Mapping[str, int]] | None = None,
-    cross_evaluation: Any = None,
 ) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
@@ -180,8 +179,6 @@ def round_record(
         digests: client -> SHA-256 of the update that arrived, as the client stated it.
         server_notes: client -> what the server replaced in its replies.
         facts: client -> fact -> number, of those that became known in this round.
-        cross_evaluation: a ``CrossEvaluation`` of :mod:`monai_fairfl.server`; ``None``: nobody
-            judged this round.
     """
     local = training_of(exchanges)
     measured, of_round = _measurements(exchanges, number)
@@ -227,7 +224,6 @@ def round_record(
         "digests": digests,
         "exchanges": [_exchange_record(replies) for replies in exchanges],
         "gram": gram,
-        "cross_evaluation": asdict(cross_evaluation) if cross_evaluation else None,
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in rewards.items()},
     }

@@ -187,7 +187,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
     common = {key: value for key, value in now.items() if key in before}
     moved = f"Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
-    hints = {"overrides": OF_QUICK, "server_data": moved}
+    hints = {"overrides": OF_QUICK}
     for site in sites:
         hints[f"data of {site}"] = moved
     check_same(run_dir, before, common, ConfigError, hints)

@@ -40,7 +40,7 @@ def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> training_settings({"local_epochs": 4, "overrides": {"size": [64, 64]}})["overrides"]
     {'size': [64, 64]}
     """
-    names = ("bundle", "config", "local_epochs", "amp", "server_data")
+    names = ("bundle", "config", "local_epochs", "amp")
     plain = {key: config.get(key) for key in names}
 
     # Of all files of the bundle, those that the training's configuration is made of.

@@ -41,7 +41,6 @@ from monai_fairfl.server.closing import (
     scores_of_global_model,
 )
 from monai_fairfl.server.continuity import Continuity
-from monai_fairfl.server.cross_evaluation import CrossEvaluator, ServerScore
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.global_models import GlobalModels
@@ -49,7 +48,6 @@ from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
 from monai_fairfl.server.run_checks import (
-    check_cross_evaluation,
     checked_clients,
     refuse_fewer_rounds,
     require_ledger_of,
@@ -112,8 +110,6 @@ class Federation:
         recipe: how the clients train, for every model file; see
             :mod:`monai_fairfl.model_files.recipe`.
         observer: gets every record of the ledger, for live curves, or to :meth:`conclude` the run.
-        server_score: a function that returns the mean Dice of a model, by its tensors, on the
-            server's own images, for ``cross_evaluators=["server"]``.
         settings: fields of :class:`~monai_fairfl.server.settings.RunSettings`, such as
             ``min_clients``, ``retries``, ``evaluate`` and ``final``.
 
@@ -157,7 +153,6 @@ class Federation:
         *,
         recipe: ModelRecipe | None = None,
         observer: Observer | None = None,
-        server_score: ServerScore | None = None,
         **settings: Any,
     ):
         self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
@@ -174,8 +169,6 @@ class Federation:
         safe_name(self.run_dir.name, "the run's name, the last part of run_dir,", LONGEST_NAME)
         self.recipe = recipe
         self.observer = observer or Observer()
-        self.server_score = server_score
-        check_cross_evaluation(self.strategy, self.settings, self.server_score)
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
         self._stop_asked = threading.Event()
         self._conclude_asked = threading.Event()
@@ -237,9 +230,6 @@ class Federation:
             progress,
             Facts(self.settings.samples, self.ledger.records),
             Continuity(self.ledger.records),
-            CrossEvaluator(
-                self.strategy, self.settings.seed, self.settings.sites_judge, self.server_score
-            ),
         )
         for number in range(done, self.rounds):
             if self._conclude_asked.is_set():
@@ -507,5 +497,4 @@ def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str
         digests=played.digests,
         server_notes=played.notes,
         facts=played.facts,
-        cross_evaluation=played.cross_evaluation,
     )

@@ -23,7 +23,6 @@ from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import add_note, is_of_own_model
 from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.continuity import Continuity
-from monai_fairfl.server.cross_evaluation import CrossEvaluation, CrossEvaluator
 from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, require_min_clients
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
@@ -31,7 +30,7 @@ from monai_fairfl.server.guarding import Verdicts, guarded, only_trained
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult, Strategy
-from monai_fairfl.strategies.playing import drive, play_round
+from monai_fairfl.strategies.playing import play_round
 from monai_fairfl.utils.random_state import seed_of
 from monai_fairfl.utils.words import rounds_done
 
@@ -56,7 +55,6 @@ class PlayedRound:
             those that no strategy saw.
         notes: client -> what the server replaced in its replies.
         facts: client -> fact -> number, of those that became known in this round.
-        cross_evaluation: what others measured of its updates; ``None`` where nobody was asked.
     """
 
     clients: Sequence[str]
@@ -66,7 +64,6 @@ class PlayedRound:
     digests: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    cross_evaluation: CrossEvaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,6 @@ class RoundPlayer:
         progress: is notified of every answer.
         facts: sizes of the clients' data sets, as far as they are known.
         continuity: in which round each client trained last.
-        cross_evaluator: asks others what the updates of a round are worth to them.
     """
 
     def __init__(
@@ -141,7 +137,6 @@ class RoundPlayer:
         progress: Progress,
         facts: Facts,
         continuity: Continuity,
-        cross_evaluator: CrossEvaluator,
     ):
         self.run = run
         self.run_id = run_id
@@ -153,7 +148,6 @@ class RoundPlayer:
         self.progress = progress
         self.facts = facts
         self.continuity = continuity
-        self.cross_evaluator = cross_evaluator
         self.expected = settings.expected(strategy.ranges)
         # Requests of a round are numbered from 0, over all of its exchanges and attempts.
         self._next_id = 0
@@ -257,7 +251,7 @@ class RoundPlayer:
                     ) from None
 
     def _play_once(self, clients: Sequence[str], attempt: Attempt) -> PlayedRound:
-        """Play the strategy's round, and let guards and judges take it in."""
+        """Play the strategy's round, and let the guards take it in."""
         known = self.facts.copy()
         # A client that joins is known from here on. The record of the round has its name, and a
         # resumed run takes it from there.
@@ -267,7 +261,6 @@ class RoundPlayer:
         self.strategy.state_as_json()
         self._require_finite(attempt, result)
 
-        evaluation = self._cross_evaluated(attempt, result, {})
         self._let_guards_remember(attempt.exchanges)
         self.continuity.remember(attempt.number, attempt.digests)
         self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
@@ -279,27 +272,12 @@ class RoundPlayer:
             digests=attempt.digests,
             notes=attempt.notes,
             facts=self.facts.since(known),
-            cross_evaluation=evaluation,
         )
 
     def _answer(self, attempt: Attempt, requests: Sequence[Request]) -> Replies:
         """The replies to the requests of the strategy, which are sent with the run's own."""
         asked = _with_measurements(requests, self.settings.evaluate, attempt.exchanges)
         return self._exchange(attempt, asked)
-
-    def _cross_evaluated(
-        self, attempt: Attempt, result: RoundResult, together: Mapping[str, list[str]]
-    ) -> CrossEvaluation | None:
-        """What others measured of this round's updates; a judge that does not answer is no error.
-
-        ``None`` where the settings ask nobody in this round.
-        """
-        number = attempt.number
-        if not self.settings.cross_evaluates(number):
-            return None
-        local = training_of(attempt.exchanges)
-        evaluation = self.cross_evaluator.of_round(number, local, result, together)
-        return drive(evaluation, partial(self._delivered, attempt))
 
     def _let_guards_remember(self, exchanges: Sequence[Replies]) -> None:
         """Let the guards take in a round that is done: its exchanges in which clients trained."""
@@ -420,8 +398,6 @@ class RoundPlayer:
             context = self._with_training(context)
         if self.settings.local_norm:
             context["local_norm"] = 1.0
-        if self.settings.sites_judge:
-            context["cross_evaluation"] = 1.0
         weights = request.weights
         if self.withheld:
             weights = {name: weights[name] for name in weights if name not in self.withheld}

@@ -13,42 +13,11 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.checkpoint import Checkpoint
 from monai_fairfl.run_folder.ended import kept_results
 from monai_fairfl.run_folder.ledger import Ledger
-from monai_fairfl.server.cross_evaluation import LEAST_SITES, ServerScore
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)
-
-
-def check_cross_evaluation(
-    strategy: Strategy, settings: RunSettings, server_score: ServerScore | None
-) -> None:
-    """Refuse what cannot be judged, or would tell a judge too much.
-
-    That is: sites with models of their own, a server that judges without images, and images
-    that nobody asks for.
-    """
-    if settings.sites_judge and strategy.averages_own_models:
-        raise ConfigError(
-            f"sites cannot judge {strategy.name}: each site continues from a model of its "
-            "own, and the global model is the mean of these, so that over two rounds a judge "
-            "could compute the update of another site. Let the server judge "
-            "(cross_evaluators=['server']), take a strategy whose sites begin from the global "
-            "model, or leave cross_evaluate_every out"
-        )
-    judges = settings.cross_evaluators
-    server_judges = settings.cross_evaluate_every is not None and "server" in judges
-    if server_judges and server_score is None:
-        raise ConfigError(
-            "cross_evaluators has 'server', and the server has no images: give server_score "
-            "(of a bundle: server_data), or take 'server' out"
-        )
-    if server_score is not None and not server_judges:
-        raise ConfigError(
-            "the server has images, and nobody asks it to judge: set cross_evaluate_every and "
-            "cross_evaluators=['server'] or ['sites', 'server']"
-        )
 
 
 def checked_clients(names: Sequence[str], strategy: Strategy, settings: RunSettings) -> list[str]:
@@ -69,12 +38,6 @@ def checked_clients(names: Sequence[str], strategy: Strategy, settings: RunSetti
             ", ".join(clients),
         )
     per_round = min(settings.clients_per_round or len(clients), len(clients))
-    if settings.sites_judge and per_round < LEAST_SITES:
-        raise ConfigError(
-            f"sites can judge each other's updates from {LEAST_SITES} sites a round on, got "
-            f"{per_round}: with fewer, one could compute the update of another. Let the server "
-            "judge (cross_evaluators=['server']), or leave cross_evaluate_every out"
-        )
     needed = max(strategy.min_clients, settings.min_clients)
     if len(clients) < needed:
         raise FederationError(

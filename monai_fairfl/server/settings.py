@@ -30,9 +30,6 @@ RECORDED = "recorded"
 COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
 
-JUDGES = ("sites", "server")
-"""What ``cross_evaluators`` may hold."""
-
 
 @dataclass(frozen=True)
 class RunSettings(Settings):
@@ -71,11 +68,6 @@ class RunSettings(Settings):
             the client reports. Of all other clients the first number that they report counts.
         most_samples: images of one site in one local epoch that are believed; a reply with more is
             refused.
-        cross_evaluate_every: judge every so many rounds what each client's update is worth on the
-            images of others, see :mod:`~monai_fairfl.server.cross_evaluation`; ``None``: never.
-            Every site must permit it in its own settings.
-        cross_evaluators: who judges, ``"sites"``, ``"server"`` or both. The server needs images of
-            its own.
         adapt_epochs: the last mile: at the end each site trains the model that it would use for at
             most so many epochs on its own images, and takes the result if its validation cases
             gain more than their standard error; 0: no last mile. See
@@ -115,8 +107,6 @@ class RunSettings(Settings):
     ranges: Mapping[str, Sequence[float]] = setting({}, RECORDED, COMPARED)
     samples: Mapping[str, int] = setting({}, RECORDED, COMPARED)
     most_samples: int = setting(MOST_SAMPLES)
-    cross_evaluate_every: int | None = setting(None, RECORDED)
-    cross_evaluators: Sequence[str] = setting(("sites",), RECORDED)
     adapt_epochs: int = setting(0)
     adapt_rate: float = setting(3e-4)
     adapt_fuse: bool = setting(False)
@@ -126,12 +116,6 @@ class RunSettings(Settings):
         self._check_whole_numbers()
         switches = ("score_global", "local_norm", "record_updates", "adapt_fuse", "unasked")
         check_switches(self, *switches)
-        if not self.score_global and self.sites_judge:
-            raise ConfigError(
-                "score_global=False keeps the global model from the sites, and a site that judges "
-                "can compute it from the models that it scores: let the server judge "
-                "(cross_evaluators=['server']), or leave cross_evaluate_every out"
-            )
         if self.timeout is not None and not is_between(0, self.timeout, math.inf):
             raise ConfigError(
                 f"timeout must be a number of seconds above 0, or None for no limit, got "
@@ -151,12 +135,6 @@ class RunSettings(Settings):
             raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
         for name in ("evaluate", "final"):
             object.__setattr__(self, name, self._checked_names(name))
-        judges = self.cross_evaluators
-        if not _is_list(judges) or not judges or not all(one in JUDGES for one in judges):
-            raise ConfigError(
-                f"cross_evaluators must be a list of 'sites', 'server' or both, got {judges!r}"
-            )
-        object.__setattr__(self, "cross_evaluators", tuple(judges))
         object.__setattr__(self, "groups", self._checked_groups())
         ranges = checked_mapping("ranges", self.ranges)
         ranges = {name: _two_numbers(name, given) for name, given in ranges.items()}
@@ -172,8 +150,6 @@ class RunSettings(Settings):
         least["most_samples"] = 1
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
-        if self.cross_evaluate_every is not None:
-            least["cross_evaluate_every"] = 1
         for name, minimum in least.items():
             check_whole(name, getattr(self, name), minimum)
 
@@ -214,11 +190,6 @@ class RunSettings(Settings):
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)
         return Expected(ranges, self.unasked)
 
-    def cross_evaluates(self, number: int) -> bool:
-        """Whether the updates of round ``number`` are judged on the images of others."""
-        every = self.cross_evaluate_every
-        return every is not None and (number + 1) % every == 0
-
     @property
     def last_mile(self) -> dict[str, float]:
         """Its settings as a request's context has them; empty where there is none."""
@@ -228,11 +199,6 @@ class RunSettings(Settings):
         if self.adapt_fuse:
             context["adapt_fuse"] = 1.0
         return context
-
-    @property
-    def sites_judge(self) -> bool:
-        """Whether sites score models without some of the other sites, in any round."""
-        return self.cross_evaluate_every is not None and "sites" in self.cross_evaluators
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""

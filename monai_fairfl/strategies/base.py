@@ -50,8 +50,6 @@ class RoundResult:
             place the mean of the others was used.
         details: the method's own quantities for ledger and report: name -> client -> number, or
             name -> client -> class or layer -> number.
-        start: the model that the clients' steps were added to; ``None``: the model from which they
-            started, or the mean of these models, see :meth:`Replies.average`.
 
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
@@ -70,7 +68,6 @@ class RoundResult:
     rewards: Mapping[str, Weights] | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    start: Weights | None = None
 
 
 @dataclass(frozen=True)
@@ -207,15 +204,6 @@ class Strategy(ABC):
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
-
-    @property
-    def averages_own_models(self) -> bool:
-        """Whether clients continue from models of their own, whose mean is the next global model.
-
-        Else the clients' mean step is added to one model.
-        """
-        reward = self.parts.reward
-        return reward is not None and not reward.shares_global_step
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Prepare for a run: once before its first round, or before :meth:`load_state_dict`.
@@ -377,7 +365,6 @@ class Strategy(ABC):
             rewards=rewards,
             notes=notes,
             details=recorded,
-            start=start,
         )
 
     def _warn_of_sum(self, aggregation: Aggregation) -> None:

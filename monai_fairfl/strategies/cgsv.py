@@ -163,11 +163,6 @@ class CGSV(Strategy):
         super().start(weights, clients, spec)
         self._has_warned = False
 
-    @property
-    def averages_own_models(self) -> bool:
-        # Its steps are added to the global model, whatever the clients are rewarded with.
-        return False
-
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 

@@ -29,6 +29,10 @@ MOST_CLIENTS = 10
 """With more there would be more than 2^10 models to score in every round."""
 
 
+JUDGED_BY = ("everybody", "others")
+"""Whose scores can decide what a client is worth: all clients', or all but its own."""
+
+
 def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
     """Every subset of the clients, small ones first.
 
@@ -103,13 +107,13 @@ def model_of_members(start: Weights, members: Replies, buffers: str) -> dict[str
     return {**start, **members.average(sample_shares(members), buffers, start)}
 
 
-def coalition_values(
+def coalition_scores(
     strategy: Strategy, local: Replies, coalitions: Iterable[Coalition]
-) -> Generator[list[Request], Replies, dict[Coalition, float]]:
-    """Mean validation Dice of each coalition's model: over the clients, by their validation cases.
+) -> Generator[list[Request], Replies, dict[Coalition, dict[str, Estimate]]]:
+    """Coalition -> client -> the validation Dice of this coalition's model on the client's cases.
 
-    A part of a strategy's round: ``values = yield from coalition_values(self, local, coalitions)``.
-    Only clients that scored every model count, so that the values can be compared. So a client that
+    A part of a strategy's round: ``scores = yield from coalition_scores(self, local, coalitions)``.
+    Only clients that scored every model count, so that the scores can be compared. So a client that
     does not answer one exchange is not asked in the next ones.
 
     Raises:
@@ -139,12 +143,33 @@ def coalition_values(
             "no client scored every coalition's model: check that the sites have validation data"
         )
 
-    values = {}
     for coalition, by_client in scores.items():
-        estimates = [by_client[client] for client in complete]
-        cases = sum(estimate.n for estimate in estimates)
-        values[coalition] = sum(estimate.value * estimate.n for estimate in estimates) / cases
-    return values
+        scores[coalition] = {client: by_client[client] for client in complete}
+    return scores
+
+
+def mean_score(scores: Mapping[str, Estimate], without: str = "") -> float:
+    """The mean of one model's scores over the clients, by their validation cases.
+
+    Args:
+        scores: client -> score.
+        without: a client whose own score does not count.
+
+    Raises:
+        FederationError: when no other client scored the model.
+
+    >>> scores = {"A": Estimate(0.9, n=1), "B": Estimate(0.6, n=2), "C": Estimate(0.3, n=1)}
+    >>> round(mean_score(scores), 6), round(mean_score(scores, without="A"), 6)
+    (0.6, 0.5)
+    """
+    estimates = [estimate for client, estimate in scores.items() if client != without]
+    if not estimates:
+        raise FederationError(
+            f"only {without} scored every coalition's model, so no other client can judge what it "
+            "is worth: check that the other sites have validation data"
+        )
+    cases = sum(estimate.n for estimate in estimates)
+    return sum(estimate.value * estimate.n for estimate in estimates) / cases
 
 
 def _scores_of(
@@ -191,6 +216,6 @@ def contribution_index(
             f"{MOST_CLIENTS} clients are possible: set clients_per_round, or estimate "
             "contributions after the run (monai_fairfl.valuation)"
         )
-    values = yield from coalition_values(strategy, local, all_coalitions(local.clients))
-    game = Game(local.clients, values.__getitem__)
+    scores = yield from coalition_scores(strategy, local, all_coalitions(local.clients))
+    game = Game(local.clients, lambda coalition: mean_score(scores[coalition]))
     return {client: float(value) for client, value in exact_shapley(game).values.items()}

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import coalition_values
+from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -22,8 +22,13 @@ class LeaveOneOut(Strategy):
     coalitions only. All drops at or below 0 is uniform. The contribution is the mean drop over
     rounds.
 
-    >>> LeaveOneOut().phases
-    2
+    Args:
+        judged_by: whose scores make V. ``"everybody"``: all clients', as in the paper;
+            ``"others"``: for the drop of client i, those of all clients but i, so that nothing that
+            a client reports of itself raises or lowers its own weight.
+
+    >>> LeaveOneOut("others").name
+    'LeaveOneOut-others'
     """
 
     paper = "the baseline of Jiang et al., CVPR 2023"
@@ -45,24 +50,32 @@ class LeaveOneOut(Strategy):
         ),
     }
 
-    def __init__(self) -> None:
+    def __init__(self, judged_by: str = "everybody"):
+        if judged_by not in JUDGED_BY:
+            raise ValueError(
+                f"LeaveOneOut: judged_by must be one of {JUDGED_BY}, got {judged_by!r}"
+            )
+        self.judged_by = judged_by
         self.drops: dict[str, float] = {}  # client -> sum over its rounds
         self.counts: dict[str, int] = {}  # client -> number of its rounds
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
-        # The score V of everybody's model, and of each model without one client.
+        # The scores of everybody's model, and of each model without one client.
         everybody = frozenset(local.clients)
         coalitions = {everybody: None}
         for client in local.clients:
             coalitions[everybody - local.copies_of(client)] = None
-        values = yield from coalition_values(self, local, list(coalitions))
+        scores = yield from coalition_scores(self, local, list(coalitions))
 
         # Drop: V(N) - V(N without i); the weights are its positive part, normalised.
         drops = {}
         for client in local.clients:
-            drops[client] = values[everybody] - values[everybody - local.copies_of(client)]
+            left_out = client if self.judged_by == "others" else ""
+            whole = mean_score(scores[everybody], left_out)
+            without = scores[everybody - local.copies_of(client)]
+            drops[client] = whole - mean_score(without, left_out)
         drops = local.shared(drops)
         weights = normalise(drops)
 

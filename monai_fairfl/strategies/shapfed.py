@@ -106,12 +106,6 @@ class ShapFed(Strategy):
         self.classes: dict[str, ClassValues] = {}  # Gamma, smoothed, of all clients
         self.weight: dict[str, float] = {}  # gamma tilde, of all clients
 
-    @property
-    def averages_own_models(self) -> bool:
-        if self.parts.reward is None:
-            return self.personalised
-        return super().averages_own_models
-
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         layer = self.output_layer
         if layer is None:

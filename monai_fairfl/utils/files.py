@@ -19,7 +19,6 @@ from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import DiskFullError, FederationError
 from monai_fairfl.protocol.values import Weights
-from monai_fairfl.utils.tensor_file import TensorFile
 
 logger = logging.getLogger(__name__)
 
@@ -142,11 +141,11 @@ def append_line(path: str | Path, line: bytes) -> None:
 
 
 def write_folder(
-    folder: str | Path, files: Iterable[tuple[str, bytes | TensorFile]], about: Mapping[str, Any]
+    folder: str | Path, files: Iterable[tuple[str, bytes]], about: Mapping[str, Any]
 ) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
 
-    Each file is hashed while it is written. All are flushed to disk before the manifest is written,
+    All files are flushed to disk before the manifest is written,
     and the folder gets its name last.
 
     Args:
@@ -167,8 +166,8 @@ def write_folder(
     try:
         for name, content in files:
             path = beside / name
-            sizes[path] = content.size if isinstance(content, TensorFile) else len(content)
-            sums[name] = _write_hashed(path, content, sizes[path])
+            sizes[path] = len(content)
+            sums[name] = _write_hashed(path, content)
         for path, size in sizes.items():
             _flush(path, size)
         manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
@@ -183,17 +182,12 @@ def write_folder(
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _write_hashed(path: Path, content: bytes | TensorFile, size: int) -> str:
+def _write_hashed(path: Path, content: bytes) -> str:
     """Write a file, which may still lie in the system's memory, and return its SHA-256."""
-    sha = hashlib.sha256()
-    parts = content if isinstance(content, TensorFile) else [content]
-    with naming_a_full_disk(path, size):
+    with naming_a_full_disk(path, len(content)):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
-            for part in parts:
-                sha.update(part)
-                file.write(part)
-    return sha.hexdigest()
+        path.write_bytes(content)
+    return hashlib.sha256(content).hexdigest()
 
 
 def _flush(path: Path, size: int) -> None:

@@ -21,9 +21,10 @@ from monai_fairfl.games.gtg import gtg_shapley
 from monai_fairfl.games.omission import leave_one_out
 from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
 from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
-from monai_fairfl.games.valuation import Valuation, sum_over_rounds
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
+from monai_fairfl.protocol.values import Measurement, Weights
 from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
+from monai_fairfl.strategies.coalitions import JUDGED_BY
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ class RunValuation(ABC):
         stop: when sampling ends, for ``"permutation"`` and ``"stratified"``; by default at a
             standard error of 0.001 or after 200 models, in every game.
         seed: of the sampling.
+        judged_by: whose scores count. ``"everybody"``: all clients'; ``"others"``: for the value of
+            client i, those of all clients but i, so that nothing that a client reports of itself
+            raises or lowers its own value. The same models are scored; the values need not sum to
+            what there is to share out.
 
     Raises:
         ConfigError: when an argument is none of these.
@@ -118,7 +123,12 @@ class RunValuation(ABC):
         data: str = "validation",
         stop: StoppingRule | None = None,
         seed: int = 0,
+        judged_by: str = "everybody",
     ):
+        if judged_by not in JUDGED_BY:
+            raise ConfigError(
+                f"{type(self).__name__}: judged_by must be one of {JUDGED_BY}, got {judged_by!r}"
+            )
         if method not in METHODS:
             raise ConfigError(
                 f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}"
@@ -130,6 +140,7 @@ class RunValuation(ABC):
         self.method = method
         self.utility = Utility(utility, data)
         self.seed = seed
+        self.judged_by = judged_by
         self.stop = stop or StandardError(0.001) | MaxEvaluations(200)
 
     @property
@@ -138,6 +149,8 @@ class RunValuation(ABC):
         words = [*self.words(), self.method, self.utility.name]
         if self.utility.data != "validation":
             words.append(self.utility.data)
+        if self.judged_by != "everybody":
+            words.append(self.judged_by)
         return "-".join(words)
 
     @abstractmethod
@@ -168,6 +181,11 @@ class RunValuation(ABC):
                 f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, "
                 "too many; take method 'permutation', or 'gtg' on recorded updates"
             )
+        if self.judged_by == "others" and len(clients) < 2:
+            raise ConfigError(
+                f"valuation {self.name} has nobody else to judge {clients[0]}: leave out "
+                "judged_by, or use more sites"
+            )
 
     def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
         """The coalitions that are trained for this valuation whatever is measured on the way."""
@@ -188,7 +206,27 @@ class RunValuation(ABC):
         evaluate.at_most = self.method not in ("exact", "leave_one_out")
         if not evaluate.at_most or max(players) <= MOST_PLAYERS:
             evaluate.expected = sum(self._number_of_models(n) for n in players)
+        if self.judged_by == "others":
+            return self._judged_by_others(games, evaluate)
         return self.play(games)
+
+    def _judged_by_others(self, games: Sequence[Game], evaluate: Evaluator) -> Valuation:
+        """Play the games once for each client, with what the others measured; its value counts."""
+        values = {}
+        known: list[set[Coalition]] = [set() for _ in games]
+        for client in sorted({player for game in games for player in game.players}):
+            evaluate.left_out = client
+            played = [Game(game.players, game.utility) for game in games]
+            values[client] = self.play(played).values[client]
+            for coalitions, game in zip(known, played, strict=True):
+                coalitions.update(game.known)
+        return Valuation(
+            self.method,
+            values,
+            evaluations=sum(map(len, known)),
+            rank_stability=rank_stability(values),
+            total=math.fsum(value.value for value in values.values()),
+        )
 
     def play(self, games: Sequence[Game]) -> Valuation:
         """Apply the method to the games and add up what they give."""
@@ -226,7 +264,7 @@ class Evaluator:
         show: gets some of the lines.
 
     Attributes:
-        done: number of models so far.
+        left_out: the client whose measurements do not count at present; empty: all count.
         expected: number of models in all, or ``at_most``; ``None`` where 2^N is no useful bound.
     """
 
@@ -243,16 +281,22 @@ class Evaluator:
         self.utility = utility
         self.known = measured
         self.show = show
-        self.done = 0
+        self.left_out = ""
         self.at_most = False
         self.expected: int | None = None
         self._seconds: list[float] = []
+        self._models: set[Key] = set()
         # Number of models at the last line that was shown.
         self._shown: int | None = None
         # A valuation that goes on counts as it began.
         for key in measured:
             for client, value in measured[key].items():
                 panel.facts.learn(client, key.measurement, value)
+
+    @property
+    def done(self) -> int:
+        """Number of models so far."""
+        return len(self._models)
 
     def knows(self, game: str, coalition: Coalition) -> bool:
         """Whether the model of ``coalition`` in the game of this name was measured already."""
@@ -264,16 +308,21 @@ class Evaluator:
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
         key = self._key(game, coalition)
-        self.done += 1
+        self._models.add(key)
         if key in self.known:
-            return self.utility(self.known[key])
+            return self._utility_of(self.known[key])
         begin = time.monotonic()
         measured = self.panel.measure(build(), key.measurement)
-        value = self.utility(measured)
+        value = self._utility_of(measured)
         self.known.add(key, measured)
         self._seconds.append(time.monotonic() - begin)
         self._log(game, coalition, value)
         return value
+
+    def _utility_of(self, measured: Mapping[str, Measurement]) -> float:
+        """The utility, without what the client that is left out measured."""
+        counted = {client: value for client, value in measured.items() if client != self.left_out}
+        return self.utility(counted)
 
     def _log(self, game: str, coalition: Coalition, value: float) -> None:
         """One line of progress, with the time that is left where that is known."""

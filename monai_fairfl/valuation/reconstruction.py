@@ -130,6 +130,7 @@ class Reconstruction(RunValuation):
             says of late rounds; for multi_round.
         stop: when sampling ends, in every game.
         seed: of the sampling.
+        judged_by: see :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.
@@ -149,8 +150,9 @@ class Reconstruction(RunValuation):
         decay: float | None = None,
         stop: StoppingRule | None = None,
         seed: int = 0,
+        judged_by: str = "everybody",
     ):
-        super().__init__(method, utility, data, stop, seed)
+        super().__init__(method, utility, data, stop, seed, judged_by)
         if form not in ("multi_round", "one_round"):
             raise ConfigError(
                 f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"

@@ -43,6 +43,7 @@ class Retraining(RunValuation):
         strategy: trains the coalitions; ``None``: FedAvg.
         stop: when sampling ends.
         seed: of the sampling.
+        judged_by: see :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.
@@ -59,8 +60,9 @@ class Retraining(RunValuation):
         strategy: Strategy | None = None,
         stop: StoppingRule | None = None,
         seed: int = 0,
+        judged_by: str = "everybody",
     ):
-        super().__init__(method, utility, data, stop, seed)
+        super().__init__(method, utility, data, stop, seed, judged_by)
         if method == "gtg":
             raise ConfigError(
                 "Retraining: gtg values the rounds of one run; take Reconstruction, or "

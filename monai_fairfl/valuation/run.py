@@ -116,6 +116,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "model": records[-1]["model"],
         "utility": valuation.utility.name,
         "data": valuation.utility.data,
+        "judged_by": valuation.judged_by,
         **found.to_json(),
         "own": to_json(own),
         "fidelity": None if agrees is None else _fidelity_json(agrees),

@@ -26,7 +26,7 @@ def test_the_settings_that_train_are_those_that_a_resumed_run_must_have_again() 
     checked = training_settings({**config, "bundle": "prostate"})
     found = {**checked["plain"], "overrides": checked["overrides"]}
     # Of the federation, not of a site.
-    del found["bundle"], found["server_data"]
+    del found["bundle"]
     assert found == SiteSettings(overrides={"size": [32, 32]}, device="cpu").training()
 
 

@@ -181,24 +181,6 @@ def test_every_context_key_is_read_by_the_client() -> None:
     assert unread == []
 
 
-def test_a_site_takes_part_in_a_cross_evaluation_only_where_it_permits_it(
-    prostate_client: Maker, weights: Weights
-) -> None:
-    client = prostate_client()
-    for task in (train, measure):
-        with pytest.raises(
-            ValueError, match="'alder' takes part in no cross-evaluation.*Set cross"
-        ):
-            task(client, weights, cross_evaluation=1.0)
-    # Nothing was trained, so nothing of its images can leave.
-    assert client.states.before("r", 5) == []
-    client.cross_evaluation = True
-    request = Request(
-        "alder", "measure", weights, ("score",), {"cross_evaluation": 1.0}, run="r", round=0
-    )
-    assert 0 <= value_of(client.answer(request).measurements["score"]) <= 1
-
-
 def test_gsams_context_key_alone_is_an_error(prostate_client: Maker, weights: Weights) -> None:
     with pytest.raises(ValueError, match="'gsam_alpha' needs 'sam_rho'"):
         train(prostate_client(), weights, gsam_alpha=0.1)

@@ -109,7 +109,6 @@ def run_in_one_process(images: Path, folder: Path, sites: Sequence[str]) -> Path
         run_dir=str(run),
         overrides=OVERRIDES,
         min_clients=len(sites) - 1,
-        cross_evaluate_every=ROUNDS,
         report=False,
     )
     with pytest.MonkeyPatch.context() as patch:
@@ -129,13 +128,9 @@ def real_run(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         sites_root=images,
         overrides=OVERRIDES,
         min_clients=len(SITES) - 1,
-        cross_evaluate_every=ROUNDS,
         name=RUN,
     )
     with poc(folder, SITES) as system:
-        for site in SITES:
-            permission = json.dumps({"cross_evaluation": True})
-            (system.kits / site / "local" / "fairfl.json").write_text(permission)
         for site, attack in ATTACKS.items():
             install_filter(system, site, attack, folder)
         system.start()
@@ -202,18 +197,6 @@ def test_an_update_with_nan_is_quarantined_in_every_round(real_run: Path) -> Non
     for record in rounds_of(real_run):
         assert record["missing"][BROKEN].startswith("quarantined: ")
         assert BROKEN not in record["aggregation"]
-
-
-def test_sites_with_a_permission_judge_one_another_by_real_processes_too(real_run: Path) -> None:
-    first, last = rounds_of(real_run)
-    assert first["cross_evaluation"] is None
-    found = last["cross_evaluation"]
-    assert sorted(found["sites"]) == ["alder", "birch", HOSPITAL, "elm"]
-    assert found["missing"][REPORTER].startswith("no usable score: 1e+09, outside of 0 to 1")
-    assert found["together"] == {HOSPITAL: [HOSPITAL, TWIN]}
-    for judge, entries in found["sites"].items():
-        assert [len(entry["without"]) for entry in entries] == [1, 3, 3]
-        assert all(entry["without"][0] == judge for entry in entries)
 
 
 def test_nobody_else_has_a_verdict(real_run: Path) -> None:

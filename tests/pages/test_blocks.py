@@ -373,14 +373,6 @@ def for_contributing(place: Path) -> None:
     (place / "demo" / "hospitals").symlink_to(place / "DATA")
 
 
-def for_cross_evaluation(place: Path) -> None:
-    """Sites judge each other from five on; a job has its keys in a file."""
-    text = json_below("docs/cross_evaluation.md", "Switch it on")
-    (place / "run.json").write_text(text)
-    for copy in ("elm", "hazel"):
-        shutil.copytree(place / "DATA" / "alder", place / "DATA" / copy)
-
-
 def for_composition(place: Path) -> None:
     text = json_below("docs/methods/composition.md", "FedCE's contribution, CGSV's reward")
     (place / "composed.json").write_text(text)
@@ -434,7 +426,6 @@ def for_flower_production(place: Path) -> None:
 
 PREPARED: dict[str, Callable[[Path], None]] = {
     "CONTRIBUTING.md": for_contributing,
-    "docs/cross_evaluation.md": for_cross_evaluation,
     "docs/data.md": for_data,
     "docs/flare_production.md": for_production,
     "docs/flower_production.md": for_flower_production,
@@ -467,7 +458,7 @@ def commands_here(page: str, place: Path) -> Iterator[list[str]]:
             yield from recorded(with_names(block, place), place)
 
 
-NEEDS_NVFLARE = ("docs/cross_evaluation.md", "docs/flare_production.md")
+NEEDS_NVFLARE = ("docs/flare_production.md",)
 EXTENDED = ("README.md", "docs/comparing.md")
 """Pages whose commands take more than about ten seconds."""
 

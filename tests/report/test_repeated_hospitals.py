@@ -210,24 +210,6 @@ def test_a_hospital_that_is_doubted_with_one_seed_counts_with_none(
     assert "FedAvg 0.500, FedCE 0.500. It excludes yew" in why
 
 
-def test_what_judges_measured_names_the_training_that_it_is_of(
-    write_run: WriteRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for seed, loss in zip(SEEDS, (0.05, 0.01, 0.01), strict=True):
-        scores = [{"without": [], "score": 0.8}, {"without": ["yew"], "score": 0.8 - loss}]
-        judged = {
-            "aggregation": {"elm": 0.4, "oak": 0.4, "yew": 0.2},
-            "cross_evaluation": {"sites": {}, "together": {}, "server": scores},
-        }
-        monkeypatch.setitem(EXTRA, ("FedCE", seed), judged)
-    contributions = compared(write_run, tmp_path)["decision"]["contributions"]
-    assert contributions["source"] == "Judged by the server"
-    # Of three updates that count alike, with three fifths of that weight.
-    assert contributions["sites"]["yew"]["value"] == pytest.approx(0.05 / 0.6)
-    assert "Of 3 trainings, this is the one with seed 0." in contributions["meaning"]
-    assert "this is the one with seed 0." in (tmp_path / "comparison.html").read_text()
-
-
 def test_what_changed_against_fedavg_and_the_band_over_seeds_are_on_the_page(
     write_run: WriteRun, tmp_path: Path
 ) -> None:

@@ -12,7 +12,8 @@ import torch
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.model_files.recipe import save_model_file
-from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
+from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints, read_checkpoint
+from monai_fairfl.run_folder.ledger import digest_of
 
 
 def checkpoint(number: int, **rewards: float) -> Checkpoint:
@@ -211,3 +212,19 @@ def test_every_file_is_on_disk_before_the_manifest_is_written(
     files = {"model.safetensors", "strategy.json", "HK.safetensors"}
     assert set(done[:3]) == files
     assert done[3:] == [".manifest.json.writing", "manifest.json", "round-0000"]
+
+
+def test_tensors_come_back_however_they_lie_in_memory(tmp_path: Path) -> None:
+    both = torch.arange(6.0)
+    weights = {
+        "all": both,
+        "end": both[4:],
+        "transposed": both.view(2, 3).T,
+        "one": both[1::5][:1],
+        "none": both[6:],
+        "half": torch.ones((), dtype=torch.bfloat16),
+    }
+    Checkpoints(tmp_path).save(Checkpoint(0, weights, {"A": weights}))
+    found = read_checkpoint(tmp_path / "round-0000")
+    for model in (found.weights, found.rewards["A"]):
+        assert digest_of(model) == digest_of(weights)

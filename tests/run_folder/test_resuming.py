@@ -297,14 +297,6 @@ def test_an_overlay_counts_wherever_it_lies_and_however_it_is_written(
         run(sites, tmp_path / "run", [FedAvg()], resume=True, **config)
 
 
-def test_a_comparison_does_not_grow_where_the_server_scores_on_other_images(
-    sites: Path, compared: Path
-) -> None:
-    elsewhere = {"cross_evaluators": ["server"], "server_data": str(sites / "elm")}
-    with pytest.raises(ConfigError, match="server_data = None, now it is '.*elm'"):
-        run(sites, compared, [FedGA(), FedAvg("uniform")], resume=True, **elsewhere)
-
-
 def test_a_run_that_ended_without_checkpoints_is_not_begun_again_to_be_valued(
     sites: Path, tmp_path: Path
 ) -> None:

@@ -48,7 +48,6 @@ from monai_fairfl.transports.in_process import InProcess
         ({"groups": ["A"]}, "groups must be a mapping"),
         ({"groups": {"small": "AB"}}, "groups: 'small' must be a list of clients, got 'AB'"),
         ({"samples": 3}, "samples must be a mapping, got 3"),
-        ({"cross_evaluators": 3}, "cross_evaluators must be a list"),
     ],
 )
 def test_bad_settings_are_refused_by_name(

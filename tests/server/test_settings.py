@@ -42,8 +42,6 @@ OTHER: dict[str, Any] = {
     "ranges": {"global_loss": [-1, 1]},
     "samples": {"A": 7},
     "most_samples": 10,
-    "cross_evaluate_every": 5,
-    "cross_evaluators": ["server"],
     "adapt_epochs": 4,
     "adapt_rate": 0.01,
     "adapt_fuse": True,
@@ -102,7 +100,6 @@ def test_an_unknown_keyword_is_an_error_that_names_the_one_that_was_meant(tmp_pa
         ({"most_samples": 0}, "most_samples must be a whole number of at least 1, got 0"),
         ({"adapt_fuse": True}, "adapt_epochs switches on: give adapt_epochs, such as 10"),
         ({"score_global": "false"}, "score_global must be True or False, got 'false'"),
-        ({"score_global": False, "cross_evaluate_every": 1}, "a site that judges can compute it"),
     ],
 )
 def test_a_setting_out_of_range_is_refused_by_name(given: dict[str, Any], says: str) -> None:

@@ -108,6 +108,54 @@ def test_leave_one_out_weights_are_the_drops(table: dict[frozenset[str], float])
     assert len(exchanges) == 2 and len(exchanges[1]) == 4 * 3
 
 
+ANSWERS = {
+    "123": {"1": (0.8, 1), "2": (0.6, 2), "3": (0.4, 1)},
+    "23": {"1": (0.2, 1), "2": (0.5, 2), "3": (0.1, 1)},
+    "13": {"1": (0.8, 1), "2": (0.2, 2), "3": (0.4, 1)},
+    "12": {"1": (0.7, 1), "2": (0.6, 2), "3": (0.4, 1)},
+}
+"""Coalition -> client -> its Dice of this model, and its number of cases."""
+
+
+@pytest.mark.parametrize("lie", [False, True])
+def test_nothing_that_a_client_reports_of_itself_counts_where_the_others_judge(lie: bool) -> None:
+    """By hand: client 1 is worth (2*0.6 + 0.4)/3 - (2*0.5 + 0.1)/3 to the two others."""
+    names = iter(ANSWERS)
+    model_of: dict[tuple[float, ...], str] = {}
+    honest = clients_of(dict(GAME))
+
+    def answer(request: Request) -> Reply:
+        if request.task == "train":
+            return honest(request)
+        key = tuple(request.weights["w"].tolist())
+        if key not in model_of:
+            model_of[key] = next(names)
+        score, cases = ANSWERS[model_of[key]][request.client]
+        if lie and (request.client, model_of[key]) == ("2", "13"):
+            score = 0.0
+        return Reply(request.client, None, 0, {"score": {"mean": Estimate(score, None, cases)}})
+
+    result, exchanges = drive(begun(LeaveOneOut("others")), CLIENTS, answer)
+    np.testing.assert_allclose(values(result.contributions), [0.5 / 3, 0.0, 0.1 / 3], atol=1e-12)
+    np.testing.assert_allclose(values(result.aggregation), [5 / 6, 0.0, 1 / 6], atol=1e-12)
+
+    names = iter(ANSWERS)
+    model_of.clear()
+    by_all, asked = drive(begun(LeaveOneOut()), CLIENTS, answer)
+    own = 0.3 if lie else 0.2
+    np.testing.assert_allclose(values(by_all.contributions), [0.275, own, 0.025], atol=1e-12)
+    # Over any engine: the requests are the same.
+    for these, those in zip(exchanges, asked, strict=True):
+        assert [replace(one, weights={}) for one in these] == [
+            replace(one, weights={}) for one in those
+        ]
+
+
+def test_whose_scores_count_is_one_of_two_words() -> None:
+    with pytest.raises(ValueError, match="judged_by must be one of .*got 'nobody'"):
+        LeaveOneOut("nobody")
+
+
 def test_cgsv_can_reward_by_the_same_index(table: dict[frozenset[str], float]) -> None:
     result, _ = drive(
         begun(CGSV(reward="contribution_index", variant="paper")), CLIENTS, clients_of(table)

@@ -17,8 +17,8 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 from monai_fairfl.utils.settings import is_number
 
-OF_THE_SITE = {"cross_evaluation", "alone"}
-"""What only a site itself can permit or name, in its own file."""
+OF_THE_SITE = {"alone"}
+"""What only a site itself can name, in its own file."""
 
 SITE_SETTINGS = tuple(
     entry.name for entry in fields(JobSiteSettings) if entry.name not in OF_THE_SITE
@@ -88,9 +88,4 @@ def check_run_settings(
     if not is_number(timeout) or not timeout >= 0:
         raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout!r}")
     plain = {name: value for name, value in settings.items() if name != "guards"}
-    run = RunSettings(num_rounds, min_clients, **plain)
-    if run.cross_evaluate_every is not None and "server" in run.cross_evaluators:
-        raise ConfigError(
-            "cross_evaluators has 'server', and the server of a job has no images: only sites can "
-            "judge there, so take 'server' out"
-        )
+    RunSettings(num_rounds, min_clients, **plain)

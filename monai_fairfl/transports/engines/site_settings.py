@@ -165,16 +165,11 @@ def _check_bundle(job: Mapping[str, Any], own: Mapping[str, Any], where: str) ->
 
 
 def _check_permission(job: Mapping[str, Any], where: str) -> None:
-    """Refuse a job that permits or names what only the site itself can."""
+    """Refuse a job that names what only the site itself can."""
     if job.get("alone"):
         raise ConfigError(
             "the job sets alone, and only a site itself knows its files: leave it out of the job, "
             f'and write {{"alone": "/path/model.pt"}} into {where} of the site'
-        )
-    if job.get("cross_evaluation"):
-        raise ConfigError(
-            "the job sets cross_evaluation, and only a site itself can permit it: leave it out of "
-            f'the job, and write {{"cross_evaluation": true}} into {where} of the site'
         )
 
 
@@ -299,7 +294,6 @@ MUST_BE: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "threads": (_is_count, "a whole number from 1"),
     "amp": (_is_switch, "true or false"),
     "check": (_is_switch, "true or false"),
-    "cross_evaluation": (_is_switch, "true or false"),
     "alone": (_is_text, "the path of a model file"),
     "bundle": (_is_text, "the name of a bundle, or its path"),
     "config": (_are_files_or_none, "files of the bundle"),

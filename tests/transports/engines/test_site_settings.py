@@ -25,17 +25,6 @@ def test_the_sites_own_settings_win_and_the_overrides_of_both_count() -> None:
     assert found.overrides == {"size": [64, 64], "batch_size": 2}
 
 
-def test_only_the_site_itself_permits_a_cross_evaluation() -> None:
-    assert not JobSiteSettings.merged({}, {}).of_client()["cross_evaluation"]
-    assert JobSiteSettings.merged({}, {"cross_evaluation": True}).of_client()["cross_evaluation"]
-    with pytest.raises(ConfigError, match="only a site itself can permit it"):
-        JobSiteSettings.merged({"cross_evaluation": True}, {})
-    with pytest.raises(
-        ConfigError, match="cross_evaluation to 'yes', and it must be true or false"
-    ):
-        JobSiteSettings.merged({}, {"cross_evaluation": "yes"})
-
-
 def test_only_the_site_itself_names_the_model_that_it_trained_alone() -> None:
     assert JobSiteSettings.merged({}, {}).of_client()["alone"] == ""
     own = {"alone": "/models/alone.pt"}

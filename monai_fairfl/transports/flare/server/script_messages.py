@@ -53,17 +53,11 @@ def settings_for_scripts(given: Mapping[str, Any]) -> dict[str, Any]:
         given: settings of the user's, which count before these.
 
     Raises:
-        ConfigError: for a cross-evaluation, as a script cannot be asked for its permission, and for
-            a last mile.
+        ConfigError: for a last mile.
 
     >>> settings_for_scripts({"ranges": {"global_score": [0, 100]}})["ranges"]["global_score"]
     [0, 100]
     """
-    if given.get("cross_evaluate_every") is not None:
-        raise ConfigError(
-            "cross_evaluate_every needs clients of this package: a script scores no model but the "
-            "one that it trains. Leave it out, or train a bundle"
-        )
     if given.get("adapt_epochs"):
         raise ConfigError(
             "adapt_epochs needs clients of this package: a script decides itself what it trains. "

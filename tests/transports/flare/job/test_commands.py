@@ -194,7 +194,6 @@ def test_guards_are_an_option_of_a_job(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_settings_of_the_run_come_from_a_file(tmp_path: Path) -> None:
     given = {
-        "cross_evaluate_every": 5,
         "record_updates": True,
         "samples": {"alder": 120},
         "ranges": {"score": [-1, 1]},
@@ -220,10 +219,6 @@ def test_settings_of_the_run_come_from_a_file(tmp_path: Path) -> None:
         ('{"rounds": 3}', "sets 'rounds': give --num-rounds instead"),
         ("[]", "cannot be read as settings: it holds no JSON object but a list"),
         ('{"samples": 3}', "samples must be a mapping, got 3"),
-        (
-            '{"cross_evaluate_every": 5, "cross_evaluators": ["server"]}',
-            "cross_evaluators has 'server', and the server of a job has no images",
-        ),
     ],
 )
 def test_a_file_of_settings_that_no_job_can_have_is_refused(

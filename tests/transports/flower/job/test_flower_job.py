@@ -87,7 +87,7 @@ def test_the_command_line_of_flower_changes_a_setting() -> None:
         ({"bundle": "/nowhere"}, "'/nowhere' is neither a folder"),
         ({"bundle": BUNDLE, "overrides": '{"size": "$1"}'}, "must not bring code"),
         ({"bundle": BUNDLE, "dataset-dir": "/data"}, "only a site itself knows its images"),
-        ({"bundle": BUNDLE, "cross-evaluation": True}, "has no argument 'cross_evaluation'"),
+        ({"bundle": BUNDLE, "alone": "/models"}, "has no argument 'alone'"),
         ({"bundle": BUNDLE, "guards": '["os.system"]'}, "os.system"),
         ({"bundle": BUNDLE, "strategy": "os.system"}, "os.system"),
         ({"bundle": BUNDLE, "name": "../up"}, "name"),
