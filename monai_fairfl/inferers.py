@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch.nn.functional import interpolate
 from monai_fairfl.data.fundus import square_around
 from monai_fairfl.data.parts import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.devices import has_bfloat16
+
+logger = logging.getLogger(__name__)
 
 FAR = -20.0
 """Logit outside of the square that a further pass looks at: certainly no structure."""
@@ -23,25 +27,36 @@ MOST_OF_IMAGE = 0.8
 """Share of an image's sides above which a square is most of the image already."""
 
 
-class BFloat16Inferer(SimpleInferer):
-    """A forward pass in bfloat16, on any device; the output is float32.
+class HardwarePrecisionInferer(SimpleInferer):
+    """A forward pass in bfloat16 where the device has it in hardware, else in float32.
 
-    It is for training on a processor, which MONAI's ``amp`` leaves in float32. Weights, gradients,
-    optimizer and loss stay float32. Measurements that run the trainer, such as sharpness, are in
-    bfloat16 too, and a perturbation of the weights that is far below 0.4 % of them is lost in its
-    rounding: train methods that perturb weights (FedISM) without it.
+    The output is float32. It is for training on a processor, which MONAI's ``amp`` leaves in
+    float32. Weights, gradients, optimizer and loss stay float32. Measurements that run the trainer,
+    such as sharpness, are in bfloat16 too, and a perturbation of the weights that is far below
+    0.4 % of them is lost in its rounding: train methods that perturb weights (FedISM) without it.
+
+    ``precision`` is that of the last pass, ``"bfloat16"`` or ``"float32"``; empty before the first.
 
     >>> network = torch.nn.Conv2d(1, 1, 3)
     >>> images = torch.rand(2, 1, 8, 8)
-    >>> outputs = BFloat16Inferer()(images, network)
+    >>> outputs = HardwarePrecisionInferer()(images, network)
     >>> outputs.dtype, bool((outputs - network(images)).abs().max() < 0.02)
     (torch.float32, True)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.precision = ""
+
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        with torch.autocast(inputs.device.type, torch.bfloat16):
+        is_short = has_bfloat16(inputs.device)
+        precision = "bfloat16" if is_short else "float32"
+        if precision != self.precision:
+            logger.info("training in %s on %s", precision, inputs.device)
+            self.precision = precision
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=is_short):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
         full: torch.Tensor = outputs.float()
         return full

@@ -41,6 +41,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, Standalone
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.devices import has_bfloat16
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.valuation import Retraining
@@ -578,6 +579,9 @@ def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
     assert history.finished
     for measured in history.rounds[0]["measurements"].values():
         assert 0 <= measured["global_score"]["mean"]["value"] <= 1
+    precision = "bfloat16" if has_bfloat16("cpu") else "float32"
+    sites = [path.name for path in three.iterdir()]
+    assert history.rounds[0]["precision"] == dict.fromkeys(sorted(sites), precision)
 
     model = tmp_path / "run" / "models" / "global.pt"
     recipe = read_recipe(model)

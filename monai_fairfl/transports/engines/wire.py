@@ -19,6 +19,8 @@ from monai_fairfl.utils.settings import is_whole
 FORMAT = 1
 """Number of the format of messages, which grows when another version would misread one."""
 
+PRECISIONS = ("", "bfloat16", "float32")
+
 REQUEST_FIELDS = ("task", "measure", "context", "id", "run", "round", "seed", "ledger_head")
 REPLY_FIELDS = (
     "num_samples",
@@ -79,6 +81,7 @@ def plain_reply(reply: Reply) -> dict[str, Any]:
     plain["labelled"] = list(reply.labelled)
     plain["digest"] = reply.digest
     plain["state_round"] = reply.state_round
+    plain["precision"] = reply.precision
     plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
     return {**plain, **_version()}
 
@@ -118,6 +121,9 @@ def reply_from(
     fields["state_round"] = plain.get("state_round")
     if fields["state_round"] is not None:
         fields["state_round"] = _whole_number(plain["state_round"], "state_round")
+    fields["precision"] = plain.get("precision", "")
+    if fields["precision"] not in PRECISIONS:
+        raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
     _check_measurements(plain["measurements"])
     measurements = {}
     for name, value in plain["measurements"].items():
