@@ -547,19 +547,22 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     )
 
 
-OVERLAYS = CHECKOUT / "experiments" / "overlays"
-STRONG_BASE = str(OVERLAYS / "strong_base.json")
-STRONG_INFERENCE = str(OVERLAYS / "strong_base_inference.json")
+STRONG_INFERENCE = str(CHECKOUT / "experiments" / "overlays" / "strong_base_inference.json")
 
 
-def test_an_overlays_network_may_take_other_channels_than_the_bundles_own() -> None:
-    config = ["configs/train.json", STRONG_BASE]
+@pytest.mark.parametrize(
+    ("recipe", "shape"), [("strong", (4, 3, 3, 3)), ("volumes", (4, 1, 3, 3, 3))]
+)
+def test_a_recipes_network_may_take_other_channels_and_axes_than_the_bundles_own(
+    recipe: str, shape: tuple[int, ...]
+) -> None:
+    config = ["configs/train.json", f"configs/{recipe}.json"]
     weights, _ = initial_model(BUNDLE, {"filters": [4, 8, 8]}, config=config)
-    assert weights["input_block.conv1.conv.weight"].shape[:2] == (4, 3)
+    assert weights["input_block.conv1.conv.weight"].shape == shape
 
 
 def test_training_and_inference_of_the_strong_base_define_the_same_network() -> None:
-    training = json.loads(Path(STRONG_BASE).read_text())
+    training = json.loads((BUNDLE / "configs" / "strong.json").read_text())
     inference = json.loads(Path(STRONG_INFERENCE).read_text())
     assert inference["network_def"] == training["network_def"]
     assert inference["+deciding"] == training["+deciding"]
@@ -571,7 +574,7 @@ def test_training_and_inference_of_the_strong_base_define_the_same_network() -> 
 def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
     three: Path, tmp_path: Path
 ) -> None:
-    config = ["configs/train.json", STRONG_BASE]
+    config = ["configs/train.json", "configs/strong.json"]
     small = {**OVERRIDES, "filters": [4, 8, 8]}
     (history,) = federation(
         three, tmp_path / "run", FedCE(), rounds=1, config=config, overrides=small

@@ -23,7 +23,7 @@ from monai_fairfl.model_files.recipe import read_recipe, save_model_file
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "fundus_disc_cup_segmentation"
 OVERLAYS = BUNDLE.parents[1] / "experiments" / "overlays"
-STRONG = OVERLAYS / "strong_photographs.json"
+STRONG = BUNDLE / "configs" / "strong.json"
 STRONG_INFERENCE = OVERLAYS / "strong_photographs_inference.json"
 SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device": "cpu"}
 

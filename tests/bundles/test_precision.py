@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.shipped_bundles import PROSTATE, Bundle
+from helpers.shipped_bundles import Bundle
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-
-STRONG = "../../../experiments/overlays/strong_base"
 
 
 class NoBFloat16(TorchDispatchMode):
@@ -29,28 +28,22 @@ class NoBFloat16(TorchDispatchMode):
         return found
 
 
-def train(
-    bundle: Bundle, site: Path, out: Path, monkeypatch: pytest.MonkeyPatch, in_hardware: bool
+@pytest.mark.parametrize("recipe", ["", "strong", "volumes"])
+def test_without_bfloat16_in_hardware_no_recipe_computes_in_it(
+    recipe: str, bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monai_fairfl.inferers.has_bfloat16", lambda device: in_hardware)
-    small = {"filters": [4, 8, 8]} if bundle is PROSTATE else {}
-    names = ("train", STRONG) if bundle is PROSTATE else ("train",)
+    if recipe not in ("", *bundle.recipes):
+        pytest.skip("this bundle has no such recipe")
+    names = ("train", recipe) if recipe else ("train",)
+    monkeypatch.setattr("monai_fairfl.inferers.has_bfloat16", lambda device: False)
     with NoBFloat16():
-        bundle.run(names, site, out, max_epochs=1, **small)
+        bundle.run(names, site, tmp_path / "without", max_epochs=1)
+    assert (tmp_path / "without" / "model.pt").is_file()
 
-
-def test_without_bfloat16_in_hardware_no_training_computes_in_it(
-    bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train(bundle, site, tmp_path, monkeypatch, in_hardware=False)
-    assert (tmp_path / "model.pt").is_file()
-
-
-def test_with_it_a_strong_training_does(
-    bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if bundle is not PROSTATE:
-        pytest.skip("it trains in float32")
-    with pytest.raises(RuntimeError) as failed:
-        train(bundle, site, tmp_path, monkeypatch, in_hardware=True)
+    # The same look finds it where the hardware has it.
+    monkeypatch.setattr("monai_fairfl.inferers.has_bfloat16", lambda device: True)
+    if "HardwarePrecisionInferer" not in json.dumps([bundle.config(name) for name in names]):
+        return
+    with pytest.raises(RuntimeError) as failed, NoBFloat16():
+        bundle.run(names, site, tmp_path / "with", max_epochs=1)
     assert "computes in bfloat16" in str(failed.value.__cause__)
