@@ -152,33 +152,36 @@ def _shifted(volume: torch.Tensor, offset: int, axis: int) -> torch.Tensor:
     return volume.index_select(axis, places.clamp(0, last))
 
 
-class MirroredSliceInferer(NeighbourSliceInferer):
-    """The mean of the logits of a volume and of its mirror image, mirrored back.
+class MirroredInferer(Inferer):
+    """The mean of the logits of an image and of its mirror image, mirrored back.
 
     It takes one forward pass more. For organs that are symmetric and networks trained with the same
     flips.
 
     Args:
+        inferer: that gives the logits of each.
         mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS
-            order.
-        arguments: of :class:`NeighbourSliceInferer`.
+            order. Where there are none, nothing is mirrored.
 
-    >>> inferer = MirroredSliceInferer(roi_size=(4, 4), spatial_dim=2)
-    >>> volume = torch.arange(16.0).view(1, 1, 4, 4, 1)
-    >>> both_ways = (volume.cumsum(2) + volume.flip(2).cumsum(2).flip(2)) / 2
-    >>> torch.equal(inferer(volume, lambda slices: slices.cumsum(2)), both_ways)
+    >>> inferer = MirroredInferer(SimpleInferer())
+    >>> image = torch.arange(16.0).view(1, 1, 4, 4)
+    >>> both_ways = (image.cumsum(2) + image.flip(2).cumsum(2).flip(2)) / 2
+    >>> torch.equal(inferer(image, lambda images: images.cumsum(2)), both_ways)
     True
     """
 
-    def __init__(self, *arguments: Any, mirror_axes: Sequence[int] = (0,), **named: Any):
-        super().__init__(*arguments, **named)
+    def __init__(self, inferer: Inferer, mirror_axes: Sequence[int] = (0,)):
+        super().__init__()
+        self.inferer = inferer
         self.dims = [axis + 2 for axis in mirror_axes]
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        straight: Any = super().__call__(inputs, network, *args, **kwargs)
-        mirrored: Any = super().__call__(inputs.flip(self.dims), network, *args, **kwargs)
+        straight: torch.Tensor = self.inferer(inputs, network, *args, **kwargs)
+        if not self.dims:
+            return straight
+        mirrored = self.inferer(inputs.flip(self.dims), network, *args, **kwargs)
         mean: torch.Tensor = (straight + mirrored.flip(self.dims)) / 2
         return mean
 
@@ -208,7 +211,7 @@ class CoarseToFineInferer(Inferer):
         part: where a further pass looks: ``"largest"``, the largest connected part, or
             ``"surest"``, the one with the highest logit.
         mirror_axes: spatial axes that are mirrored together, as in
-            :class:`MirroredSliceInferer`: every look is the mean of the logits of both, at twice
+            :class:`MirroredInferer`: every look is the mean of the logits of both, at twice
             the time. By default nothing is mirrored.
         least_side: of the square, as a share of the image's longer side, in [0, 1].
 

@@ -13,7 +13,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.inferers import (
     CoarseToFineInferer,
     HardwarePrecisionInferer,
-    MirroredSliceInferer,
+    MirroredInferer,
     NeighbourSliceInferer,
 )
 
@@ -53,7 +53,7 @@ def test_mirrored_neighbours_are_those_of_the_same_side():
         return slices[:, :1]
 
     once = NeighbourSliceInferer(neighbours=1, **SLICES)(images(), lower)
-    both = MirroredSliceInferer(neighbours=1, **SLICES)(images(), lower)
+    both = MirroredInferer(NeighbourSliceInferer(neighbours=1, **SLICES))(images(), lower)
     assert torch.equal(both, once)
 
 
@@ -66,14 +66,14 @@ def test_smoothing_averages_each_slice_with_those_beside_it():
 
 
 def test_slices_go_alone_unless_neighbours_are_asked_for():
-    straight = MirroredSliceInferer(**SLICES)(images(), nn.Identity())
+    straight = NeighbourSliceInferer(**SLICES)(images(), nn.Identity())
     assert torch.equal(straight, images())
 
 
 @pytest.mark.parametrize("arguments", [{"neighbours": -1}, {"smoothing": -0.5}], ids=str)
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(ConfigError, match=next(iter(arguments))):
-        MirroredSliceInferer(**SLICES, **arguments)
+        NeighbourSliceInferer(**SLICES, **arguments)
 
 
 @pytest.mark.parametrize("in_hardware", [True, False])

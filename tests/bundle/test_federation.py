@@ -547,9 +547,6 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     )
 
 
-STRONG_INFERENCE = str(CHECKOUT / "experiments" / "overlays" / "strong_base_inference.json")
-
-
 @pytest.mark.parametrize(
     ("recipe", "shape"), [("strong", (4, 3, 3, 3)), ("volumes", (4, 1, 3, 3, 3))]
 )
@@ -561,19 +558,8 @@ def test_a_recipes_network_may_take_other_channels_and_axes_than_the_bundles_own
     assert weights["input_block.conv1.conv.weight"].shape == shape
 
 
-def test_training_and_inference_of_the_strong_base_define_the_same_network() -> None:
-    training = json.loads((BUNDLE / "configs" / "strong.json").read_text())
-    inference = json.loads(Path(STRONG_INFERENCE).read_text())
-    assert inference["network_def"] == training["network_def"]
-    assert inference["+deciding"] == training["+deciding"]
-    for name in ("neighbours", "smoothing"):
-        assert inference[f"inferer#{name}"] == training["validate#inferer"][name]
-
-
 @pytest.mark.slow
-def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
-    three: Path, tmp_path: Path
-) -> None:
+def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_path: Path) -> None:
     config = ["configs/train.json", "configs/strong.json"]
     small = {**OVERRIDES, "filters": [4, 8, 8]}
     (history,) = federation(
@@ -590,24 +576,6 @@ def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
     recipe = read_recipe(model)
     assert recipe is not None
     assert (recipe.values["neighbours"], recipe.values["filters"]) == (1, [4, 8, 8])
-
-    files = [str(BUNDLE / "configs" / "inference.json"), STRONG_INFERENCE]
-    settings = {
-        "config_file": str(files),
-        "bundle_root": str(BUNDLE),
-        "dataset_dir": str(three / "alder"),
-        "pattern": "Case00.nii.gz",
-        "ckpt_path": str(model),
-        "output_dir": str(tmp_path / "masks"),
-        "device": "cpu",
-        "own_values": "['inferer']",
-    }
-    words = ["-W", "ignore", "-m", "monai.bundle", "run"]
-    for name, value in settings.items():
-        words += [f"--{name}", value]
-    done = run(words, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "masks" / "Case00_pred.nii.gz").exists()
 
 
 def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(
