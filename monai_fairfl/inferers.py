@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from torch.nn.functional import interpolate
 from monai_fairfl.data.fundus import square_around
 from monai_fairfl.data.parts import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.devices import has_bfloat16
+
+logger = logging.getLogger(__name__)
 
 FAR = -20.0
 """Logit outside of the square that a further pass looks at: certainly no structure."""
@@ -23,25 +27,36 @@ MOST_OF_IMAGE = 0.8
 """Share of an image's sides above which a square is most of the image already."""
 
 
-class BFloat16Inferer(SimpleInferer):
-    """A forward pass in bfloat16, on any device; the output is float32.
+class HardwarePrecisionInferer(SimpleInferer):
+    """A forward pass in bfloat16 where the device has it in hardware, else in float32.
 
-    It is for training on a processor, which MONAI's ``amp`` leaves in float32. Weights, gradients,
-    optimizer and loss stay float32. Measurements that run the trainer, such as sharpness, are in
-    bfloat16 too, and a perturbation of the weights that is far below 0.4 % of them is lost in its
-    rounding: train methods that perturb weights (FedISM) without it.
+    The output is float32. It is for training on a processor, which MONAI's ``amp`` leaves in
+    float32. Weights, gradients, optimizer and loss stay float32. Measurements that run the trainer,
+    such as sharpness, are in bfloat16 too, and a perturbation of the weights that is far below
+    0.4 % of them is lost in its rounding: train methods that perturb weights (FedISM) without it.
+
+    ``precision`` is that of the last pass, ``"bfloat16"`` or ``"float32"``; empty before the first.
 
     >>> network = torch.nn.Conv2d(1, 1, 3)
     >>> images = torch.rand(2, 1, 8, 8)
-    >>> outputs = BFloat16Inferer()(images, network)
+    >>> outputs = HardwarePrecisionInferer()(images, network)
     >>> outputs.dtype, bool((outputs - network(images)).abs().max() < 0.02)
     (torch.float32, True)
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.precision = ""
+
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        with torch.autocast(inputs.device.type, torch.bfloat16):
+        is_short = has_bfloat16(inputs.device)
+        precision = "bfloat16" if is_short else "float32"
+        if precision != self.precision:
+            logger.info("training in %s on %s", precision, inputs.device)
+            self.precision = precision
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=is_short):
             outputs: Any = super().__call__(inputs, network, *args, **kwargs)
         full: torch.Tensor = outputs.float()
         return full
@@ -137,33 +152,36 @@ def _shifted(volume: torch.Tensor, offset: int, axis: int) -> torch.Tensor:
     return volume.index_select(axis, places.clamp(0, last))
 
 
-class MirroredSliceInferer(NeighbourSliceInferer):
-    """The mean of the logits of a volume and of its mirror image, mirrored back.
+class MirroredInferer(Inferer):
+    """The mean of the logits of an image and of its mirror image, mirrored back.
 
     It takes one forward pass more. For organs that are symmetric and networks trained with the same
     flips.
 
     Args:
+        inferer: that gives the logits of each.
         mirror_axes: spatial axes that are mirrored together; 0 is left and right of a volume in LPS
-            order.
-        arguments: of :class:`NeighbourSliceInferer`.
+            order. Where there are none, nothing is mirrored.
 
-    >>> inferer = MirroredSliceInferer(roi_size=(4, 4), spatial_dim=2)
-    >>> volume = torch.arange(16.0).view(1, 1, 4, 4, 1)
-    >>> both_ways = (volume.cumsum(2) + volume.flip(2).cumsum(2).flip(2)) / 2
-    >>> torch.equal(inferer(volume, lambda slices: slices.cumsum(2)), both_ways)
+    >>> inferer = MirroredInferer(SimpleInferer())
+    >>> image = torch.arange(16.0).view(1, 1, 4, 4)
+    >>> both_ways = (image.cumsum(2) + image.flip(2).cumsum(2).flip(2)) / 2
+    >>> torch.equal(inferer(image, lambda images: images.cumsum(2)), both_ways)
     True
     """
 
-    def __init__(self, *arguments: Any, mirror_axes: Sequence[int] = (0,), **named: Any):
-        super().__init__(*arguments, **named)
+    def __init__(self, inferer: Inferer, mirror_axes: Sequence[int] = (0,)):
+        super().__init__()
+        self.inferer = inferer
         self.dims = [axis + 2 for axis in mirror_axes]
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
-        straight: Any = super().__call__(inputs, network, *args, **kwargs)
-        mirrored: Any = super().__call__(inputs.flip(self.dims), network, *args, **kwargs)
+        straight: torch.Tensor = self.inferer(inputs, network, *args, **kwargs)
+        if not self.dims:
+            return straight
+        mirrored = self.inferer(inputs.flip(self.dims), network, *args, **kwargs)
         mean: torch.Tensor = (straight + mirrored.flip(self.dims)) / 2
         return mean
 
@@ -193,7 +211,7 @@ class CoarseToFineInferer(Inferer):
         part: where a further pass looks: ``"largest"``, the largest connected part, or
             ``"surest"``, the one with the highest logit.
         mirror_axes: spatial axes that are mirrored together, as in
-            :class:`MirroredSliceInferer`: every look is the mean of the logits of both, at twice
+            :class:`MirroredInferer`: every look is the mean of the logits of both, at twice
             the time. By default nothing is mirrored.
         least_side: of the square, as a share of the image's longer side, in [0, 1].
 

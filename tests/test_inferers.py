@@ -11,9 +11,9 @@ from torch import nn
 from monai_fairfl.data import SampleSlicesd
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.inferers import (
-    BFloat16Inferer,
     CoarseToFineInferer,
-    MirroredSliceInferer,
+    HardwarePrecisionInferer,
+    MirroredInferer,
     NeighbourSliceInferer,
 )
 
@@ -53,7 +53,7 @@ def test_mirrored_neighbours_are_those_of_the_same_side():
         return slices[:, :1]
 
     once = NeighbourSliceInferer(neighbours=1, **SLICES)(images(), lower)
-    both = MirroredSliceInferer(neighbours=1, **SLICES)(images(), lower)
+    both = MirroredInferer(NeighbourSliceInferer(neighbours=1, **SLICES))(images(), lower)
     assert torch.equal(both, once)
 
 
@@ -66,24 +66,30 @@ def test_smoothing_averages_each_slice_with_those_beside_it():
 
 
 def test_slices_go_alone_unless_neighbours_are_asked_for():
-    straight = MirroredSliceInferer(**SLICES)(images(), nn.Identity())
+    straight = NeighbourSliceInferer(**SLICES)(images(), nn.Identity())
     assert torch.equal(straight, images())
 
 
 @pytest.mark.parametrize("arguments", [{"neighbours": -1}, {"smoothing": -0.5}], ids=str)
 def test_arguments_out_of_range_are_refused(arguments):
     with pytest.raises(ConfigError, match=next(iter(arguments))):
-        MirroredSliceInferer(**SLICES, **arguments)
+        NeighbourSliceInferer(**SLICES, **arguments)
 
 
-def test_the_forward_pass_is_short_and_weights_and_gradients_are_not():
+@pytest.mark.parametrize("in_hardware", [True, False])
+def test_the_forward_pass_is_short_where_the_hardware_is_and_weights_and_gradients_never(
+    in_hardware, monkeypatch
+):
+    monkeypatch.setattr("monai_fairfl.inferers.has_bfloat16", lambda device: in_hardware)
     torch.manual_seed(0)
     network = nn.Conv2d(1, 2, 3)
     seen = []
     network.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
-    output = BFloat16Inferer()(images()[..., 0], network)
+    inferer = HardwarePrecisionInferer()
+    output = inferer(images()[..., 0], network)
     output.sum().backward()
-    assert seen == [torch.bfloat16] and output.dtype == torch.float32
+    assert seen == [torch.bfloat16 if in_hardware else torch.float32]
+    assert f"torch.{inferer.precision}" == str(seen[0]) and output.dtype == torch.float32
     assert network.weight.grad is not None and network.weight.grad.dtype == torch.float32
     torch.testing.assert_close(output, network(images()[..., 0]), atol=0.02, rtol=0.02)
 

@@ -21,7 +21,7 @@ from monai_fairfl.utils.random_state import own_random_state, seed_of
 
 BUNDLE = "prostate_mri_segmentation"
 BUNDLE_ROOT = ROOT / "bundles" / BUNDLE
-STRONG = ("configs/train.json", "../../experiments/overlays/strong_base.json")
+STRONG = ("configs/train.json", "configs/strong.json")
 CPU = torch.device("cpu")
 
 

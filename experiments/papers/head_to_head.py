@@ -42,7 +42,13 @@ FOLDS = (0, 1, 2)
 ROUNDS = 40
 SHORT_ROUNDS = 10
 LOCAL_EPOCHS = 4
-OVERRIDES = {"size": [128, 128], "split_folds": 4, "split_seed": 0, "split_validation": 0.35}
+OVERRIDES = {
+    "size": [128, 128],
+    "split_folds": 4,
+    "split_seed": 0,
+    "split_validation": 0.35,
+    "part": "largest",
+}
 SITES = "prostate"
 LIAR = "UCL"
 FIRST_COUNTED_ROUND = 2

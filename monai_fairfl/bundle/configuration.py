@@ -26,6 +26,9 @@ FEDERATE = Path("configs", "federate.json")
 METADATA = Path("configs", "metadata.json")
 """What a bundle says of itself, in its folder."""
 
+LEAST_DEPTH = 32
+"""Length of an axis that the metadata do not have: networks halve it at most five times."""
+
 INFERENCE = Path("configs", "inference.json")
 """The configuration of a bundle's inference, in its folder."""
 
@@ -321,6 +324,18 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
         raise ConfigError(
             f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
         ) from error
+
+
+def network_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:
+    """As :func:`input_shape`, with the channels and axes of the ``network_def`` of a configuration.
+
+    The network of a recipe may take neighbouring slices, or volumes.
+    """
+    shape = input_shape(bundle_root)
+    channels = int(parsed_value(parser, "network_def#in_channels", shape[1]))
+    axes = int(parsed_value(parser, "network_def#spatial_dims", len(shape) - 2))
+    spatial = [*shape[2:], *[LEAST_DEPTH] * axes][:axes]
+    return (1, channels, *spatial)
 
 
 def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:

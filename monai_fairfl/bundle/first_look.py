@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A bundle's two trainings: its recipe, as measured, and the first look of minutes.
+"""A bundle's trainings: its recipes, as measured, and the first look of minutes.
 
-The recipe is ``configs/federate.json`` as it is. ``configs/quick.json`` comes after it for a first
-look: fewer rounds, smaller images and a smaller network.
+The recipe is ``configs/federate.json`` as it is. ``configs/federate_NAME.json`` comes after it for
+another recipe: its rounds, local epochs and training configuration. ``configs/quick.json`` comes
+after it for a first look: fewer rounds, smaller images and a smaller network.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from monai.utils import ensure_tuple
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import QUICK
+
+RECIPE = "federate_"
+"""Beginning of the name of a recipe's overlay of ``federate.json``."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,34 @@ class Recipe:
     config: Sequence[str] = ()
 
 
-def recipe(bundle: Path) -> Recipe:
-    """The training of a bundle's ``federate.json``.
+def recipe(bundle: Path, name: str | None = None) -> Recipe:
+    """The training of a bundle's ``federate.json``, or its recipe of this name.
 
     Raises:
-        ConfigError: when the bundle has no such file, or it is damaged.
+        ConfigError: when the bundle has no such file or recipe, or it is damaged.
 
     >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> found = recipe(find_bundle("prostate_mri_segmentation"))
-    >>> found.rounds, found.local_epochs
-    (60, 4)
+    >>> found = recipe(find_bundle("prostate_mri_segmentation"), "strong")
+    >>> found.rounds, found.local_epochs, found.config
+    (100, 6, ('configs/train.json', 'configs/strong.json'))
     """
-    return _recipe_of(_read(bundle / FEDERATE, "a federation needs it"))
+    federate = _read(bundle / FEDERATE, "a federation needs it")
+    if name is None:
+        return _recipe_of(federate)
+    return _recipe_of({**federate, **read_keys(recipe_file(bundle, name))})
+
+
+def recipe_file(bundle: Path, name: str) -> Path:
+    """The bundle's overlay of ``federate.json`` for a recipe.
+
+    Raises:
+        ConfigError: naming the recipes that there are.
+    """
+    files = {file.stem[len(RECIPE) :]: file for file in bundle.glob(f"configs/{RECIPE}*.json")}
+    if name not in files:
+        known = f"name {' or '.join(sorted(files))}, or leave" if files else "leave"
+        raise ConfigError(f"{bundle} has no recipe {name!r}: {known} --recipe out")
+    return files[name]
 
 
 def first_look(bundle: Path) -> Recipe:

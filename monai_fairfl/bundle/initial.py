@@ -35,7 +35,7 @@ def initial_model(
 
     Args:
         bundle_root: the bundle; the example input's shape is read from its metadata, its channels
-            from ``network_def#in_channels`` where that is there.
+            and axes from ``network_def`` where that has them.
         overrides: of the training configuration.
         file: a ``state_dict`` whose values replace the built ones, or a checkpoint with one under
             ``"model"``.
@@ -61,11 +61,7 @@ def initial_model(
         raise ConfigError(
             f"network_def of {bundle_root} cannot be built{given}: {in_words(error)}"
         ) from error
-    shape = configuration.input_shape(root)
-    if "network_def#in_channels" in parser:
-        # An overlay's network may take other channels than the bundle's own.
-        channels = int(parser.get_parsed_content("network_def#in_channels"))
-        shape = (1, channels, *shape[2:])
+    shape = configuration.network_shape(root, parser)
     spec = read_spec(network, torch.zeros(shape))
     if file is not None:
         try:

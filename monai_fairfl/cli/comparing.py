@@ -139,8 +139,8 @@ def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
     """
     # A full comparison after a first look is another one, in a folder of its own.
     name = f"compare-{root.name}"
-    if args.quick:
-        name += "-quick"
+    if args.quick or args.recipe:
+        name += f"-{args.recipe or 'quick'}"
     return line_of_options(
         args,
         root,

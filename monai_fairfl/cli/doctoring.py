@@ -203,11 +203,14 @@ def _requirements(extra: str | None) -> Iterator[tuple[str, str]]:
 
 
 def machine(folder: Path) -> Iterator[Finding]:
-    """Cores, GPU, free memory, and free disk of the folder in which runs are written."""
+    """Cores, GPU, precision, free memory, and free disk of the folder in which runs are written."""
     from monai_fairfl.utils.machine import free_memory, usable_cores
 
     yield Finding("cores", OK, f"{usable_cores()} usable")
-    yield _gpu()
+    gpu = _gpu()
+    yield gpu
+    if gpu.status != WRONG:
+        yield _precision()
     memory = free_memory()
     fix = "end other programs, or train with --jobs 1 and small images (--quick)"
     yield enough("free memory", memory, LEAST_MEMORY, fix)
@@ -240,6 +243,20 @@ def _gpu() -> Finding:
         properties = torch.cuda.get_device_properties(number)
         names.append(f"cuda:{number} {properties.name}, {properties.total_memory / GIB:.0f} GiB")
     return Finding("GPU", OK, "; ".join(names))
+
+
+def _precision() -> Finding:
+    """What a recipe that trains in bfloat16 where the hardware has it uses on each device."""
+    import torch
+
+    from monai_fairfl.utils.devices import has_bfloat16
+
+    devices = ["cpu", *[f"cuda:{number}" for number in range(torch.cuda.device_count())]]
+    found = []
+    for device in devices:
+        precision = "bfloat16" if has_bfloat16(device) else "float32, without bfloat16 in hardware"
+        found.append(f"{device} {precision}")
+    return Finding("training precision", OK, "; ".join(found))
 
 
 # --- a hospital's own settings, and data

@@ -26,6 +26,7 @@ from monai_fairfl.bundle.preflight import check_sites
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.asked import is_recorded, record_asked, state_of_files
+from monai_fairfl.cli.inference import OVERLAY
 from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.score_tables import WHOLE_DICE, cases_in_part, evaluation_text, scores_in
@@ -43,6 +44,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.terminal import warnings_as_notes
+from monai_fairfl.workflow.carried import evaluation_overlay
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,11 @@ class Evaluation:
             arguments["device"] = self.device
         configs = self.bundle / "configs"
         files = [str(configs / "train.json"), str(configs / "evaluate.json")]
+        brought = evaluation_overlay(self._recipe, self.bundle) if self._recipe else {}
+        if brought:
+            overlay = folder / OVERLAY
+            write_atomically(overlay, json.dumps(brought, indent=4).encode())
+            files.insert(1, str(overlay))
         return MonaiLine(files, arguments)
 
     def _own_values(self, site: str) -> dict[str, Any]:

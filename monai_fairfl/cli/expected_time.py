@@ -16,6 +16,7 @@ from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.bundle.preflight import data_folders, site_names
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.utils.devices import has_bfloat16
 from monai_fairfl.utils.words import duration_words, rounds_done
 
 
@@ -24,8 +25,9 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
 
     It is that of the rounds that were done before; runs that train at a time share it. A new
     training takes ``case_seconds`` of the bundle for each case that it trains or validates with, in
-    each local epoch of each strategy; its processes share that. No time is known where the
-    training's overrides or configuration files are not those of the bundle's files, or on a GPU.
+    each local epoch of each strategy; its processes share that. A recipe whose precision follows
+    the hardware has one number for each. No time is known where the training's overrides or
+    configuration files are not those of the bundle's files, or on a GPU.
 
     Args:
         line: that trains; nothing of it is built.
@@ -57,11 +59,16 @@ def expected_time(line: MonaiLine, runs: Sequence[Path]) -> str:
     case_seconds = settings.get("case_seconds")
     if case_seconds is None or on_a_gpu or not _is_as_measured(line, settings):
         return later
+    precision = ""
+    if isinstance(case_seconds, Mapping):
+        precision = "bfloat16" if has_bfloat16("cpu") else "float32"
+        case_seconds = case_seconds[precision]
+        precision = f" in {precision}"
     cases = sum(number_of_cases(folder) for folder in folders)
     drawn = min(parsed_value(settings, "clients_per_round") or len(folders), len(folders))
     of_a_round = case_seconds * cases * settings["local_epochs"] * drawn / len(folders)
     words = duration_words(of_a_round * sum(left) / processes)
-    return f"Expected time: {words} on idle cores, as the bundle was measured. {later}"
+    return f"Expected time: {words} on idle cores{precision}, as the bundle was measured. {later}"
 
 
 def _folders_of_sites(settings: ConfigParser) -> list[str]:

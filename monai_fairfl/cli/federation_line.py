@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.first_look import FEDERATE, first_look, quick_file
+from monai_fairfl.bundle.first_look import FEDERATE, first_look, quick_file, recipe_file
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.errors import ConfigError
 
@@ -21,6 +21,7 @@ def federation_line(
     strategies: Sequence[str],
     *,
     quick: bool = False,
+    recipe: str | None = None,
     config: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     **keys: Any,
@@ -33,6 +34,7 @@ def federation_line(
         run_dir: gets the run.
         strategies: each as on a command line, such as ``FedCE`` or ``CGSV(gamma=None)``.
         quick: the bundle's first look.
+        recipe: of the bundle; ``None``: that of its ``federate.json``.
         config: a file with keys of ``federate.json``, which count more than those of the bundle.
         overrides: plain values of the training configuration, beside those of the files.
         keys: others of ``federate.json``; ``None``: as the files have it.
@@ -47,6 +49,8 @@ def federation_line(
     ('FedCE', 3, False)
     """
     files = [str(bundle / FEDERATE)]
+    if recipe is not None:
+        files.append(str(recipe_file(bundle, recipe)))
     if quick:
         # Refuses a bundle that has none.
         first_look(bundle)

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,10 +18,11 @@ from monai_fairfl.cli.training_words import training_words
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.devices import require_device
-from monai_fairfl.utils.files import sha256_of
+from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.words import count_words
 from monai_fairfl.workflow.answer import answer_text
+from monai_fairfl.workflow.carried import inference_overlay
 from monai_fairfl.workflow.dicom_files import files_under
 
 TABLES = ("volumes.json", "ratios.json")
@@ -32,7 +34,10 @@ FILES_OF_CASE = ("mask", "overlay", "dicom_seg")
 MODEL = "model.json"
 """Name of an inference run's record of its model."""
 
-BESIDE = (ASKED, "log.txt")
+OVERLAY = "recipe.json"
+"""Name of the overlay with what the model brings, where the bundle has it otherwise."""
+
+BESIDE = (ASKED, "log.txt", OVERLAY)
 """What an inference run writes besides the masks."""
 
 
@@ -45,12 +50,14 @@ class Inference:
         images: the folder.
         out: gets the outputs.
         line: that does it.
+        brought: content of the overlay :data:`OVERLAY` that the line reads; empty: it reads none.
     """
 
     model: Path
     images: Path
     out: Path
     line: MonaiLine
+    brought: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -91,7 +98,11 @@ class Inference:
                 f"{line.files[0]} has no {', '.join(unknown)}, so it would use another model or "
                 "other images: run it with its own keys, by python -m monai.bundle run"
             )
-        return cls(file, images, out, line)
+        recipe = read_recipe(file)
+        brought = inference_overlay(recipe, root) if recipe is not None else {}
+        if brought:
+            line = MonaiLine([*line.files, str(out / OVERLAY)], arguments)
+        return cls(file, images, out, line, brought)
 
     def carry_out(self, output: TextIO, verbose: bool) -> int:
         """Segment the images, unless that was done before.
@@ -112,7 +123,7 @@ class Inference:
             raise DataError(f"{self.images} is not a folder: name the folder of the images")
         asked = {"model": sha256_of(self.model), "images": str(self.images)}
         images = [file for file in files_under(self.images) if self.out not in file.parents]
-        files = state_of_files([*images, *(Path(file) for file in self.line.files)])
+        files = state_of_files([*images, Path(self.line.files[0])])
         pictures = bool(self.line.arguments.get("pictures", True))
         if _was_done(self.out, asked, files, pictures):
             print(f"{self.out} holds the answer already.\n", file=output, flush=True)
@@ -134,6 +145,8 @@ class Inference:
         self.out.mkdir(parents=True, exist_ok=True)
         _remove_previous_answer(self.out)
         record_asked({**asked, "files": files, "pictures": pictures}, self.out)
+        if self.brought:
+            write_atomically(self.out / OVERLAY, json.dumps(self.brought, indent=4).encode())
         try:
             self.line.run(self.out / "log.txt", verbose)
         except SystemExit as ended:

@@ -18,6 +18,7 @@ from monai_fairfl.cli.command import (
     progress_stream,
     require_writable,
 )
+from monai_fairfl.cli.training_options import add_recipe
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.plain_values import written_value
 
@@ -81,7 +82,8 @@ def add_job_options(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help="local epochs in each round (default: those of the bundle)",
     )
-    command.add_argument(
+    training = command.add_mutually_exclusive_group()
+    training.add_argument(
         "--quick",
         action="store_true",
         help=(
@@ -89,6 +91,7 @@ def add_job_options(command: argparse.ArgumentParser) -> None:
             "small network"
         ),
     )
+    add_recipe(training)
     command.add_argument(
         "--name", metavar="NAME", help="name of the job and its run (default: BUNDLE-STRATEGY)"
     )
@@ -161,7 +164,7 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
     from monai_fairfl.strategies.resolver import strategy_of
 
     bundle = locate_bundle(args.bundle)
-    trains = first_look(bundle) if args.quick else recipe(bundle)
+    trains = first_look(bundle) if args.quick else recipe(bundle, args.recipe)
     arguments: dict[str, Any] = {
         "num_rounds": trains.rounds,
         "local_epochs": trains.local_epochs,

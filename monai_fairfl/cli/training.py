@@ -35,6 +35,7 @@ def add_commands(add: Add) -> None:
         train,
         "train hospitals              # as the bundle was measured\n"
         "train hospitals --strategies \"FedCE('sum')\" --adapt\n"
+        "train hospitals --recipe strong\n"
         "train hospitals --quick      # a first look, in minutes",
     )
     command.epilog = f"{command.epilog}\n{NOTES}"
@@ -242,6 +243,7 @@ def _full_run(
     """The commands of the bundle's full run with the same settings, for the report."""
     options = {
         "bundle": args.bundle,
+        "recipe": args.recipe,
         "overrides": args.overrides,
         "config": args.config,
         "adapt": args.adapt,
@@ -258,8 +260,8 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) ->
     from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 
     parts = ["train", root.name, *[strategy_of(text).name for text in strategies]]
-    if args.quick:
-        parts.append("quick")
+    if args.quick or args.recipe:
+        parts.append(args.recipe or "quick")
     # The data's folder may have any name, a run's folder may not.
     default = re.sub("[^A-Za-z0-9_. -]", "_", "-".join(parts))[:LONGEST_NAME]
     folder = out_folder(args.out, default)

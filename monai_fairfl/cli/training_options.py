@@ -18,6 +18,18 @@ if TYPE_CHECKING:
     from monai_fairfl.run_folder.full_run import FullRun
 
 
+def add_recipe(command: argparse._ActionsContainer) -> None:
+    """Add the option ``--recipe``."""
+    command.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help=(
+            "another recipe of the bundle, such as strong: better masks for more training "
+            "(default: that of its federate.json)"
+        ),
+    )
+
+
 def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> None:
     """Add the folder of hospitals and the options of every training.
 
@@ -26,7 +38,8 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
         at_a_time: what ``--jobs`` counts, for its help.
     """
     command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    command.add_argument(
+    training = command.add_mutually_exclusive_group()
+    training.add_argument(
         "--quick",
         action="store_true",
         help=(
@@ -35,6 +48,7 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
             "to publish"
         ),
     )
+    add_recipe(training)
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
@@ -114,6 +128,7 @@ def line_of_options(
         run_dir,
         strategies,
         quick=args.quick,
+        recipe=args.recipe,
         config=args.config,
         overrides=args.overrides,
         rounds=args.rounds,

@@ -462,6 +462,7 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             num_steps=train_loss.steps,
             labelled=labelled,
             state_round=past.newest,
+            precision=getattr(self.trainer.inferer, "precision", ""),
         )
 
     def _as_sent(self, request: Request, reply: Reply, local: Weights) -> Weights:

@@ -23,6 +23,7 @@ from .slices import SampleSlicesd as SampleSlicesd
 from .structures import LabelStructuresd as LabelStructuresd
 from .structures import NestStructuresd as NestStructuresd
 from .structures import grey_levels as grey_levels
+from .structures import in_colours as in_colours
 from .synthetic import SITES as SITES
 from .synthetic import Site as Site
 from .synthetic import make_case as make_case

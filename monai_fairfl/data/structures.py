@@ -107,6 +107,16 @@ class NestStructuresd(MapTransform):
         return d
 
 
+def in_colours(image: Image.Image) -> Image.Image:
+    """A photograph in three colours, as a ``converter`` of MONAI's ``PILReader``.
+
+    >>> from PIL import Image
+    >>> in_colours(Image.new("L", (2, 2))).mode
+    'RGB'
+    """
+    return image.convert("RGB")
+
+
 def grey_levels(image: Image.Image) -> Image.Image:
     """A label image as one channel of grey levels or palette numbers.
 

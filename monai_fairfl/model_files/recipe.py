@@ -28,6 +28,8 @@ import torch
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.model_files.parts import acts as acts
+from monai_fairfl.model_files.parts import refused_in
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
@@ -39,7 +41,7 @@ IN_TORCHSCRIPT = "recipe.json"
 """Name of the recipe among a TorchScript file's extra files."""
 
 TEXTS = ("bundle", "version", "package")
-TABLES = ("values", "sections", "files", "classes", "sites", "training")
+TABLES = ("values", "sections", "parts", "files", "classes", "sites", "training")
 MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
 
 
@@ -56,6 +58,10 @@ class ModelRecipe:
             trained.
         sections: part of the configuration, such as ``"network_def"`` -> SHA-256 of its JSON. It
             covers what plain values cannot say, because a configuration file may replace a section.
+        parts: the same name -> ``content``, the section with every reference and expression
+            resolved, for whoever has another one; and ``values``, the keys that it follows from.
+            A section that holds more than classes of
+            :data:`~monai_fairfl.model_files.parts.ALLOWED` and plain values is not among them.
         files: configuration file -> SHA-256, in the order of merging; empty if it is not known
             which files were merged.
         classes: output channel -> what it means.
@@ -76,6 +82,7 @@ class ModelRecipe:
     version: str
     values: Mapping[str, Any]
     sections: Mapping[str, str] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
     sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -84,8 +91,13 @@ class ModelRecipe:
 
     def of_site(self, site: str) -> ModelRecipe:
         """The recipe of a model that only this site uses."""
-        values = {**self.values, **self.sites.get(site, {})}
-        return replace(self, values=values, sites={})
+        own = self.sites.get(site, {})
+        parts = {}
+        for section, part in self.parts.items():
+            # A part that follows from a value that the site has otherwise is another one there.
+            if not set(own) & set(part["values"]):
+                parts[section] = part
+        return replace(self, values={**self.values, **own}, parts=parts, sites={})
 
     def trained(self, **known: Any) -> ModelRecipe:
         """Return the recipe with further entries of ``training``.
@@ -137,6 +149,19 @@ class ModelRecipe:
                 raise ConfigError(
                     f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
                 )
+        for section, part in fields.get("parts", {}).items():
+            is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
+            if not is_part or not isinstance(part["values"], (list, tuple)):
+                raise ConfigError(
+                    f"{source} holds a recipe that cannot be read: its {section} is {part!r}"
+                )
+            # A key such as "cases#folder" would be a place of the configuration.
+            places = [key for key in part["values"] if not str(key).isidentifier()]
+            if found := refused_in(part["content"]) or ", ".join(map(repr, places)):
+                raise ConfigError(
+                    f"{source} holds a recipe whose {section} has {found}, which no model may "
+                    "bring: do not use this model, and ask who sent it"
+                )
         for name in ("values", "sites", "training"):
             if acts(fields.get(name)):
                 raise ConfigError(
@@ -151,21 +176,6 @@ class ModelRecipe:
                 fields.get("package", "another version"),
             )
         return cls(**fields)
-
-
-def acts(value: Any) -> bool:
-    """Whether a value means more than itself in MONAI's configuration, where recipes' values go.
-
-    >>> acts({"size": [64, 64], "norm": "batch"}), acts([1, "$open('x', 'w')"])
-    (False, True)
-    """
-    if isinstance(value, str):
-        return value.startswith(("$", "@", "%"))
-    if isinstance(value, Mapping):
-        return "_target_" in value or any(acts(item) for item in value.values())
-    if isinstance(value, (list, tuple)):
-        return any(acts(item) for item in value)
-    return False
 
 
 def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:

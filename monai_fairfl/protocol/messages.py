@@ -189,6 +189,8 @@ class Reply:
         state_round: the earlier round whose state (optimizer, own tensors) the training went on
             from; -1: there was no state; ``None``: the client does not state it. The ledger notes
             a client that lost its state.
+        precision: ``"bfloat16"`` or ``"float32"``, in which the network was trained, where the
+            client's hardware chose it; empty: it did not.
 
     >>> asked = Request("A", "measure", {}, ("score",), id=3, run="first", round=0)
     >>> Reply("A", None, 0, {"score": 0.8}, id=asked.id, run=asked.run, round=asked.round).id
@@ -209,6 +211,7 @@ class Reply:
     error: str | None = None
     digest: str = ""
     state_round: int | None = None
+    precision: str = ""
 
 
 def failed(request: Request, error: str) -> Reply:

@@ -196,6 +196,7 @@ def round_record(
     if _trained(local):
         gram = {"clients": local.clients, **local.geometry.recorded()}
     rewards = result.rewards or {}
+    precision = {reply.client: reply.precision for reply in local if reply.precision}
     notes = dict(result.notes)
     for client, note in (server_notes or {}).items():
         add_note(notes, client, note)
@@ -221,6 +222,7 @@ def round_record(
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
+        **({"precision": precision} if precision else {}),
         "digests": digests,
         "exchanges": [_exchange_record(replies) for replies in exchanges],
         "gram": gram,

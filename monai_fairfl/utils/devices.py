@@ -1,8 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this machine has a device, known before hours of work need it."""
+"""Whether this machine has a device, known before hours of work, and what it computes in."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -45,6 +48,21 @@ def require_device(name: str) -> None:
 def best_device() -> str:
     """A GPU where torch finds one, else the CPU."""
     return "cuda:0" if torch.cuda.is_available() else "cpu"
+
+
+def has_bfloat16(device: str | torch.device) -> bool:
+    """Whether a device computes in bfloat16 by hardware; emulated, it is slower than float32."""
+    kind = torch.device(device)
+    if kind.type == "cuda" and torch.cuda.is_available():
+        with torch.cuda.device(kind):
+            return torch.cuda.is_bf16_supported(including_emulation=False)
+    if kind.type != "cpu":
+        return False
+    # PyTorch 2.8 has no such account: there only x86 is known.
+    known: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    if not known:
+        return bool(torch.cpu._is_avx512_bf16_supported())
+    return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
 def _require_cuda(device: torch.device) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import shutil
@@ -19,7 +20,7 @@ from torch import nn
 from monai_fairfl.bundle.configuration import (
     INFERENCE,
     METADATA,
-    input_shape,
+    network_shape,
     parsed_value,
     read_keys,
     read_metadata,
@@ -35,6 +36,7 @@ from monai_fairfl.model_files.recipe import (
     state_of_file,
     write_recipe_file,
 )
+from monai_fairfl.workflow.carried import inference_overlay
 from monai_fairfl.workflow.recipe_comparison import require_same_sections
 from monai_fairfl.workflow.running_recipe import digest_of_section
 
@@ -86,16 +88,18 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
             "model. Export the file that the training or the federation wrote"
         )
     require_same_bundle(model.name, recipe, root)
-    parser = _inference_parser(model, root)
+    inference = _inference_of(root, recipe)
+    parser = ConfigParser(copy.deepcopy(inference))
+    parser.update({"bundle_root": str(root), "ckpt_path": str(model)})
     network = _build_network(model, root, recipe, parser)
-    require_same_sections(model.name, recipe, root, skipped=["network_def"])
+    require_same_sections(model.name, recipe, root, skipped=["network_def", *recipe.parts])
     if out.suffix == ".onnx":
-        shape = input_shape(root)
+        shape = network_shape(root, parser)
         out.parent.mkdir(parents=True, exist_ok=True)
         _write_onnx(network, out, recipe, shape)
         return recipe
     # All that may be refused comes before anything is written.
-    inference = _with_values(root / INFERENCE, recipe)
+    inference = _with_values(inference, root / INFERENCE, recipe)
     metadata = _of_whole_images(root, parser)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix == ".ts":
@@ -105,17 +109,18 @@ def export_model(model: str | Path, out: str | Path, bundle_root: str | Path) ->
     return recipe
 
 
-def _inference_parser(model: Path, bundle_root: Path) -> ConfigParser:
-    """The bundle's configuration of inference, for this model."""
+def _inference_of(bundle_root: Path, recipe: ModelRecipe) -> dict[str, Any]:
+    """The bundle's configuration of inference, with what the model brings."""
     file = bundle_root / INFERENCE
     if not file.is_file():
         raise ConfigError(
             f"{bundle_root} has no configs/inference.json, whose network_def is exported"
         )
-    parser = ConfigParser()
-    parser.read_config(str(file))
-    parser.update({"bundle_root": str(bundle_root), "ckpt_path": str(model)})
-    return parser
+    parser = ConfigParser(read_keys(file))
+    for key, content in inference_overlay(recipe, bundle_root).items():
+        parser[key] = content
+    merged: dict[str, Any] = parser.get()
+    return merged
 
 
 def _build_network(
@@ -124,7 +129,8 @@ def _build_network(
     """Build the bundle's network from the values of the recipe, and fill in the model's weights."""
     # The weights would also fit a network with another activation.
     trained_digest = recipe.sections.get("network_def")
-    if trained_digest is not None and digest_of_section(parser["network_def"]) != trained_digest:
+    is_known = trained_digest is not None and "network_def" not in recipe.parts
+    if is_known and digest_of_section(parser["network_def"]) != trained_digest:
         raise ConfigError(
             f"{model} was trained with another network_def than {bundle_root / INFERENCE} has, by "
             "an argument or a configuration file of the training: export it with a copy of the "
@@ -184,7 +190,7 @@ def _write_bundle(
     write_recipe_file(out / "models" / "model.pt", recipe)
 
 
-def _with_values(file: Path, recipe: ModelRecipe) -> dict[str, Any]:
+def _with_values(config: dict[str, Any], file: Path, recipe: ModelRecipe) -> dict[str, Any]:
     """A bundle's configuration with the values of the recipe in place of ``$@recipe['KEY']``.
 
     A program that builds ``preprocessing`` without looking for a model gets the model's values,
@@ -194,7 +200,6 @@ def _with_values(file: Path, recipe: ModelRecipe) -> dict[str, Any]:
         ConfigError: when the recipe has a value that the configuration does not know, or for which
             it has another one.
     """
-    config = read_keys(file)
     for key, value in recipe.values.items():
         if key not in config:
             raise ConfigError(
@@ -231,8 +236,12 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
     if not file.is_file():
         raise ConfigError(f"{file} does not exist: programs that load a bundle read it; add it")
     metadata = read_metadata(bundle_root)
+    inferer = parsed_value(parser, "inferer")
+    inferer = getattr(inferer, "inferer", inferer)
     # A slice inferer knows the axis that it goes along, and the network does not see.
-    axis = getattr(parsed_value(parser, "inferer"), "spatial_dim", None)
+    axis = getattr(inferer, "spatial_dim", None)
+    if axis is None and parsed_value(parser, "network_def#spatial_dims") == 3:
+        axis = 2
     if axis is None:
         return metadata
     try:

@@ -14,6 +14,7 @@ from typing import Any
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.configuration import (
+    INFERENCE,
     calling_parser,
     errors_in_one_line,
     parsed_value,
@@ -24,7 +25,9 @@ from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
 from monai_fairfl.utils.files import sha256_of, write_atomically
+from monai_fairfl.workflow.carried import carried_sections, evaluation_overlay, inference_overlay
 from monai_fairfl.workflow.recipe_comparison import (
+    require_carried,
     require_same_sections,
     require_same_values,
     require_unchanged_sections,
@@ -164,17 +167,27 @@ class ModelValues:
         with errors_in_one_line():
             if not self.path.is_file():
                 return  # require_model reports a missing file
+            name = self.path.name
             if self.recipe is not None:
-                require_same_bundle(self.path.name, self.recipe, self.bundle_root)
+                require_same_bundle(name, self.recipe, self.bundle_root)
             self._require_all_given(values)
             self.values = plain_values(values)
-            if self.recipe is not None:
-                require_same_values(self.path.name, self.recipe, self.values, self.own_values)
-            self._require_unchanged()
-            if self.recipe is not None:
-                # These were compared with the bundle's own files, and changed on purpose.
-                skipped = set(self.unchanged) & set(self.own_values)
-                require_same_sections(self.path.name, self.recipe, self.bundle_root, skipped)
+            if self.recipe is None:
+                self._require_unchanged(self._own_files())
+                return
+            own = self._own_files()
+            if own is not None:
+                carried = carried_sections(self.recipe, self.bundle_root)
+                is_inference = str(INFERENCE) in self.config
+                overlay_of = inference_overlay if is_inference else evaluation_overlay
+                overlay = overlay_of(self.recipe, self.bundle_root)
+                require_carried(name, self.recipe, carried, overlay, self.values, self.own_values)
+                own.update(overlay)
+            require_same_values(name, self.recipe, self.values, self.own_values)
+            self._require_unchanged(own)
+            # These were compared with the bundle's own files, and changed on purpose.
+            skipped = set(self.unchanged) & set(self.own_values)
+            require_same_sections(name, self.recipe, self.bundle_root, skipped, own)
 
     def record(self, output_dir: str | Path, settings: Mapping[str, Any]) -> None:
         """Write ``model.json`` beside a run's results: the model, its recipe, and the run's values.
@@ -240,11 +253,30 @@ class ModelValues:
             f"would be {' '.join(examples)}"
         )
 
-    def _require_unchanged(self) -> None:
-        """Refuse changed sections; record what may differ, such as the overlap of windows."""
-        changes = require_unchanged_sections(
-            self.unchanged, self.config, self.bundle_root, self.own_values
-        )
+    def _own_files(self) -> ConfigParser | None:
+        """The bundle's own configuration of this run; ``None`` where it is not named.
+
+        Raises:
+            ConfigError: when the bundle has no such file.
+        """
+        if calling_parser() is None or not self.config:
+            return None
+        for name in self.config:
+            if not (self.bundle_root / name).is_file():
+                raise ConfigError(
+                    f"{self.bundle_root} has no {name}: name the bundle with --bundle_root"
+                )
+        return read_configs(self.bundle_root, self.config)
+
+    def _require_unchanged(self, own: ConfigParser | None) -> None:
+        """Refuse changed sections; record what may differ, such as the overlap of windows.
+
+        Args:
+            own: the bundle's own configuration with what the model brings; ``None``: not known.
+        """
+        if own is None:
+            return
+        changes = require_unchanged_sections(self.unchanged, self.config, own, self.own_values)
         for change in changes:
             self.by_hand[change.key] = {"here": change.here, "bundle": change.bundle}
 

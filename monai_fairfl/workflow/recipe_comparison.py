@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai.bundle import ConfigParser
+
 from monai_fairfl.bundle.configuration import calling_parser, read_configs, read_metadata
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
@@ -64,19 +66,71 @@ def require_same_values(
         )
 
 
+def require_carried(
+    model: str,
+    recipe: ModelRecipe,
+    carried: Collection[str],
+    overlay: Mapping[str, Any],
+    values: Mapping[str, Any],
+    own_values: Collection[str],
+) -> None:
+    """Refuse a running configuration without what a model brings, or with other values than it has.
+
+    Args:
+        model: name of the model's file, for messages.
+        recipe: inside the model.
+        carried: sections of the training that it brings.
+        overlay: key -> content of the running configuration that they make.
+        values: key -> plain value, of the running configuration.
+        own_values: keys and sections that this hospital changed on purpose.
+
+    Raises:
+        ConfigError: naming the sections, or the value.
+    """
+    running = calling_parser()
+    assert running is not None
+    others = []
+    for key, content in overlay.items():
+        changes = changes_of(key, content, running.get(key))
+        is_own = not {key, key.partition("#")[0]}.isdisjoint(own_values)
+        # By the configuration file of the training.
+        is_own |= digest_of_section(running.get(key)) == recipe.sections.get(key)
+        if not is_own and not all(change.may_differ for change in changes):
+            others.append(key)
+    if others:
+        raise ConfigError(
+            f"{model} was trained with another {', '.join(others)} than this configuration has, "
+            "and brings it: monai-fairfl infer, evaluate and export-model use what a model brings"
+        )
+    for section in carried:
+        for key in recipe.parts[section]["values"]:
+            trained = recipe.values[key]
+            if values.get(key, trained) != trained:
+                raise ConfigError(
+                    f"{key} is {values[key]!r} here, and {model} brings its own {section} for "
+                    f"{trained!r}: leave {key} out"
+                )
+
+
 def require_same_sections(
-    model: str, recipe: ModelRecipe, bundle_root: Path, skipped: Collection[str] = ()
+    model: str,
+    recipe: ModelRecipe,
+    bundle_root: Path,
+    skipped: Collection[str] = (),
+    expected: ConfigParser | None = None,
 ) -> None:
     """Compare the sections whose digests the recipe records, such as ``"network_def"``.
 
-    A section that the running configuration does not have, such as the training's preprocessing, is
-    compared with the bundle's ``train.json``.
+    A section that the recipe has as a part is compared with ``expected``. Any other one that the
+    running configuration does not have, such as the training's preprocessing, is compared with the
+    bundle's ``train.json``.
 
     Args:
         model: name of the model's file, for messages.
         recipe: inside the model.
         bundle_root: folder of the bundle.
         skipped: sections that were changed on purpose.
+        expected: the bundle's own configuration with what the model brings; ``None``: not known.
 
     Raises:
         ConfigError: when the running configuration would build something else than was trained.
@@ -85,6 +139,11 @@ def require_same_sections(
     for section, digest in recipe.sections.items():
         if section in skipped:
             continue
+        if expected is not None and section in recipe.parts:
+            if running is None or section not in running:
+                continue
+            if digest_of_section(running[section]) == digest_of_section(expected.get(section)):
+                continue
         if running is not None and section in running:
             if digest_of_section(running[section]) != digest:
                 raise ConfigError(
@@ -122,30 +181,25 @@ def _report_other_preprocessing(
 def require_unchanged_sections(
     sections: Sequence[str],
     config: Sequence[str],
-    bundle_root: Path,
+    own: ConfigParser,
     own_values: Collection[str],
 ) -> list[Change]:
     """Compare sections of the running configuration with the bundle's own files.
 
     Args:
         sections: that must be the bundle's own.
-        config: the bundle's configuration files of this run, relative to ``bundle_root``.
-        bundle_root: folder of the bundle.
+        config: the bundle's configuration files of this run, for messages.
+        own: their content, with what the model brings.
         own_values: sections that this hospital changed on purpose.
 
     Returns:
         Every change, also of arguments that may differ, such as the overlap of windows.
 
     Raises:
-        ConfigError: when something changed that may not, or the bundle has no such file.
+        ConfigError: when something changed that may not.
     """
     running = calling_parser()
-    if running is None or not config:
-        return []
-    for name in config:
-        if not (bundle_root / name).is_file():
-            raise ConfigError(f"{bundle_root} has no {name}: name the bundle with --bundle_root")
-    own = read_configs(bundle_root, config)
+    assert running is not None
     changes: list[Change] = []
     refused: list[tuple[str, Change]] = []
     for section in sections:

@@ -7,9 +7,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.configuration import (
     calling_config_files,
@@ -18,13 +21,17 @@ from monai_fairfl.bundle.configuration import (
     read_metadata,
 )
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.model_files.parts import OF_FILES, acts, refused_in
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.utils.files import sha256_of
 from monai_fairfl.workflow.section_changes import DESCRIPTION
 
 
 def training_recipe(
-    bundle_root: str | Path, values: Mapping[str, Any], sections: Sequence[str] = ()
+    bundle_root: str | Path,
+    values: Mapping[str, Any],
+    sections: Sequence[str] = (),
+    unlabelled: Mapping[str, Any] | None = None,
 ) -> ModelRecipe:
     """Make the recipe of the models that the running configuration trains.
 
@@ -35,6 +42,8 @@ def training_recipe(
         values: key -> value, of all that decides preprocessing, network, inference and classes.
         sections: parts of the running configuration whose content decides, too, such as
             ``"network_def"``.
+        unlabelled: key -> value with which these parts prepare images alone, such as the keys that
+            are resampled.
 
     Raises:
         ConfigError: when a value is not plain (finite numbers, texts, lists of these): it could not
@@ -55,9 +64,83 @@ def training_recipe(
         version=str(metadata.get("version", "")),
         values=plain,
         sections=_digests_of_running_sections(sections),
+        parts=parts_of(calling_parser(), sections, values, unlabelled),
         files=_digests_of_running_files(root),
         classes=_classes_of(metadata),
     )
+
+
+def parts_of(
+    parser: ConfigParser | None,
+    sections: Iterable[str],
+    values: Container[str],
+    unlabelled: Mapping[str, Any] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Resolve sections of a configuration to what a model may carry.
+
+    Args:
+        parser: of the configuration; ``None``: there is none, and no parts.
+        sections: names; one that holds more than a model may carry is left out.
+        values: keys of the recipe's values.
+        unlabelled: as of :func:`training_recipe`.
+
+    Returns:
+        Section -> its ``content`` and the ``values`` that it follows from.
+    """
+    if parser is None:
+        return {}
+    # Another parser: what was built of the running one stays.
+    alone = ConfigParser({**parser.get(), **(unlabelled or {})})
+    parts = {}
+    for section in sections:
+        if section not in parser:
+            continue
+        try:
+            content = _resolved(alone, section)
+        except Exception:  # whatever an expression raises, or JSON of what it gives
+            continue
+        if not refused_in(content):
+            keys = sorted(_values_under(parser, section, values, set()))
+            parts[key_as_written(section)] = {"content": content, "values": keys}
+    return parts
+
+
+_DISABLED = object()
+
+
+def _resolved(parser: ConfigParser, place: str) -> Any:
+    """The content of a place, with references and expressions replaced by their plain values."""
+    content = parser[place]
+    if isinstance(content, Mapping):
+        if "_disabled_" in content and parser.get_parsed_content(f"{place}#_disabled_"):
+            return _DISABLED
+        names = [name for name in content if name not in (DESCRIPTION, "_disabled_")]
+        entries = {name: _resolved(parser, f"{place}#{name}") for name in names}
+        return {name: entry for name, entry in entries.items() if entry is not _DISABLED}
+    if isinstance(content, list):
+        items = [_resolved(parser, f"{place}#{number}") for number in range(len(content))]
+        return [item for item in items if item is not _DISABLED]
+    if content in OF_FILES:
+        return content
+    if isinstance(content, str) and content.startswith("@"):
+        return _resolved(parser, content[1:])
+    value = parser.get_parsed_content(place) if acts(content) else content
+    return json.loads(json.dumps(value, allow_nan=False))
+
+
+def _values_under(
+    parser: ConfigParser, place: str, values: Container[str], seen: set[str]
+) -> set[str]:
+    """The keys among ``values`` that a place refers to, also by way of others."""
+    found = set()
+    for reference in re.findall(r"@([\w:#]+)", json.dumps(parser.get(place), default=str)):
+        key = key_as_written(reference)
+        if key in values:
+            found.add(key)
+        elif key not in seen and key in parser:
+            seen.add(key)
+            found |= _values_under(parser, key, values, seen)
+    return found
 
 
 def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,11 +11,9 @@ from typing import Any
 DESCRIPTION = "_desc_"
 
 FREE_INFERER_ARGUMENTS = frozenset(
-    {"_target_", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
+    {"mirror_axes", "overlap", "mode", "sw_batch_size", "sw_device", "device", "progress"}
 )
-"""Arguments of an inferer that may differ from run to run; its ``_target_`` decides about mirrored
-looks.
-"""
+"""Arguments of an inferer that may differ from run to run."""
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, Standalone
 from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl.utils.devices import has_bfloat16
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.saved_files import read_state_dict
 from monai_fairfl.valuation import Retraining
@@ -547,31 +548,20 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
     )
 
 
-OVERLAYS = CHECKOUT / "experiments" / "overlays"
-STRONG_BASE = str(OVERLAYS / "strong_base.json")
-STRONG_INFERENCE = str(OVERLAYS / "strong_base_inference.json")
-
-
-def test_an_overlays_network_may_take_other_channels_than_the_bundles_own() -> None:
-    config = ["configs/train.json", STRONG_BASE]
+@pytest.mark.parametrize(
+    ("recipe", "shape"), [("strong", (4, 3, 3, 3)), ("volumes", (4, 1, 3, 3, 3))]
+)
+def test_a_recipes_network_may_take_other_channels_and_axes_than_the_bundles_own(
+    recipe: str, shape: tuple[int, ...]
+) -> None:
+    config = ["configs/train.json", f"configs/{recipe}.json"]
     weights, _ = initial_model(BUNDLE, {"filters": [4, 8, 8]}, config=config)
-    assert weights["input_block.conv1.conv.weight"].shape[:2] == (4, 3)
-
-
-def test_training_and_inference_of_the_strong_base_define_the_same_network() -> None:
-    training = json.loads(Path(STRONG_BASE).read_text())
-    inference = json.loads(Path(STRONG_INFERENCE).read_text())
-    assert inference["network_def"] == training["network_def"]
-    assert inference["+deciding"] == training["+deciding"]
-    for name in ("neighbours", "smoothing"):
-        assert inference[f"inferer#{name}"] == training["validate#inferer"][name]
+    assert weights["input_block.conv1.conv.weight"].shape == shape
 
 
 @pytest.mark.slow
-def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
-    three: Path, tmp_path: Path
-) -> None:
-    config = ["configs/train.json", STRONG_BASE]
+def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_path: Path) -> None:
+    config = ["configs/train.json", "configs/strong.json"]
     small = {**OVERRIDES, "filters": [4, 8, 8]}
     (history,) = federation(
         three, tmp_path / "run", FedCE(), rounds=1, config=config, overrides=small
@@ -579,29 +569,14 @@ def test_slices_and_their_neighbours_are_trained_scored_and_segmented(
     assert history.finished
     for measured in history.rounds[0]["measurements"].values():
         assert 0 <= measured["global_score"]["mean"]["value"] <= 1
+    precision = "bfloat16" if has_bfloat16("cpu") else "float32"
+    sites = [path.name for path in three.iterdir()]
+    assert history.rounds[0]["precision"] == dict.fromkeys(sorted(sites), precision)
 
     model = tmp_path / "run" / "models" / "global.pt"
     recipe = read_recipe(model)
     assert recipe is not None
     assert (recipe.values["neighbours"], recipe.values["filters"]) == (1, [4, 8, 8])
-
-    files = [str(BUNDLE / "configs" / "inference.json"), STRONG_INFERENCE]
-    settings = {
-        "config_file": str(files),
-        "bundle_root": str(BUNDLE),
-        "dataset_dir": str(three / "alder"),
-        "pattern": "Case00.nii.gz",
-        "ckpt_path": str(model),
-        "output_dir": str(tmp_path / "masks"),
-        "device": "cpu",
-        "own_values": "['inferer']",
-    }
-    words = ["-W", "ignore", "-m", "monai.bundle", "run"]
-    for name, value in settings.items():
-        words += [f"--{name}", value]
-    done = run(words, tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "masks" / "Case00_pred.nii.gz").exists()
 
 
 def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(

@@ -89,6 +89,12 @@ def test_training_and_inference_define_the_same_network(bundle: Bundle) -> None:
         assert json.dumps(train[key]) == json.dumps(inference[key]), key
 
 
+def test_training_and_inference_have_the_same_inferer(bundle: Bundle) -> None:
+    inferer = bundle.config("inference")["inferer"]
+    trained = bundle.config("train")["validate"]["inferer"]
+    assert inferer.get("inferer", inferer) == trained
+
+
 def test_training_and_inference_preprocess_an_image_alike(bundle: Bundle) -> None:
     of_images = []
     for transform in bundle.config("train")["train"]["deterministic_transforms"]:

@@ -18,12 +18,11 @@ from PIL import Image
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.data import CLINICS, write_clinics
-from monai_fairfl.inferers import CoarseToFineInferer
-from monai_fairfl.model_files.recipe import read_recipe, save_model_file
+from monai_fairfl.model_files.recipe import save_model_file
 
 BUNDLE = Path(__file__).parents[2] / "bundles" / "fundus_disc_cup_segmentation"
 OVERLAYS = BUNDLE.parents[1] / "experiments" / "overlays"
-STRONG = OVERLAYS / "strong_photographs.json"
+STRONG = BUNDLE / "configs" / "strong.json"
 STRONG_INFERENCE = OVERLAYS / "strong_photographs_inference.json"
 SMALL = {"size": [32, 32], "channels": [4, 8, 16], "working_size": 64, "device": "cpu"}
 
@@ -99,67 +98,3 @@ def test_masks_and_scores_are_on_the_photographs_own_pixels(tmp_path: Path) -> N
         "train", "evaluate", dataset_dir=str(site), ckpt_dir=str(tmp_path)
     ).evaluator.state.metrics
     assert set(scores) == {"val_mean_dice", "cup_to_disc_error"}
-
-
-def test_training_and_inference_of_strong_photographs_define_the_same_looks() -> None:
-    training = json.loads(STRONG.read_text())
-    inference = json.loads(STRONG_INFERENCE.read_text())
-    assert inference["+deciding"] == training["+deciding"]
-    for name in ("part", "mirror_axes", "least_side"):
-        assert inference[f"inferer#{name}"] == training[f"validate#inferer#{name}"] == f"@{name}"
-
-
-@pytest.mark.slow
-def test_strong_photographs_are_trained_evaluated_and_outlined_with_the_same_looks(
-    tmp_path: Path,
-) -> None:
-    [name] = write_clinics(tmp_path / "sites", clinics=CLINICS[1:2], size=64, cases=4)
-    site = tmp_path / "sites" / name
-    model = tmp_path / "model.pt"
-    common = {"bundle_root": str(BUNDLE), "device": "cpu"}
-
-    def run(files: list[Path], workflow_type: str, **more: Any) -> ConfigWorkflow:
-        made = ConfigWorkflow(
-            config_file=[str(file) for file in files],
-            meta_file=str(BUNDLE / "configs" / "metadata.json"),
-            logging_file=False,
-            workflow_type=workflow_type,
-            **{**common, **more},
-        )
-        made.initialize()
-        made.run()
-        return made
-
-    train = BUNDLE / "configs" / "train.json"
-    small = {key: value for key, value in SMALL.items() if key != "device"}
-    training = {"dataset_dir": str(site), "ckpt_dir": str(tmp_path), "max_epochs": 1, **small}
-    run([train, STRONG], "train", **training)
-    recipe = read_recipe(model)
-    assert recipe is not None
-    assert (recipe.values["part"], recipe.values["mirror_axes"]) == ("surest", [0])
-
-    evaluate = BUNDLE / "configs" / "evaluate.json"
-    evaluation = {**training, "output_dir": str(tmp_path / "eval")}
-    evaluated = run(
-        [train, STRONG, evaluate],
-        "train",
-        ckpt_path=str(model),
-        own_values="validate#inferer",
-        **evaluation,
-    )
-    assert set(evaluated.evaluator.state.metrics) == {"val_mean_dice", "cup_to_disc_error"}
-
-    outlined = run(
-        [BUNDLE / "configs" / "inference.json", STRONG_INFERENCE],
-        "infer",
-        dataset_dir=str(site / "images"),
-        ckpt_path=str(model),
-        output_dir=str(tmp_path / "masks"),
-        own_values="inferer",
-    )
-    for workflow in (evaluated, outlined):
-        inferer = workflow.evaluator.inferer
-        assert isinstance(inferer, CoarseToFineInferer)
-        looks = (inferer.part, inferer.mirrored_dims, inferer.least_side)
-        assert looks == ("surest", [2], 0.25)
-    assert len(list((tmp_path / "masks").glob("*_pred.png"))) == 4

@@ -146,9 +146,10 @@ def test_a_section_that_is_changed_by_hand_is_an_error_that_names_both(
     assert f"{disabled} is True here, and absent in configs/inference.json" in message
 
     name = inferers_size(bundle)
-    changed = {f"inferer#{name}": [16, 16]}
+    section = "inferer#inferer" if bundle.name.startswith("prostate") else "inferer"
+    changed = {f"{section}#{name}": [16, 16]}
     message = refusal(bundle, INFERENCE, one_image, tmp_path, **model, **changed)
-    assert f"inferer#{name} is a list of 2 here, and '@size'" in message
+    assert f"{section}#{name} is a list of 2 here, and '@size'" in message
 
     changed = {f"validate#inferer#{name}": [16, 16]}
     message = refusal(bundle, EVALUATE, site, tmp_path, **model, **changed)
@@ -178,11 +179,11 @@ def test_overlap_and_mirrored_looks_may_differ_and_are_recorded(
 ) -> None:
     if not bundle.name.startswith("prostate"):
         pytest.skip("photographs are not cut into windows")
-    given = {"inferer#overlap": 0.5, "inferer#_target_": "SliceInferer"}
+    given = {"inferer#inferer#overlap": 0.5, "inferer#mirror_axes": []}
     infer(bundle, one_image, tmp_path, ckpt_path=str(trained), **given)
     by_hand = used_model(tmp_path)["by_hand"]
-    assert by_hand["inferer#overlap"]["here"] == 0.5
-    assert by_hand["inferer#_target_"]["here"] == "SliceInferer"
+    assert by_hand["inferer#inferer#overlap"]["here"] == 0.5
+    assert by_hand["inferer#mirror_axes"]["here"] == []
 
 
 def test_another_network_than_the_models_is_refused(

@@ -28,6 +28,7 @@ def test_the_environment_of_the_tests_is_right(capsys: pytest.CaptureFixture[str
     found = statuses(run_json(capsys, "doctor"))
     for name in ("Python", "torch", "monai", "cores", "free disk", "free memory"):
         assert found[name] == ["ok"]
+    assert found["training precision"] == ["ok"]
     assert {f"extra {extra}" for extra in doctoring.FOR_USERS} <= set(found)
 
 

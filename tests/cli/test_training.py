@@ -112,6 +112,34 @@ def test_overrides_come_beside_those_of_a_first_look(sites: Path) -> None:
     assert "'channels': [16, 32, 64, 128]" in arguments["--overrides"]
 
 
+def test_a_recipe_is_named_by_one_word_and_what_is_given_wins(sites: Path) -> None:
+    args = _parser().parse_args(["train", str(sites), "--recipe", "strong"])
+    line = line_of(args, sites, ["FedAvg"])
+    settings = line.configuration()
+    assert (settings["rounds"], settings["local_epochs"]) == (100, 6)
+    assert settings["config"] == ["configs/train.json", "configs/strong.json"]
+    assert line.arguments["run_dir"].endswith("train-sites-FedAvg-strong")
+    train, compare = full_run_words(line, ["FedAvg"], {"recipe": "strong"})
+    for words in (train, compare):
+        assert words is not None and "--recipe strong" in " ".join(words)
+        assert "--rounds 100 --local-epochs 6" in " ".join(words)
+
+    args = _parser().parse_args(["train", str(sites), "--recipe", "strong", "--rounds", "3"])
+    assert line_of(args, sites, ["FedAvg"]).configuration()["rounds"] == 3
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["train", str(sites), "--recipe", "strong", "--quick"])
+
+
+def test_a_recipe_is_trained_and_its_precision_is_in_the_log(sites: Path, tmp_path: Path) -> None:
+    small = ["--rounds", "1", "--local-epochs", "1", "--jobs", "1", "--devices", "cpu"]
+    small += ["--overrides", "{'size': [32, 32], 'filters': [4, 8, 8]}"]
+    out = tmp_path / "run"
+    assert main(["train", str(sites), "--recipe", "strong", "--out", str(out), *small]) == 0
+    precision = read_ledger(out / "ledger.jsonl")[1]["precision"]
+    assert set(precision) == set(site_folders(sites))
+    assert f"training in {precision[min(precision)]} on cpu" in (out / "log.txt").read_text()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -119,6 +147,7 @@ def test_overrides_come_beside_those_of_a_first_look(sites: Path) -> None:
         (["--bundle", "prostat"], "bundle 'prostat' is neither a folder"),
         (["--bundle", FUNDUS], f"holds volumes, and {FUNDUS} is for photographs: leave --bundle"),
         (["--overrides", "{'sise': [32, 32]}"], "override 'sise' names nothing"),
+        (["--recipe", "stong"], "has no recipe 'stong': name strong or volumes, or leave --recipe"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_anything_is_trained(
@@ -299,6 +328,19 @@ def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) 
     # Two processes share it.
     given[-1] = "2"
     assert expected(sites, *given).startswith("Expected time: about 20 minutes")
+
+
+@pytest.mark.parametrize(("in_hardware", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_the_expected_time_of_a_recipe_is_that_of_the_machines_precision(
+    in_hardware: bool, precision: str, sites: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monai_fairfl.cli.expected_time.has_bfloat16", lambda device: in_hardware)
+    cases = sum(number_of_cases(str(folder)) for folder in site_folders(sites).values())
+    file = find_bundle(PROSTATE) / "configs" / "federate_strong.json"
+    seconds = json.loads(file.read_text())["case_seconds"][precision] * cases
+    given = ["--recipe", "strong", "--local-epochs", "1", "--devices", "cpu", "--jobs", "1"]
+    found = expected(sites, *given, "--rounds", str(round(600 / seconds)))
+    assert found.startswith(f"Expected time: about 10 minutes on idle cores in {precision}, as")
 
 
 def test_the_expected_time_is_of_the_sites_that_take_part(sites: Path, tmp_path: Path) -> None:

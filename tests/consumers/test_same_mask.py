@@ -14,10 +14,11 @@ import pytest
 from helpers.consumer_environments import Environment
 from helpers.dicom_series import oblique, write_series
 from helpers.made_once import MadeOnce
-from helpers.shipped_bundles import FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
+from helpers.shipped_bundles import FUNDUS, PROSTATE, TRAIN, Bundle
 from monai.transforms import LoadImage, Orientation
 from PIL import Image
 
+from monai_fairfl.cli import main
 from monai_fairfl.workflow.export import export_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.consumers]
@@ -26,24 +27,25 @@ pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.consumers]
 LABEL_OF_VALUE = {0: 0, 128: 1, 255: 2}
 
 
-def trained(bundle: Bundle, made_once: MadeOnce) -> tuple[Path, Path]:
-    """A folder of images, and a model whose masks are neither empty nor full."""
+def trained(bundle: Bundle, made_once: MadeOnce, recipe: str) -> tuple[Path, Path]:
+    """A folder of images, and a model of a recipe whose masks are neither empty nor full."""
     sites = made_once(f"sites_of_{bundle.name}", bundle.write)
     site = sites / bundle.whole_sites(sites)[0]
 
     def train(folder: Path) -> None:
-        bundle.run(TRAIN, site, folder, max_epochs=60, val_interval=0, **bundle.quick_learning)
+        names = (*TRAIN, recipe) if recipe else TRAIN
+        learning = {**bundle.quick_learning, **bundle.recipes.get(recipe, {})}
+        bundle.run(names, site, folder, max_epochs=60, val_interval=0, **learning)
 
-    model = made_once(f"trained_long_{bundle.name}", train) / "model.pt"
+    name = "_".join(["trained_long", bundle.name, *filter(None, [recipe])])
+    model = made_once(name, train) / "model.pt"
     return site / bundle.images, model
 
 
 def infer(bundle: Bundle, images: Path, model: Path, out: Path) -> Path:
-    """The mask that the bundle's own inference writes of the only image in a folder."""
-    # The values come from the model's recipe.
-    users = bundle.without_overrides()
-    users.run(INFERENCE, images, out, ckpt_path=str(model))
-    (mask,) = (out / "eval").glob(bundle.masks)
+    """The mask that ``monai-fairfl infer`` writes of the only image in a folder."""
+    assert main(["infer", str(model), str(images), "--out", str(out / "masks")]) == 0
+    (mask,) = (out / "masks").glob(bundle.masks)
     return mask
 
 
@@ -64,10 +66,11 @@ def labels_of_picture(file: Path) -> np.ndarray:
     return labels
 
 
+@pytest.mark.parametrize("recipe", ["", "strong", "volumes"])
 def test_monai_label_gives_the_volume_the_mask_of_infer(
-    monai_label: Environment, made_once: MadeOnce, tmp_path: Path
+    recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
-    images, model = trained(PROSTATE, made_once)
+    images, model = trained(PROSTATE, made_once, recipe)
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = infer(PROSTATE, image.parent, model, tmp_path)
 
@@ -80,10 +83,11 @@ def test_monai_label_gives_the_volume_the_mask_of_infer(
     np.testing.assert_allclose(nib.load(mask).affine, nib.load(expected).affine, atol=1e-5)
 
 
+@pytest.mark.parametrize("recipe", ["", "strong"])
 def test_monai_label_gives_the_photograph_the_mask_of_infer(
-    monai_label: Environment, made_once: MadeOnce, tmp_path: Path
+    recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
-    images, model = trained(FUNDUS, made_once)
+    images, model = trained(FUNDUS, made_once, recipe)
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
 
@@ -96,11 +100,14 @@ def test_monai_label_gives_the_photograph_the_mask_of_infer(
     np.testing.assert_array_equal(np.asarray(Image.open(mask)), expected)
 
 
-@pytest.mark.parametrize("form", ["bundle", "model.ts"])
+@pytest.mark.parametrize(
+    ("form", "recipe"),
+    [("bundle", ""), ("model.ts", ""), ("model.ts", "strong"), ("bundle", "volumes")],
+)
 def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
-    form: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
+    form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
-    images, model = trained(PROSTATE, made_once)
+    images, model = trained(PROSTATE, made_once, recipe)
     series = tmp_path / "series"
     write_as_series(next(images.glob("Case00.*")), series)
     expected = infer(PROSTATE, series, model, tmp_path)
@@ -116,11 +123,13 @@ def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
     np.testing.assert_allclose(there, own, atol=1e-3)
 
 
-@pytest.mark.parametrize("form", ["bundle", "model.ts"])
+@pytest.mark.parametrize(
+    ("form", "recipe"), [("bundle", ""), ("model.ts", ""), ("model.ts", "strong")]
+)
 def test_a_monai_deploy_application_gives_the_photograph_the_mask_of_infer(
-    form: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
+    form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
-    images, model = trained(FUNDUS, made_once)
+    images, model = trained(FUNDUS, made_once, recipe)
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
 

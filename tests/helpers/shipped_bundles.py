@@ -38,6 +38,7 @@ class Bundle:
         masks: pattern of the masks that inference writes.
         metrics: of ``evaluate.json``.
         quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
+        recipes: name -> small values of the bundle's other recipes.
         partial: the one of the two sites that labels the first structure only.
     """
 
@@ -49,6 +50,7 @@ class Bundle:
     masks: str
     metrics: frozenset[str]
     quick_learning: Mapping[str, Any]
+    recipes: Mapping[str, Mapping[str, Any]]
     partial: str | None = None
 
     @property
@@ -87,6 +89,8 @@ class Bundle:
             overrides_of_size = {key: self.small[key] for key in self.small if key in known}
         else:
             folders["ckpt_dir"] = str(out)
+            for name in names:
+                overrides_of_size.update(self.recipes.get(name, {}))
         arguments = {
             "bundle_root": str(self.root),
             "dataset_dir": str(data),
@@ -142,6 +146,7 @@ PROSTATE = Bundle(
     masks="*_pred.nii.gz",
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
+    recipes={"strong": {"filters": [4, 8, 8]}, "volumes": {"filters": [4, 8, 8]}},
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
@@ -152,6 +157,7 @@ FUNDUS = Bundle(
     masks="*_pred.png",
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
+    recipes={"strong": {}},
     partial="cypress",
 )
 BUNDLES = (PROSTATE, FUNDUS)

@@ -12,7 +12,7 @@ from helpers.bundle_runs import federation
 
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.devices import has_bfloat16, require_device
 
 MISSING = f"cuda:{torch.cuda.device_count()}"
 """The first CUDA device that this machine lacks."""
@@ -75,3 +75,19 @@ def test_a_model_is_not_even_looked_for(
     words = [command, str(tmp_path / "model.pt"), str(tmp_path / "hospital"), "--device", "cuda:0"]
     assert main([*words, "--out", str(tmp_path / "out")]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"monai-fairfl: {NONE_HERE}"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"architecture": "x86_64", "avx2": True, "avx512_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_bf16": True}, True),
+        ({"architecture": "aarch64", "bf16": True}, True),
+    ],
+)
+def test_a_processor_has_bfloat16_where_it_has_instructions_for_it(
+    known: dict[str, object], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert has_bfloat16("cpu") is expected
+    assert not has_bfloat16("meta")

@@ -19,6 +19,8 @@ from monai_fairfl.utils.settings import is_whole
 FORMAT = 1
 """Number of the format of messages."""
 
+PRECISIONS = ("", "bfloat16", "float32")
+
 REQUEST_FIELDS = (
     "task",
     "measure",
@@ -41,6 +43,7 @@ REPLY_FIELDS = (
     "error",
     "digest",
     "state_round",
+    "precision",
 )
 MOST_CLASSES = 100_000
 """Classes of an output layer."""
@@ -124,6 +127,8 @@ def reply_from(
     fields["digest"] = _text(plain["digest"], "digest")
     if plain["state_round"] is not None:
         fields["state_round"] = _whole_number(plain["state_round"], "state_round")
+    if plain["precision"] not in PRECISIONS:
+        raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
     _check_measurements(plain["measurements"])
     measurements = {}
     for name, value in plain["measurements"].items():

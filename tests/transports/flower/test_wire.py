@@ -95,7 +95,9 @@ def test_a_site_refuses_a_request_to_another() -> None:
 
 
 def test_a_reply_arrives_as_it_was_sent() -> None:
-    sent = reply(measurements={"score": Estimate(0.5, None, 2)}, labelled=(True, False))
+    sent = reply(
+        measurements={"score": Estimate(0.5, None, 2)}, labelled=(True, False), precision="bfloat16"
+    )
     found = reply_of(carried(reply_content(sent)), REQUEST)
 
     assert same(found.update, sent.update) and same(found.buffers, sent.buffers)

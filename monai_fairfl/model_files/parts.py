@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of a configuration that travel in a model's recipe, such as its network and its inferer.
+
+Whoever uses the model builds them, so they must not do more than compute: classes are of a list,
+and their arguments are plain values. No class of the list opens a file that it is not given as an
+image, loads weights, or looks up a function by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NETWORKS = (
+    "AttentionUnet",
+    "BasicUNet",
+    "BasicUNetPlusPlus",
+    "DynUNet",
+    "HighResNet",
+    "SegResNet",
+    "SegResNetDS",
+    "SwinUNETR",
+    "UNet",
+    "UNETR",
+    "VNet",
+)
+INFERERS = (
+    "SimpleInferer",
+    "SliceInferer",
+    "SlidingWindowInferer",
+    "monai_fairfl.inferers.CoarseToFineInferer",
+    "monai_fairfl.inferers.FirstOutputInferer",
+    "monai_fairfl.inferers.MirroredInferer",
+    "monai_fairfl.inferers.NeighbourSliceInferer",
+)
+TRANSFORMS = (
+    "Activationsd",
+    "AsDiscreted",
+    "CenterScaleCropd",
+    "CenterSpatialCropd",
+    "DivisiblePadd",
+    "EnsureChannelFirstd",
+    "LoadImaged",
+    "NormalizeIntensityd",
+    "Orientationd",
+    "Resized",
+    "ResizeWithPadOrCropd",
+    "ScaleIntensityd",
+    "ScaleIntensityRanged",
+    "ScaleIntensityRangePercentilesd",
+    "Spacingd",
+    "SpatialPadd",
+    "monai_fairfl.data.LabelStructuresd",
+    "monai_fairfl.data.NestStructuresd",
+    "monai_fairfl.data.NormaliseFieldd",
+    "monai_fairfl.data.OneChanneld",
+    "monai_fairfl.data.OneViewd",
+    "monai_fairfl.data.SmoothResized",
+)
+READERS = ("ITKReader", "NibabelReader", "PILReader")
+FUNCTIONS = (
+    "monai_fairfl.data.grey_levels",
+    "monai_fairfl.data.in_colours",
+    "monai_fairfl.data.normalise_field",
+)
+"""Given as an argument, by ``"_mode_": "callable"``."""
+
+OF_FILES = ("@values", "@stereo")
+"""References that stay: to how a site writes its files, not to how a model was trained."""
+
+ALLOWED = frozenset({*NETWORKS, *INFERERS, *TRANSFORMS, *READERS, *FUNCTIONS})
+"""What a part may build: classes of MONAI by their names, and those of this package."""
+
+
+def acts(value: Any) -> bool:
+    """Whether a value means more than itself in MONAI's configuration, where recipes' values go.
+
+    >>> acts({"size": [64, 64], "norm": "batch"}), acts([1, "$open('x', 'w')"])
+    (False, True)
+    """
+    if isinstance(value, str):
+        return value.startswith(("$", "@", "%"))
+    if isinstance(value, Mapping):
+        return "_target_" in value or any(acts(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(acts(item) for item in value)
+    return False
+
+
+def refused_in(content: Any) -> str:
+    """What a part of a recipe may not hold, in words; empty where all is allowed.
+
+    >>> refused_in({"_target_": "UNet", "channels": [4, 8], "strides": [2]})
+    ''
+    >>> refused_in([{"_target_": "os.system", "command": "ls"}])
+    "the _target_ 'os.system'"
+    >>> refused_in({"_target_": "LoadImaged", "keys": "image", "reader": "os.system"})
+    "the reader 'os.system'"
+    """
+    if isinstance(content, str):
+        return f"{content!r}" if acts(content) and content not in OF_FILES else ""
+    if isinstance(content, (list, tuple)):
+        return next(filter(None, map(refused_in, content)), "")
+    if not isinstance(content, Mapping):
+        return ""
+    for name, value in content.items():
+        if name == "_target_":
+            if not isinstance(value, str) or value not in ALLOWED:
+                return f"the _target_ {value!r}"
+        elif name == "_mode_":
+            if value != "callable" or content.get("_target_") not in FUNCTIONS:
+                return f"the _mode_ {value!r}"
+        elif not isinstance(name, str) or name.startswith("_"):
+            return f"the key {name!r}"
+        elif name == "reader" and not isinstance(value, Mapping) and value not in READERS:
+            # MONAI looks a reader up by any dotted path, and calls it.
+            return f"the reader {value!r}"
+        elif found := refused_in(value):
+            return found
+    return ""
