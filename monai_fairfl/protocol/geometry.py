@@ -238,8 +238,8 @@ class SumGeometry(Geometry):
         labelled: as for :class:`Geometry`.
 
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
-    >>> first = matrix.adopt(0, {"w": torch.tensor([3.0, 0.0])})
-    >>> second = matrix.adopt(1, {"w": torch.tensor([1.0, 1.0])})
+    >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
+    >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
     >>> geometry = SumGeometry(matrix, ModelSpec(("w",)))
     >>> geometry.squared_norms.tolist(), geometry.products_with_sum([0.5, 1.0]).tolist()
     ([9.0, 2.0], [7.5, 3.5])
