@@ -31,7 +31,6 @@ import torch
 from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.server.exchange import Inbox
@@ -61,7 +60,6 @@ def our_step(
     strategy: Strategy,
     updates: dict[str, dict[str, torch.Tensor]],
     spec: ModelSpec,
-    adopts: bool = True,
     guards: Sequence[Guard] | None = None,
 ) -> Callable[[], Any]:
     """Return a function that runs one round of ``strategy`` on the given updates.
@@ -70,28 +68,22 @@ def our_step(
         strategy: of the step.
         updates: client -> update.
         spec: the model's tensors.
-        adopts: whether updates are used where they are, as those of clients in one process, or
-            copied.
         guards: that judge the updates before; then the ledger's inner products are computed, too.
     """
     clients = sorted(updates)
     first_update = updates[clients[0]]
     start = {name: torch.zeros_like(tensor) for name, tensor in first_update.items()}
-    # Memory of copied updates and of models, used again every round as by Federation.
-    storage: list[torch.Tensor | None] = [None]
-    memory = ReusedMemory(most=sum(tensor.nbytes for tensor in start.values()))
 
     def step() -> Any:
         strategy.start(start, clients, spec)
         generator = strategy.round(clients)
         requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
-        inbox = Inbox(requests, spec, start, storage=storage[0], memory=memory, adopts=adopts)
+        inbox = Inbox(requests, spec, start)
         for request in requests:
             inbox.arrived(
                 Reply(request.client, updates[request.client], 10, measured, id=request.id)
             )
-        storage[0] = inbox.storage
         replies = inbox.close()
         if guards is not None:
             replies, _ = guarded(replies, guards)
@@ -183,7 +175,6 @@ def print_steps(clients: int, millions: float, repeats: int, chosen: Sequence[st
     steps: dict[str, Callable[[], Any] | None] = {
         "one reading of all models": reading(updates),
         "average": our_step(FedAvg(), updates, spec),
-        "average of copied updates": our_step(FedAvg(), updates, spec, adopts=False),
         "average, default guards, Gram matrix": our_step(FedAvg(), updates, spec, guards=DEFAULT),
         "FedCE": our_step(FedCE("multi", "revised"), updates, spec),
         "NVFlare's average": nvflare_step(False, updates),

@@ -158,7 +158,7 @@ class Averaging:
         matrix = self.matrix
         factors = (rho * scales).to(matrix.dtype)
         columns = matrix.columns[name]
-        step = matrix.memory.empty((columns.stop - columns.start,), matrix.dtype)
+        step = torch.empty(columns.stop - columns.start, dtype=matrix.dtype)
         for place, block in matrix.blocks(name):
             torch.mv(block.T, factors, out=step[place])
         return step.view(matrix.shapes[name])

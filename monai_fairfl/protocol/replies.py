@@ -134,7 +134,7 @@ class Replies(list[Reply]):
             self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
             for row, reply in enumerate(self):
                 assert reply.update is not None
-                self._matrix.adopt(row, reply.update)
+                self._matrix.put(row, reply.update)
         return self._matrix
 
     @cached_property

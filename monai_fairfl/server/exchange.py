@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import torch
-
 from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
 from monai_fairfl.protocol.measured import Expected
-from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
@@ -53,9 +50,7 @@ class TooFewClients(Exception):
 class Transport(Protocol):
     """Carries requests to clients, and replies back. It knows nothing about rounds or strategies.
 
-    By default, the server copies each update and each buffer of a reply. A transport may promise,
-    by the attribute ``gives_updates = True``, that nobody writes to these tensors any more. The
-    server then uses them without a copy.
+    The server copies each update and each buffer of a reply when it arrives.
 
     >>> from monai_fairfl.protocol import Measure, failed
     >>> class LineDown:
@@ -93,9 +88,8 @@ class Transport(Protocol):
 class Inbox:
     """Takes in replies as they arrive, in any order and from any thread.
 
-    Each update becomes a row of one matrix. It is copied there, and its buffers are copied, too, so
-    that the originals can be dropped. Or they stay where they are and belong to the exchange from
-    then on, see ``adopts``. Late, foreign and second answers are ignored; malformed ones are
+    Each update is copied into a row of one matrix, and its buffers are copied, too, so that the
+    originals can be dropped. Late, foreign and second answers are ignored; malformed ones are
     refused with the reason. An answer that was refused is the first one all the same: NVFlare and
     Flower take no second one either.
 
@@ -105,11 +99,8 @@ class Inbox:
         reference: tensors of the parameters' shapes.
         notify: called with (client, reason or ``None``) for every reply that is taken in or
             refused.
-        storage: the :attr:`storage` of an earlier inbox whose replies are no longer needed.
         expected: the measurements that are taken; ``None``: those of the package, in their ranges.
         most_samples: images of one site in one local epoch that are believed.
-        memory: of the averages that are made of the replies; ``None``: fresh.
-        adopts: whether nobody else writes to the tensors of replies, so that no copy is needed.
 
     >>> from monai_fairfl import ModelSpec, Reply, Request
     >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
@@ -126,11 +117,8 @@ class Inbox:
         spec: ModelSpec,
         reference: Weights,
         notify: Callable[[str, str | None], None] = lambda client, reason: None,
-        storage: torch.Tensor | None = None,
         expected: Expected | None = None,
         most_samples: int = MOST_SAMPLES,
-        memory: ReusedMemory | None = None,
-        adopts: bool = False,
     ):
         self.requests = {request.id: request for request in requests}
         self.spec = spec
@@ -138,13 +126,12 @@ class Inbox:
         self.notify = notify
         self.expected = expected or Expected()
         self.most_samples = most_samples
-        self.adopts = adopts
         # One row of the matrix for each training request, in the order of (client, id).
         training = sorted((r.client, r.id) for r in requests if r.task == "train")
         self._row = {id: row for row, (_, id) in enumerate(training)}
         self._matrix: UpdateMatrix | None = None
         if training:
-            self._matrix = UpdateMatrix(reference, spec.parameters, len(training), storage, memory)
+            self._matrix = UpdateMatrix(reference, spec.parameters, len(training))
         self._replies: dict[int, Reply] = {}
         self._refused: dict[int, str] = {}
         # Client that answered what it was not asked -> that in words.
@@ -153,11 +140,6 @@ class Inbox:
         self._answered: set[int] = set()
         self._closed = False
         self._lock = threading.Lock()
-
-    @property
-    def storage(self) -> torch.Tensor | None:
-        """Memory of copied updates, for the next round's inbox."""
-        return self._matrix.storage if self._matrix is not None else None
 
     def arrived(self, reply: Reply) -> None:
         """Take in one reply, or ignore it.
@@ -214,31 +196,24 @@ class Inbox:
     def _in_models_types(self, reply: Reply) -> Reply:
         """``reply`` with buffers in the model's types, whatever a client computes in.
 
-        An average has the type of its first tensor, which would be the first client's. Like an
-        update, a buffer is copied unless it belongs to the exchange.
+        An average has the type of its first tensor, which would be the first client's.
         """
         if reply.buffers is None:
             return reply
         buffers = {}
         for name, buffer in reply.buffers.items():
             dtype = self.reference.get(name, buffer).dtype
-            buffers[name] = buffer.to(dtype, copy=not self.adopts)
+            buffers[name] = buffer.to(dtype, copy=True)
         return replace(reply, buffers=buffers)
 
     def _in_its_row(self, reply: Reply) -> Reply:
         """``reply`` with its update in the matrix, if it has one."""
         if self._matrix is None or reply.update is None:
             return reply
-        row = self._row[reply.id]
-        if self.adopts:
-            return replace(reply, update=self._matrix.adopt(row, reply.update))
-        return replace(reply, update=self._matrix.put(row, reply.update))
+        return replace(reply, update=self._matrix.put(self._row[reply.id], reply.update))
 
     def close(self) -> Replies:
-        """Close the exchange, and return what has arrived.
-
-        What comes later is ignored, since the matrix then belongs to the next exchange.
-        """
+        """Close the exchange, and return what has arrived; what comes later is ignored."""
         with self._lock:
             self._closed = True
             # Of several requests to one client that have no reply, the first one's reason counts.

@@ -12,12 +12,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-import torch
-
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.protocol.checks import unsent_statistics
-from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import add_note, is_of_own_model
@@ -155,12 +152,6 @@ class RoundPlayer:
         self._dropped: set[tuple[str, str]] = set()
         # Clients that sent no statistics of batch normalisation, each logged once.
         self._without_statistics: set[str] = set()
-        # Memory of the update matrix, used again every round.
-        self._storage: torch.Tensor | None = None
-        # Memory of the global model and the rewards; as much is unused between two rounds as they
-        # need.
-        self._model_bytes = sum(tensor.nbytes for tensor in strategy.weights.values())
-        self._memory = ReusedMemory(most=self._model_bytes)
 
     def play(self, number: int, clients: Sequence[str], ledger_head: str) -> PlayedRound:
         """Play round ``number``.
@@ -263,7 +254,6 @@ class RoundPlayer:
 
         self._let_guards_remember(attempt.exchanges)
         self.continuity.remember(attempt.number, attempt.digests)
-        self._memory.most = self._model_bytes * (1 + len(result.rewards or {}))
         return PlayedRound(
             clients,
             result,
@@ -316,24 +306,16 @@ class RoundPlayer:
     def _delivered(self, attempt: Attempt, requests: Sequence[Request]) -> Replies:
         """Stamp requests, let the transport carry them, and check what comes back."""
         stamped = [self._stamped(request, attempt) for request in requests]
-        # The first exchange may use the memory of the round before. Replies of an earlier exchange
-        # of this round may still be in use.
-        is_first = not attempt.exchanges
         inbox = Inbox(
             stamped,
             self.strategy.spec,
             self.strategy.weights,
             notify=self.progress.answered,
-            storage=self._storage if is_first else None,
             expected=self.expected,
             most_samples=self.settings.most_samples,
-            memory=self._memory,
-            adopts=getattr(self.transport, "gives_updates", False),
         )
         self.progress.asked(len(stamped))
         self.transport.exchange(stamped, inbox.arrived, self.settings.timeout)
-        if is_first:
-            self._storage = inbox.storage
         arrived = inbox.close()
         self._log_dropped(arrived)
         attempt.digests.update(stated_digests(arrived))

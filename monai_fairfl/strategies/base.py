@@ -103,8 +103,8 @@ class Strategy(ABC):
     after its last ``yield``, so that a round can be undone. Those that a checkpoint must store are
     named in ``state``, and are plain JSON.
 
-    The tensors of replies are valid until the round ends; then their memory is used again. So a
-    tensor that outlives the round, such as a reward, must be a new one.
+    A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
+    update would hold all updates in memory.
 
     >>> from monai_fairfl.protocol import Train, sample_shares
     >>> class ByImages(Strategy):

@@ -104,9 +104,6 @@ class InProcess:
     oak KeyError: 'oak'
     """
 
-    gives_updates = True
-    """The server uses the updates where the clients made them."""
-
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
         self._makers = dict(clients)
         self._clients = Clients()

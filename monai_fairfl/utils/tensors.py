@@ -16,9 +16,6 @@ import torch
 
 CPU = torch.device("cpu")
 
-INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Bytes of a value -> the type as which its bits are read."""
-
 
 def on_cpu(value: Any) -> Any:
     """A deep copy with every tensor on the CPU, and NumPy's numbers as Python's.

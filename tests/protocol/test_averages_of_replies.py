@@ -136,7 +136,6 @@ def test_an_average_has_the_bits_of_one_product_added_to_the_start(dtype: torch.
 
 def test_an_average_changes_neither_the_start_nor_an_earlier_average() -> None:
     replies = replies_of({"A": [1.0], "B": [5.0]})
-    replies.matrix.memory.most = 1000
     first = replies.average()["w"]
     second = replies.average({"A": 1.0, "B": 0.0})["w"]
     assert (first.item(), second.item(), replies.start(replies[0])["w"].item()) == (3.0, 1.0, 0.0)

@@ -101,17 +101,15 @@ WIDTHS = st.lists(st.sampled_from([1, 3, 16, 17, 70_000]), min_size=1, max_size=
 
 @given(widths=WIDTHS, count=st.integers(1, 7), seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_adopted_copied_and_selected_updates_have_the_same_bits(
+def test_copied_and_selected_updates_have_the_same_bits(
     widths: list[int], count: int, seed: int
 ) -> None:
     shapes = {f"layer{i}.weight": (width,) for i, width in enumerate(widths)}
     spec = ModelSpec(tuple(shapes), layers=dict.fromkeys(shapes, "all"))
     copied, updates = geometry_of(count, spec, shapes, seed)
-    adopted = UpdateMatrix(updates[0], spec.parameters, count)
     # Of more rows, stored in another order, some are chosen.
     stored = UpdateMatrix(updates[0], spec.parameters, count + 2)
     for row, update in enumerate(updates):
-        adopted.adopt(row, update)
         stored.put(count + 1 - row, update)
     chosen = stored.select([count + 1 - row for row in range(count)])
 
@@ -123,7 +121,7 @@ def test_adopted_copied_and_selected_updates_have_the_same_bits(
         for block in whole[:, columns].split(BLOCK, dim=1):
             of_parameter += (block @ block.T).double().numpy()
         expected += of_parameter
-    for matrix in (copied.matrix, adopted, chosen):
+    for matrix in (copied.matrix, chosen):
         assert (Geometry(matrix, spec).gram == expected).all()
         assert torch.equal(matrix.rows, whole)
 

@@ -17,14 +17,24 @@ def test_views_share_memory_with_the_row_and_select_keeps_order() -> None:
     assert matrix.select([2, 0]).rows[:, 0].tolist() == [2.0, 0.0]
 
 
-def test_an_adopted_update_is_not_copied_and_not_changed() -> None:
+def test_an_update_that_is_replaced_leaves_the_first_matrix_alone() -> None:
     update = {"w": torch.ones(3)}
-    matrix = UpdateMatrix(update, ["w"], 1)
-    views = matrix.adopt(0, update)
-    assert views["w"].data_ptr() == update["w"].data_ptr() and matrix.storage is None
+    matrix = UpdateMatrix(update, ["w"], 2)
+    for row in range(2):
+        matrix.put(row, update)
     changed = matrix.replaced({0: {"w": torch.zeros(3)}})
-    assert changed.rows.tolist() == [[0.0] * 3] and matrix.rows.tolist() == [[1.0] * 3]
-    assert update["w"].tolist() == [1.0] * 3
+    assert changed.rows.tolist() == [[0.0] * 3, [1.0] * 3]
+    assert matrix.rows.tolist() == [[1.0] * 3] * 2 and update["w"].tolist() == [1.0] * 3
+
+
+def test_selected_rows_have_their_own_order_and_views() -> None:
+    matrix = UpdateMatrix({"w": torch.zeros(1)}, ["w"], 3)
+    for row in range(3):
+        matrix.put(row, {"w": torch.tensor([float(row)])})
+    turned = matrix.select([2, 1, 0])
+    assert turned.views(0)["w"].tolist() == [2.0] and len(turned) == 3
+    assert turned.select([0, 2]).rows.tolist() == [[2.0], [0.0]]
+    assert turned.rows.tolist() == [[2.0], [1.0], [0.0]]
 
 
 def test_what_is_put_into_some_rows_leaves_the_others_alone() -> None:

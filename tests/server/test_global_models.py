@@ -52,31 +52,12 @@ def test_a_resumed_strategy_reads_the_models_of_the_checkpoint(tmp_path: Path) -
         assert torch.equal(resumed.strategy.rewards[client]["w"], reward["w"])
 
 
-def test_rounds_use_the_memory_of_earlier_models_that_nobody_holds(tmp_path: Path) -> None:
-    addresses = addresses_of_models(tmp_path, rounds=6)
-    # Two models exist at once: the present one, and the one that is made of it.
-    assert len(addresses[1:]) == 5 and len(set(addresses[1:])) <= 2
-
-
 def test_models_of_earlier_rounds_that_somebody_holds_are_unchanged(tmp_path: Path) -> None:
     held: list[Weights] = []
     run = federation(tmp_path, FedAvg(), rounds=6, held=held)
     history = run.run()
     models = [record["model"] for record in history.records if record["kind"] != "end"]
     assert [digest_of(weights) for weights in held] == models[:-1]
-
-
-def addresses_of_models(folder: Path, rounds: int) -> list[int]:
-    """Where the model lies that each round begins with."""
-    addresses = []
-
-    class Looks(FedAvg):
-        def round(self, clients: Sequence[str]) -> Rounds:
-            addresses.append(self.weights["w"].data_ptr())
-            return super().round(clients)
-
-    federation(folder, Looks(), rounds=rounds).run()
-    return addresses
 
 
 def federation(

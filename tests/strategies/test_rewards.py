@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from monai_fairfl.protocol.memory import ReusedMemory
 from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies.rewards import Mixed, Sparsified, _where, keep_largest
+from monai_fairfl.strategies.rewards import Mixed, Sparsified, keep_largest
 
 finite = st.floats(-1e3, 1e3, allow_nan=False, width=32)
 
@@ -34,25 +33,6 @@ def test_one_partition_keeps_what_a_sort_for_each_client_keeps(
     for count, mask in zip(counts, keep_largest(torch.from_numpy(numbers), counts), strict=True):
         assert int(mask.sum()) == count
         assert set(np.flatnonzero(mask.numpy())) == set(order[:count])
-
-
-@pytest.mark.parametrize(
-    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.bool]
-)
-def test_what_a_client_receives_has_the_bits_of_torch_where(dtype: torch.dtype) -> None:
-    special = torch.tensor([math.nan, math.inf, -math.inf, -0.0, 0.0, 1.5, -2.0])
-    chosen = special.repeat_interleave(7).to(dtype).view(7, 7)
-    rest = special.repeat(7).to(dtype).view(7, 7)
-    for seed in range(4):
-        mask = torch.rand(7, 7, generator=torch.Generator().manual_seed(seed)) < 0.5
-        # Also of a tensor whose entries do not lie in their order.
-        for one, other in ((chosen, rest), (chosen.t(), rest)):
-            expected = torch.where(mask, one, other).contiguous()
-            found = _where(mask, one.clone(), other, ReusedMemory())
-            assert found.dtype == dtype
-            assert torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
-    mixed = _where(mask, torch.ones(7), torch.zeros(7, 7, dtype=torch.float64), ReusedMemory())
-    assert mixed.dtype == torch.float64
 
 
 def test_a_share_of_one_is_the_whole_step_even_of_a_single_bias() -> None:
