@@ -32,8 +32,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedLWR": {},
     "ShapFed": {"personalised": True},
     "FedISM": {},
+    "LeaveOneOut": {"judged_by": "others"},
 }
-EXTENDED = {"FedAvg", "FedISM", "ShapFed"}
+EXTENDED = {"FedAvg", "FedISM", "LeaveOneOut", "ShapFed"}
 """Methods whose messages are among those of the others: ``make test-extended`` runs these."""
 
 
