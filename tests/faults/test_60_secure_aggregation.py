@@ -97,7 +97,9 @@ def test_a_federation_of_encrypted_updates_stops_and_names_the_reason(tmp_path: 
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_who_needs_single_updates(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_needs_single_updates(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the sum alone: no inner products, and no average of some of the clients."""
     looked: list[str] = []
     average = Replies.average
