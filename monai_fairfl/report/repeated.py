@@ -158,10 +158,7 @@ def first_screen(
         "decision": to_json(asdict(decision)),
         "changes": changes_of(shown),
         "series": series_by_round(report),
-        # Equal comparisons have equal files, also after a kill.
-        "first_look": first_look_lines(
-            {**shown, "first_look": _first_looks_by_method(report)}, with_time=False
-        ),
+        "first_look": first_look_lines({**shown, "first_look": _first_looks_by_method(report)}),
     }
 
 

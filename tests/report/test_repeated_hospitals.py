@@ -245,12 +245,6 @@ def test_short_trainings_are_a_first_look_here_too(write_run: WriteRun, tmp_path
     page = (tmp_path / "comparison.html").read_text()
     assert words in page
     assert comparison_text(found).startswith(words)
-    assert "A full run has 60 rounds of 4 local epochs" in comparison_text(found)
-    # The hint is of the rows below it, and of no single seed.
-    rows = found["decision"]["hospitals"].values()
-    higher = sum(row["difference"]["value"] > 0 for row in rows)
-    hint = f"FedCE is higher than training alone at {higher} of 3 hospitals"
-    assert hint in comparison_text(found)
 
 
 def test_tables_of_full_runs_are_no_first_look(write_run: WriteRun, tmp_path: Path) -> None:
