@@ -159,41 +159,6 @@ def make_scripts_importable(bundle_root: Path) -> None:
         sys.path.insert(1, root)
 
 
-def measured_settings(
-    bundle_root: Path,
-    overrides: Mapping[str, Any],
-    config: Sequence[str],
-    full_run: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What a training uses of the settings with which its bundle was measured.
-
-    Args:
-        bundle_root: the bundle.
-        overrides: as of :func:`train_config`.
-        config: as of :func:`train_config`.
-        full_run: of the bundle, whose ``overrides`` name the settings; ``None``: it names none.
-
-    Returns:
-        Name -> value, where the configuration has it.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> measured = {"overrides": {"size": [128, 128]}}
-    >>> train = ["configs/train.json"]
-    >>> bundle = find_bundle("prostate_mri_segmentation")
-    >>> measured_settings(bundle, {}, train, measured)
-    {'size': [128, 128]}
-    >>> measured_settings(bundle, {"size": [64, 64]}, train, measured)
-    {'size': [64, 64]}
-    """
-    names = (full_run or {}).get("overrides") or {}
-    parser = train_config(bundle_root, overrides, config)
-    found = {}
-    for name in names:
-        if name in parser:
-            found[name] = parser[name]
-    return found
-
-
 def full_run_of(bundle_root: Path) -> Any:
     """The key ``full_run`` of a bundle's ``federate.json``; ``None`` where it has none.
 
@@ -212,25 +177,6 @@ def takes_any_folder(bundle_root: Path) -> bool:
     False
     """
     return bool(_keys_if_any(bundle_root / FEDERATE).get("any_folder"))
-
-
-def own_overrides(bundle_root: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides of a training that are not those of the bundle's ``federate.json``.
-
-    Those that describe a site's files, see :func:`settings_of_files`, are left out.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> bundle = find_bundle("prostate_mri_segmentation")
-    >>> own_overrides(bundle, {"channels": [4, 8], "stereo": False})
-    {'channels': [4, 8]}
-    """
-    of_recipe: Mapping[str, Any] = _keys_if_any(bundle_root / FEDERATE).get("overrides") or {}
-    of_files = settings_of_files(overrides)
-    own = {}
-    for name, value in overrides.items():
-        if name not in of_files and (name not in of_recipe or of_recipe[name] != value):
-            own[name] = value
-    return own
 
 
 def read_keys(file: Path) -> dict[str, Any]:

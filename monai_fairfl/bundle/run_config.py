@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.catalogue import config_of
 from monai_fairfl.run_folder.case_digests import files_to_write
-from monai_fairfl.run_folder.commands import commands_to_record
+from monai_fairfl.run_folder.commands import command_to_record
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
 
@@ -63,19 +62,12 @@ def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: boo
         valuations: names of those that are made of the finished runs.
         share_cases: whether the report may write each case's score.
     """
-    commands = commands_to_record()
     config = {
         **config_of_runs(runs),
         "valuations": valuations,
         "full_run": runs.full_run,
-        "trained_with": _measured_settings(runs),
-        "own_overrides": configuration.own_overrides(
-            runs.sites.bundle_root, runs.sites.common.overrides
-        ),
         "share_cases": share_cases,
-        "command": commands.own,
-        "full_command": commands.full,
-        "folds_command": commands.folds,
+        "command": command_to_record(),
     }
     return json.dumps(config, indent=4, default=str).encode()
 
@@ -114,14 +106,6 @@ def digest_of_training(runs: BundleRuns) -> str:
     config["guards"] = _config_of_federation(runs).get("guards")
     text = json.dumps(config, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _measured_settings(runs: BundleRuns) -> dict[str, Any]:
-    """What the training uses of the settings with which the bundle was measured."""
-    common = runs.sites.common
-    return configuration.measured_settings(
-        runs.sites.bundle_root, common.overrides, common.config, runs.full_run
-    )
 
 
 def _config_of_federation(runs: BundleRuns) -> dict[str, Any]:

@@ -15,8 +15,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from monai_fairfl.utils.words import duration_words
-
 LINES = 10
 """So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""
 
@@ -57,8 +55,7 @@ class RunsDisplay:
     """Shows how many runs are done and how long the others will take.
 
     It is a bar on a terminal, and a line for each run elsewhere, on standard error. For a command,
-    see :func:`shown_on`, it also estimates the time of all after the first round, and elsewhere
-    prints a line now and then.
+    see :func:`shown_on`, it prints a line now and then elsewhere.
 
     Args:
         kinds: title of each run -> what decides how long its rounds take, such as its strategy.
@@ -97,7 +94,6 @@ class RunsDisplay:
         self.is_terminal = console.is_terminal
         # Rounds of all runs at the last line.
         self.rounds_printed = sum(self.rounds_done.values())
-        self.has_estimated = bool(self.seconds)
         self.bar = Progress(
             TextColumn("{task.fields[runs]}"),
             BarColumn(),
@@ -135,7 +131,6 @@ class RunsDisplay:
         news = f"{title}: round {done}/{self.rounds[title]}"
         self._show(news)
         if self.of_a_command is not None:
-            self._print_estimate()
             self._print_now_and_then(news)
 
     def run_ended(self, title: str, failed: str | None = None) -> None:
@@ -150,14 +145,6 @@ class RunsDisplay:
         if not self.is_terminal or failed is not None:
             line = f"{self.ended}/{len(self.kinds)} {outcome}{self._left_words()}"
             self._print(line)
-
-    def _print_estimate(self) -> None:
-        """After the first round that was timed: how long all will take."""
-        left = self.seconds_left()
-        if self.has_estimated or left is None:
-            return
-        self.has_estimated = True
-        self._print(f"After the first round: {duration_words(left)} or less for the rest")
 
     def _print_now_and_then(self, news: str) -> None:
         """A line of progress where there is no bar."""

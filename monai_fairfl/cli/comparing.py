@@ -98,16 +98,17 @@ def compare(args: argparse.Namespace) -> Answer:
 
     root = Path(args.folder).absolute()
     line = line_of(args, root)
-    plan = ComparisonPlan.from_parser(line.configuration())
+    settings = line.configuration()
+    plan = ComparisonPlan.from_parser(settings)
     out = Path(line.arguments["run_dir"])
     if out.is_dir():
         # Before anything is said of it; run_comparison looks again once it has locked the folder.
         require_same_plan(plan, out)
     output = Console(file=progress_stream(args), highlight=False)
-    runs = [cell.folder(out) for cell in plan.cells()]
-    time = expected_time(line, runs)
+    runs = len(plan.cells())
+    time = expected_time(settings, runs)
     training = plan.training()
-    trainings = count_words(len(runs), "training")
+    trainings = count_words(runs, "training")
     rounds = count_words(training["rounds"], "round")
     epochs = count_words(training["local_epochs"], "local epoch")
     opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n"

@@ -106,10 +106,9 @@ def try_(args: argparse.Namespace) -> Answer:
         output = sys.stderr  # standard output is for the JSON object alone
     found = try_sites(root, out, args.rounds, STEREO[args.stereo], output, args.jobs, args.verbose)
     text = (
-        f"To go on: a full run; or other settings, in its command or in {found['bundle']}/configs"
+        "To go on: monai-fairfl train, without --quick; or other settings, in the printed command "
+        f"or in {found['bundle']}/configs"
     )
-    if found["full_run"]:
-        text += f"\nA full run: {found['full_run']}"
     return Answer(found, text)
 
 

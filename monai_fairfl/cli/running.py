@@ -88,21 +88,12 @@ class MonaiLine:
         parser.update(dict(self.arguments))
         return parser
 
-    def run(
-        self,
-        log: Path,
-        verbose: bool = False,
-        full: Sequence[str] | None = None,
-        folds: Sequence[str] | None = None,
-    ) -> None:
+    def run(self, log: Path, verbose: bool = False) -> None:
         """Do what the line does.
 
         Args:
             log: gets what is printed and logged; what it holds already stays.
             verbose: everything is shown instead of being written there.
-            full: words of the command that trains the bundle's full run, for the report of a first
-                look.
-            folds: words of the command that trains it in folds, for a report of few cases.
 
         Raises:
             FairFLError: what was wrong, as this package words it; or, of any other error, its words
@@ -111,7 +102,7 @@ class MonaiLine:
         """
         import monai.bundle
 
-        with recorded_as(self.words, full, folds), output_into(log, verbose):
+        with recorded_as(self.words), output_into(log, verbose):
             try:
                 monai.bundle.run(config_file=list(self.files), **self.arguments)
             except Exception as error:

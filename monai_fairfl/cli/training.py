@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
-from monai_fairfl.cli.training_options import add_training_options, full_run_words, line_of_options
+from monai_fairfl.cli.training_options import add_training_options, line_of_options
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -108,8 +108,7 @@ def train(args: argparse.Namespace) -> Answer:
     if not args.verbose:
         output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
 
-    full, folds = _full_run(args, line, texts)
-    line.run(run_dir / "log.txt", args.verbose, full, folds)
+    line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)
 
     models = {}
@@ -237,23 +236,6 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> 
     )
 
 
-def _full_run(
-    args: argparse.Namespace, line: MonaiLine, strategies: Sequence[str]
-) -> tuple[list[str] | None, list[str] | None]:
-    """The commands of the bundle's full run with the same settings, for the report."""
-    options = {
-        "bundle": args.bundle,
-        "recipe": args.recipe,
-        "overrides": args.overrides,
-        "config": args.config,
-        "adapt": args.adapt,
-        "seed": args.seed,
-        "jobs": args.jobs,
-        "devices": args.devices,
-    }
-    return full_run_words(line, strategies, options)
-
-
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
     from monai_fairfl.strategies.resolver import strategy_of
@@ -277,7 +259,7 @@ def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     configuration = line.configuration()
     rounds = count_words(configuration["rounds"], "round")
     epochs = count_words(configuration["local_epochs"], "local epoch")
-    time = expected_time(line, list(runs.values()))
+    time = expected_time(configuration, len(runs))
     return [
         f"{', '.join(runs)}: {rounds} of {epochs}. {time}",
         "",

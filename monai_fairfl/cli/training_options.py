@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,6 @@ from monai_fairfl.cli.command import add_verbose, plain_mapping, positive
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
-    from monai_fairfl.run_folder.full_run import FullRun
 
 
 def add_recipe(command: argparse._ActionsContainer) -> None:
@@ -137,114 +134,3 @@ def line_of_options(
         devices=args.devices,
         **keys,
     )
-
-
-FOLDS = 4
-"""Folds of the command that is printed where the cases are few."""
-
-NOT_OF_COMPARE = ("adapt", "seed")
-
-
-def full_run_words(
-    line: MonaiLine, strategies: Sequence[str], options: Mapping[str, Any]
-) -> tuple[list[str] | None, list[str] | None]:
-    """The commands that train the bundle's full run on the same hospitals: as split, and in folds.
-
-    Standalone is added where it is not among the strategies: a verdict compares with it. An
-    override that contradicts the full run is left out. One that a file of the user sets so is set
-    back.
-
-    Args:
-        line: of the shorter run; the full one gets a folder beside its own.
-        strategies: of the shorter run, each as on a command line.
-        options: others of ``monai-fairfl train``, such as ``seed``; ``None`` or empty: not given.
-
-    Returns:
-        The words of ``monai-fairfl train``, and those of ``monai-fairfl compare --folds``, ``None``
-        where the run has valuations; both ``None`` where the bundle names no full run.
-
-    Raises:
-        ConfigError: naming what is wrong in ``full_run``.
-
-    >>> from monai_fairfl.bundle.shipped import find_bundle
-    >>> from monai_fairfl.cli.federation_line import federation_line
-    >>> bundle = find_bundle("prostate_mri_segmentation")
-    >>> line = federation_line(bundle, Path("data"), Path("a"), ["FedCE"])
-    >>> options = {"seed": 1, "adapt": None, "overrides": {"size": [32, 32]}}
-    >>> train, compare = full_run_words(line, ["FedCE"], options)
-    >>> " ".join(train[:6]), " ".join(train[6:])
-    ('monai-fairfl train data --strategies Standalone FedCE', \
-'--rounds 60 --local-epochs 4 --seed 1 --out a-full')
-    >>> " ".join(compare[6:])
-    '--folds 4 --seeds 1 --rounds 60 --local-epochs 4 --out a-folds'
-    """
-    from monai_fairfl.run_folder.full_run import FullRun
-    from monai_fairfl.strategies import Standalone
-    from monai_fairfl.strategies.resolver import strategy_of
-
-    configuration = line.configuration()
-    full = FullRun.read(configuration.get("full_run"))
-    if full is None:
-        return None, None
-    trained = list(strategies)
-    if not any(isinstance(strategy_of(text), Standalone) for text in trained):
-        trained.insert(0, "Standalone")
-
-    root = str(line.arguments["sites_root"])
-    run_dir = line.arguments["run_dir"]
-    length = {"rounds": full.rounds, "local-epochs": full.local_epochs}
-    options = {**options, "overrides": _of_full_run(line, full, options.get("overrides") or {})}
-    train = {**length, **options, "out": f"{run_dir}-full"}
-    train_words = ["monai-fairfl", "train", root, "--strategies", *trained, *_words_of(train)]
-    if configuration.get("valuations"):
-        # Valuations are of one training: a comparison refuses them.
-        return train_words, None
-
-    compare = {"folds": FOLDS, "seeds": options.get("seed"), **length}
-    for name, value in options.items():
-        if name not in NOT_OF_COMPARE:
-            compare[name] = value
-    compare["out"] = f"{run_dir}-folds"
-    compare_words = ["monai-fairfl", "compare", root, "--strategies", *trained, *_words_of(compare)]
-    return train_words, compare_words
-
-
-def _of_full_run(line: MonaiLine, full: FullRun, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides that were given, without those that contradict the full run.
-
-    An override of a file that contradicts it is set back to the value of the full run.
-    """
-    from monai_fairfl.bundle.configuration import measured_settings
-    from monai_fairfl.bundle.first_look import QUICK
-
-    remaining = {}
-    for name, value in given.items():
-        if name not in full.overrides or full.overrides[name] == value:
-            remaining[name] = value
-
-    files = [file for file in line.files if Path(file).name != QUICK]
-    settings = replace(line, files=files, arguments={}).configuration()
-    config = settings.get("config") or ["configs/train.json"]
-    overrides = {**(settings.get("overrides") or {}), **remaining}
-    bundle = Path(line.arguments["bundle_root"])
-    used = measured_settings(bundle, overrides, config, {"overrides": full.overrides})
-    for name, value in full.overrides.items():
-        if used.get(name) != value:
-            remaining[name] = value
-    return remaining
-
-
-def _words_of(given: Mapping[str, Any]) -> list[str]:
-    """Options as words; ``None`` or empty: not given."""
-    words = []
-    for name, value in given.items():
-        if value is None or value == {}:
-            continue
-        words.append(f"--{name}")
-        if isinstance(value, (list, tuple)):
-            words += [str(item) for item in value]
-        elif isinstance(value, Mapping):
-            words.append(json.dumps(value))
-        else:
-            words.append(str(value))
-    return words

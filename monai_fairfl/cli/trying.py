@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
 from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
-from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError
@@ -49,9 +47,7 @@ def try_sites(
         verbose: show what libraries print; else it goes into ``out/run/log.txt``.
 
     Returns:
-        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell), ``report``, and
-        ``full_run``: the command of a run that may be judged, ``None`` where this one may be. The
-        report estimates how long it takes.
+        ``sites``, ``bundle``, ``command`` (what was run, as a line for a shell) and ``report``.
 
     Raises:
         DataError: with all that is wrong in the data, and how to mend it.
@@ -81,12 +77,9 @@ def try_sites(
         copy_bundle(name, bundle)
     run_dir = out / "run"
     line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
-    time = expected_time(line, [run_dir / name for name in STRATEGIES])
+    time = expected_time(line.configuration(), len(STRATEGIES))
     print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
-    overrides = {} if stereo is None else {"stereo": stereo}
-    options = {"bundle": bundle, "overrides": overrides, "jobs": jobs}
-    full, folds = full_run_words(line, STRATEGIES, options)
-    line.run(run_dir / "log.txt", verbose, full, folds)
+    line.run(run_dir / "log.txt", verbose)
     require_end(run_dir)
     print(text_of_report(run_dir), file=output, flush=True)
     return {
@@ -94,7 +87,6 @@ def try_sites(
         "bundle": str(bundle),
         "command": line.text,
         "report": str(run_dir / "report.html"),
-        "full_run": _full_run(run_dir / "report.json"),
     }
 
 
@@ -131,14 +123,3 @@ def line_of(
     """
     keys: dict[str, Any] = {"rounds": rounds, "jobs": jobs, "overrides#stereo": stereo}
     return federation_line(bundle, root, run_dir, STRATEGIES, quick=True, **keys)
-
-
-def _full_run(report: Path) -> str | None:
-    """Return the command of a full run, as the report has it."""
-    if not report.exists():
-        return None
-    for entry in json.loads(report.read_text())["first_look"]:
-        if entry["command"]:
-            found: str = entry["command"]
-            return found
-    return None

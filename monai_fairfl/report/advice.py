@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contribution import Contribution
-from monai_fairfl.report.first_look import FEW_CASES, STANDALONE_JOB, empty_test_labels, engine_of
+from monai_fairfl.report.first_look import FEW_CASES, engine_of
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.results import is_comparison, trainings_of
 from monai_fairfl.report.scores import CASES_OF
@@ -159,10 +159,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield _for_no_score(report, name, site, cases)
         return
     if verdict == "not_compared":
-        if engine_of(report, name):
-            yield f"To know the gain over training alone, {STANDALONE_JOB}"
-        else:
-            yield "Run Standalone too, to know the gain over training alone"
+        yield "Run Standalone too, to know the gain over training alone"
 
     mile = result["last_mile"]
     takes_another = mile is not None and mile["taken"] is not None
@@ -202,15 +199,7 @@ def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: 
     n = report["strategies"][name]["sites"][site]["score"]["n"]
     if n is None or n >= FEW_CASES or is_comparison(report):
         return "This was a first look: train the full run, then decide"
-    counted = count_words(n, f"{cases} case")
-    empty = empty_test_labels(report, name, site)
-    if empty:
-        plural = "case has an empty label" if empty == 1 else "cases have empty labels"
-        return f"This was a first look, and {counted} will hardly tell: {empty} more {plural}"
-    way = "train a full run in folds"
-    if engine_of(report, name):
-        way = f"train the full run, with more {cases} cases"
-    return f"This was a first look, and {counted} will hardly tell: {way}"
+    return f"This was a first look, and {count_words(n, f'{cases} case')} will hardly tell"
 
 
 def _in_folds(report: Mapping[str, Any], name: str) -> str:

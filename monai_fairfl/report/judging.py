@@ -34,11 +34,6 @@ class Judgement:
         """Whether a verdict may be given."""
         return self.why_not is None
 
-    @property
-    def way_out(self) -> FullRun | None:
-        """The training that would give a run that can be judged; ``None`` where none would."""
-        return self.full if self.retrain else None
-
 
 def judge(run: Run, yardstick: Run | None, mean_dice: float | None) -> Judgement:
     """Whether a verdict may be given on ``run``.

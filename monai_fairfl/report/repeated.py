@@ -26,7 +26,6 @@ from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.plots import series_by_round
 from monai_fairfl.report.repeated_hospitals import report_over_seeds
 from monai_fairfl.report.repeated_sites import why_no_score
-from monai_fairfl.report.repeated_tables import latex_tables
 from monai_fairfl.report.repeated_validation import Validation, validation_over_seeds
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING, TESTED
@@ -73,7 +72,7 @@ def write_comparison(
     runs: Sequence[Path],
     failed: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Write ``cases.csv``, ``comparison.json``, ``.csv``, ``.tex`` and ``.html`` of finished runs.
+    """Write ``cases.csv``, ``comparison.json``, ``.csv`` and ``.html`` of finished runs.
 
     Equal runs give equal files.
 
@@ -116,7 +115,6 @@ def write_comparison(
     files = {
         "comparison.json": json.dumps(comparison, indent=2, allow_nan=False) + "\n",
         "comparison.csv": comparison_csv(comparison),
-        "comparison.tex": latex_tables(comparison),
     }
     for name, text in files.items():
         write_atomically(out / name, text.encode(errors="replace"))
@@ -160,10 +158,7 @@ def first_screen(
         "decision": to_json(asdict(decision)),
         "changes": changes_of(shown),
         "series": series_by_round(report),
-        # Equal comparisons have equal files, also after a kill.
-        "first_look": first_look_lines(
-            {**shown, "first_look": _first_looks_by_method(report)}, with_time=False
-        ),
+        "first_look": first_look_lines({**shown, "first_look": _first_looks_by_method(report)}),
     }
 
 

@@ -1,13 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a comparison over seeds, for a terminal, for LaTeX and for the page.
-
-All three show the same cells.
-"""
+"""The tables of a comparison over seeds, for a terminal and for the page."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,33 +15,11 @@ from rich.text import Text
 from monai_fairfl.report.scores import CASES_OF
 from monai_fairfl.report.terminal import hospital_lines
 from monai_fairfl.statistics.intervals import Interval
-from monai_fairfl.utils.words import count_words
 
 DIGITS = 3
 
 ENOUGH_CASES = 5
 """Of fewer cases of a site, the bootstrap finds too small a spread."""
-
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "±": r"$\pm$",
-    "–": "--",
-    # At the beginning of a row they would be an argument of the end of the row before.
-    "[": "{[}",
-    "*": "{*}",
-}
-"""What LaTeX reads as a command -> how it is written as text."""
 
 
 @dataclass(frozen=True)
@@ -212,64 +186,3 @@ def comparison_text(comparison: Mapping[str, Any]) -> str:
     if "decision" in comparison:
         lines += hospital_lines(comparison["decision"])
     return "\n".join([*lines, *remarks_of(comparison)])
-
-
-def latex_tables(comparison: Mapping[str, Any]) -> str:
-    r"""The tables for a paper: ``\input{comparison.tex}``; no package is needed.
-
-    Names of sites and strategies are escaped.
-
-    Args:
-        comparison: what :func:`~monai_fairfl.report.repeated.write_comparison` returned.
-    """
-    lines = [r"% \input{comparison.tex} in a document shows these tables."]
-    for remark in [*_before_publishing(comparison), *remarks_of(comparison)]:
-        # A line break in a name would end the comment.
-        words = " ".join(remark.split())
-        lines.append(f"% {words}")
-    for table in tables_of(comparison):
-        lines += _latex_table(table)
-    return "\n".join(lines) + "\n"
-
-
-def _before_publishing(comparison: Mapping[str, Any]) -> Iterator[str]:
-    """Of how many seeds the tables are, and that those of a first look are not for a paper."""
-    seeds = {seed for found in comparison["metrics"].values() for seed in found["seeds"]}
-    yield f"These tables are of {count_words(len(seeds), 'seed')}."
-    first_look = comparison.get("first_look")
-    if first_look:
-        yield f"{first_look[0]} Do not publish these tables."
-
-
-def _latex_table(table: TextTable) -> list[str]:
-    columns = "l" + "r" * (len(table.header) - 1)
-    lines = [
-        r"\begin{table}",
-        r"\centering",
-        rf"\caption{{{latex_text(table.title)}}}",
-        rf"\begin{{tabular}}{{{columns}}}",
-        r"\hline",
-        _latex_row(table.header),
-        r"\hline",
-    ]
-    lines += [_latex_row(row) for row in table.rows]
-    lines += [r"\hline", r"\end{tabular}", r"\end{table}"]
-    return lines
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(latex_text(cell) for cell in cells) + r" \\"
-
-
-def latex_text(text: str) -> str:
-    r"""A text from outside as LaTeX prints it; line breaks and other control characters are spaces.
-
-    >>> print(latex_text(r"A_1 & 5% \input{x}"))
-    A\_1 \& 5\% \textbackslash{}input\{x\}
-    """
-    written = []
-    for letter in text:
-        if unicodedata.category(letter) == "Cc":
-            letter = " "
-        written.append(LATEX.get(letter, letter))
-    return "".join(written)

@@ -30,8 +30,7 @@ class FullRun:
         local_epochs: of each of these rounds, at least 1.
         mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to
             be judged.
-        overrides: of the training configuration with which it was measured, such as ``size``; the
-            command of a full run has them.
+        overrides: of the training configuration with which it was measured, such as ``size``.
     """
 
     rounds: int
@@ -79,7 +78,3 @@ class FullRun:
     def epochs(self) -> int:
         """Local epochs of all rounds together."""
         return self.rounds * self.local_epochs
-
-    def seconds(self, per_round: float, local_epochs: int) -> float:
-        """Estimated seconds of a full run, from those of one round of ``local_epochs`` epochs."""
-        return per_round / local_epochs * self.epochs

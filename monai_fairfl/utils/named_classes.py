@@ -13,7 +13,6 @@ from typing import Any, TypeGuard
 
 from monai_fairfl.errors import ConfigError, closest
 from monai_fairfl.utils.importing import load_by_path
-from monai_fairfl.utils.plain_formulas import plain_formula
 
 
 def concrete_classes(package: ModuleType, base: type) -> dict[str, type[Any]]:
@@ -105,23 +104,16 @@ def arguments_of(kind: type[Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def plain_docstring(docstring: str) -> str:
-    r"""A docstring without its examples and its markup for Sphinx, with plain formulas.
+    r"""The first paragraph of a docstring and its arguments, without markup for Sphinx.
 
-    >>> plain_docstring("Averages :math:`w_i` as in :class:`~a.b.FedAvg`, ``q`` times.\n\n>>> 1")
-    'Averages w_i as in FedAvg, q times.'
+    >>> plain_docstring("Averages as in :class:`~a.b.FedAvg`, ``q`` times.\n\nMore.\n\n>>> 1")
+    'Averages as in FedAvg, q times.'
     """
-    text = re.split(r"\n+>>> ", docstring)[0].rstrip()
+    paragraphs = re.split(r"\n\s*\n", docstring)
+    arguments = [text for text in paragraphs[1:] if text.startswith("Args:")]
+    text = "\n\n".join([paragraphs[0], *arguments])
     text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    text = re.sub(r":math:`([^`]+)`", lambda found: plain_formula(found[1]), text)
-    # A formula of its own, which ends with its paragraph.
-    text = re.sub(
-        r"\.\. math::\s*(.+?)(?=\n\s*\n|\Z)",
-        lambda found: plain_formula(found[1]),
-        text,
-        flags=re.DOTALL,
-    )
-    # Outside formulas, reStructuredText needs a backslash before a bar.
-    text = text.replace("\\|", "|")
+    text = re.sub(r":math:`([^`]+)`", r"\1", text)
     return re.sub(r"``(.+?)``", r"\1", text)
 
 

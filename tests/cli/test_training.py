@@ -16,21 +16,17 @@ import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
 
-from monai_fairfl.bundle.first_look import FEDERATE
 from monai_fairfl.bundle.jobs import number_of_cases
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
 from monai_fairfl.cli.choosing import FUNDUS, PROSTATE
 from monai_fairfl.cli.expected_time import expected_time
-from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.program import _parser
-from monai_fairfl.cli.running import MonaiLine, require_end
+from monai_fairfl.cli.running import require_end
 from monai_fairfl.cli.training import line_of, named_strategies
-from monai_fairfl.cli.training_options import full_run_words
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.strategies.resolver import strategy_of
 
 TINY = ["--rounds", "2", "--local-epochs", "1", "--jobs", "1"]
@@ -119,10 +115,6 @@ def test_a_recipe_is_named_by_one_word_and_what_is_given_wins(sites: Path) -> No
     assert (settings["rounds"], settings["local_epochs"]) == (100, 6)
     assert settings["config"] == ["configs/train.json", "configs/strong.json"]
     assert line.arguments["run_dir"].endswith("train-sites-FedAvg-strong")
-    train, compare = full_run_words(line, ["FedAvg"], {"recipe": "strong"})
-    for words in (train, compare):
-        assert words is not None and "--recipe strong" in " ".join(words)
-        assert "--rounds 100 --local-epochs 6" in " ".join(words)
 
     args = _parser().parse_args(["train", str(sites), "--recipe", "strong", "--rounds", "3"])
     assert line_of(args, sites, ["FedAvg"]).configuration()["rounds"] == 3
@@ -177,43 +169,6 @@ def test_a_training_leaves_its_run_and_a_log_of_what_libraries_printed(trained: 
     assert "FedCE-sum round 2/2" in log
     config = json.loads((trained / "config.json").read_text())
     assert config["command"][:4] == ["python", "-m", "monai.bundle", "run"]
-    full = config["full_command"]
-    assert full[3:8] == ["--strategies", "Standalone", "FedCE('sum')", "--rounds", "60"]
-    # The command can be given as it is.
-    given = _parser().parse_args(full[1:])
-    # A full run of 32 pixels would be none.
-    assert given.out == f"{trained}-full" and given.overrides == {"channels": [4, 8]}
-    assert config["trained_with"] == {"size": [32, 32]}
-    folds = _parser().parse_args(config["folds_command"][1:])
-    assert (folds.folds, folds.strategies) == (4, ["Standalone", "FedCE('sum')"])
-    assert folds.out == f"{trained}-folds" and folds.overrides == {"channels": [4, 8]}
-
-
-def test_a_full_run_sets_back_what_a_file_contradicts(tmp_path: Path) -> None:
-    own = tmp_path / "own.json"
-    own.write_text(json.dumps({"overrides": {"size": [32, 32], "channels": [4, 8]}}))
-    bundle = find_bundle("prostate_mri_segmentation")
-    line = federation_line(bundle, tmp_path, tmp_path / "a", ["FedAvg"], quick=True, config=own)
-    train, _ = full_run_words(line, ["FedAvg"], {"config": own})
-    assert train is not None
-    given = _parser().parse_args(train[1:])
-    assert (given.config, given.overrides) == (own, {"size": [128, 128]})
-
-
-def test_a_run_with_valuations_advises_no_folds_which_would_refuse_them(
-    sites: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own.json"
-    for valuations, with_folds in (([], True), ([{"_target_": "Retraining"}], False)):
-        own.write_text(json.dumps({"valuations": valuations}))
-        line = federation_line(
-            find_bundle(PROSTATE), sites, tmp_path / "run", ["FedAvg"], config=own
-        )
-        found = full_run_words(line, ["FedAvg"], {"config": own})
-        train, folds = found
-        assert train is not None
-        assert train[:2] == ["monai-fairfl", "train"] and str(own) in train
-        assert (folds is not None) == with_folds
 
 
 @pytest.mark.slow
@@ -224,13 +179,9 @@ def test_the_same_command_goes_on_and_shows_what_is_there(
     handlers = list(logging.getLogger().handlers)
     assert main(["train", str(sites), "--out", str(trained), *FEDCE, *TINY]) == 0
     printed = capfd.readouterr()
-    assert "FedCE-sum: 2 rounds of 1 local epoch. All rounds are done." in printed.out
+    assert "FedCE-sum: 2 rounds of 1 local epoch." in printed.out
     assert f"Report: {trained / 'report.html'}" in printed.out
     assert f"monai-fairfl infer {trained} IMAGES --out OUT" in printed.out
-    assert (
-        "It trains with size [32, 32], channels [4, 8]; the bundle was measured with "
-        "size [128, 128], its own channels" in printed.out
-    )
     assert "eval()" not in printed.out + printed.err and "INFO" not in printed.out + printed.err
     assert (trained / "ledger.jsonl").read_bytes() == ledger
     # The bundle's logging.conf has set those of the log.
@@ -278,7 +229,6 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     ledger = (trained / "ledger.jsonl").read_bytes()
     assert (tmp_path / "short" / "run" / "ledger.jsonl").read_bytes() == ledger
     assert "FedCE-sum: round 1/2; about" in done.stderr
-    assert "After the first round: about a minute or less for the rest" in done.stderr
     # MONAI's warning about configurations, and its lines, are in the log alone.
     log = (tmp_path / "short" / "run" / "log.txt").read_text()
     for text in ("eval()", "input summary of monai.bundle"):
@@ -291,105 +241,30 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     assert (tmp_path / "long" / "run" / "ledger.jsonl").read_bytes() == ledger
 
 
-@pytest.mark.slow
-def test_a_training_that_goes_on_says_how_long_the_rest_will_take(
-    trained: Path, sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(trained, tmp_path / "run")
-    Schedule([4], {0: 60.0, 1: 60.0}).took(tmp_path / "run", 1, 60.0)
-    more = [*TINY[2:], "--rounds", "3"]
-    assert main(["train", str(sites), "--out", str(tmp_path / "run"), *FEDCE, *more]) == 0
-    assert "2 rounds are done; about a minute for the others" in capsys.readouterr().out
-    kinds = [record["kind"] for record in read_ledger(tmp_path / "run" / "ledger.jsonl")]
-    assert kinds.count("round") == 3
-
-
 def expected(root: Path, *given: str) -> str:
     """What is expected of a command line before it trains."""
-    args = _parser().parse_args(["train", str(root), *given])
+    args = _parser().parse_args(["train", str(root), "--devices", "cpu", "--jobs", "1", *given])
     names = named_strategies(args)
-    line = line_of(args, root, names)
-    runs = [root / "none" / strategy_of(name).name for name in names]
-    return expected_time(line, runs)
-
-
-def test_the_expected_time_is_that_of_its_cases_epochs_and_methods(sites: Path) -> None:
-    cases = sum(number_of_cases(str(folder)) for folder in site_folders(sites).values())
-    measured = MonaiLine([str(find_bundle(PROSTATE) / FEDERATE)], {}).configuration()
-    of_one_epoch = measured["case_seconds"] * cases
-    rounds = round(600 / of_one_epoch)
-    given = ["--rounds", str(rounds), "--local-epochs", "1", "--devices", "cpu", "--jobs", "1"]
-    assert expected(sites, *given).startswith("Expected time: about 10 minutes")
-    # Three methods take three times as long, and four epochs four times.
-    three = ["--strategy", "Standalone", "FedAvg", "FedCE"]
-    assert expected(sites, *given, *three).startswith("Expected time: about 30 minutes")
-    given[3] = "4"
-    assert expected(sites, *given).startswith("Expected time: about 40 minutes")
-    # Two processes share it.
-    given[-1] = "2"
-    assert expected(sites, *given).startswith("Expected time: about 20 minutes")
+    return expected_time(line_of(args, root, names).configuration(), len(names))
 
 
 @pytest.mark.parametrize(("in_hardware", "precision"), [(True, "bfloat16"), (False, "float32")])
-def test_the_expected_time_of_a_recipe_is_that_of_the_machines_precision(
+def test_the_expected_time_is_that_of_cases_epochs_methods_and_precision(
     in_hardware: bool, precision: str, sites: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monai_fairfl.cli.expected_time.has_bfloat16", lambda device: in_hardware)
     cases = sum(number_of_cases(str(folder)) for folder in site_folders(sites).values())
-    file = find_bundle(PROSTATE) / "configs" / "federate_strong.json"
-    seconds = json.loads(file.read_text())["case_seconds"][precision] * cases
-    given = ["--recipe", "strong", "--local-epochs", "1", "--devices", "cpu", "--jobs", "1"]
-    found = expected(sites, *given, "--rounds", str(round(600 / seconds)))
-    assert found.startswith(f"Expected time: about 10 minutes on idle cores in {precision}, as")
+    configs = find_bundle(PROSTATE) / "configs"
+    seconds = json.loads((configs / "federate.json").read_text())["case_seconds"] * cases
+    given = ["--rounds", str(round(600 / seconds)), "--local-epochs", "1"]
+    three = ["--strategy", "Standalone", "FedAvg", "FedCE"]
+    assert "10 minutes" in expected(sites, *given)
+    assert "30 minutes" in expected(sites, *given, *three)
+    assert expected(sites, *given, "--devices", "cuda:0") == ""
 
-
-def test_the_expected_time_is_of_the_sites_that_take_part(sites: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.json"
-    given = ["--devices", "cpu", "--jobs", "1", "--rounds", "2000", "--config", str(own)]
-    own.write_text("{}")
-    assert expected(sites, *given).startswith("Expected time: about 32 minutes")
-    one = min(site_folders(sites))
-    for keys in ({"site_names": [one], "min_clients": 1}, {"clients_per_round": 1}):
-        own.write_text(json.dumps(keys))
-        assert expected(sites, *given).startswith("Expected time: about 16 minutes")
-    # Another configuration has images of another size, and another network.
-    own.write_text('{"config": ["configs/train.json", "configs/paper_setting.json"]}')
-    assert expected(sites, *given).startswith("The first round is timed")
-
-
-def test_runs_that_train_at_a_time_share_what_is_left(sites: Path, tmp_path: Path) -> None:
-    args = _parser().parse_args(["train", str(sites), "--rounds", "60", "--devices", "cpu"])
-    runs = [tmp_path / name for name in ("Standalone", "FedAvg", "FedCE")]
-    for run, done in zip(runs, (60, 30, 0), strict=True):
-        run.mkdir()
-        Schedule([60], dict.fromkeys(range(done), 60.0)).took(run, 0, 60.0)
-    (runs[2] / "schedule.json").unlink()
-    times = []
-    for jobs in (1, 2, 8):
-        args.jobs = jobs
-        times.append(expected_time(line_of(args, sites, ["FedAvg"]), runs))
-    assert times[0] == "90 rounds are done; about 1.5 hours for the others."
-    # Nothing is done before the one that has not begun.
-    assert times[1] == times[2] == "90 rounds are done; about 60 minutes for the others."
-    # Of a run that had more rounds, none is another's.
-    args.rounds = 30
-    assert expected_time(line_of(args, sites, ["FedAvg"]), runs).endswith(
-        "about 30 minutes for the others."
-    )
-
-
-@pytest.mark.parametrize("given", [["--devices", "cuda:0"], ["--overrides", "{'size': [32, 32]}"]])
-def test_no_time_is_expected_of_what_was_not_measured(given: list[str], sites: Path) -> None:
-    later = "The first round is timed, to estimate the rest."
-    assert expected(sites, *given) == later
-
-
-def test_a_file_of_ones_own_may_change_the_size_too(sites: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.json"
-    own.write_text('{"min_clients": 2}')
-    assert expected(sites, "--config", str(own)).startswith("Expected time:")
-    own.write_text('{"overrides": {"size": [32, 32]}}')
-    assert expected(sites, "--config", str(own)).startswith("The first round is timed")
+    monkeypatch.setattr("monai_fairfl.cli.expected_time.has_bfloat16", lambda device: in_hardware)
+    strong = json.loads((configs / "federate_strong.json").read_text())
+    given = ["--rounds", str(round(600 / (strong["case_seconds"][precision] * cases)))]
+    assert "10 minutes" in expected(sites, "--recipe", "strong", "--local-epochs", "1", *given)
 
 
 def test_a_file_of_ones_own_comes_after_those_of_the_bundle(

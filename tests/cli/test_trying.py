@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from monai_fairfl.bundle.first_look import quick_file
 from monai_fairfl.bundle.shipped import copy_bundle, find_bundle
 from monai_fairfl.cli import main, trying
 from monai_fairfl.cli.choosing import FUNDUS, PROSTATE, bundle_for, chosen_bundle
-from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.trying import try_sites
 from monai_fairfl.data import CLINICS, write_clinics
 from monai_fairfl.data.layouts import site_folders
@@ -157,28 +155,7 @@ def test_from_a_folder_to_a_report_in_one_command(
     assert "It calls no hospital better off" in printed and not any(
         strategy["judged"] for strategy in report["strategies"].values()
     )
-    assert (
-        "It trains with size [32, 32]" in printed
-        and f": {found['full_run']}" in printed
-        and "about " in printed
-    )
-    rounds, epochs = ("60", "4") if kind == "prostate" else ("30", "2")
-    words = shlex.split(found["full_run"])
-    given = {
-        name: words[words.index(f"--{name}") + 1]
-        for name in ("rounds", "local-epochs", "bundle", "out")
-    }
-    assert words[:3] == ["monai-fairfl", "train", str(root)]
-    assert given == {
-        "rounds": rounds,
-        "local-epochs": epochs,
-        "bundle": found["bundle"],
-        "out": str(tmp_path / "out" / "run-full"),
-    }
-    # The command can be given as it is.
-    assert _parser().parse_args(words[1:]).strategy == ["Standalone", "FedAvg", "FedCE"]
-    # The full run has the bundle's own size.
-    assert "quick.json" in found["command"] and "quick.json" not in found["full_run"]
+    assert "about " in printed
     assert (
         "-m monai.bundle run" in found["command"]
         and (Path(found["bundle"]) / "configs" / "train.json").is_file()

@@ -10,9 +10,6 @@ from typing import Any
 
 WriteRun = Callable[..., Path]
 RECIPE = {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5, "overrides": {"size": [128, 128]}}
-COMMAND = (
-    "python -m monai.bundle run --config_file f.json --rounds 3 --local_epochs 1 --run_dir runs/a"
-).split()
 
 
 def run(

@@ -8,21 +8,17 @@ import html
 import itertools
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.latex import tables_in
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.csv_files import RUN_COLUMNS
 from monai_fairfl.report.repeated import compared_cases, comparison_csv, write_comparison
 from monai_fairfl.report.repeated_page import render_comparison
-from monai_fairfl.report.repeated_tables import comparison_text, latex_tables, tables_of
+from monai_fairfl.report.repeated_tables import comparison_text, tables_of
 from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
 
 STRATEGIES = ("FedAvg", "FedCE-sum")
@@ -135,9 +131,8 @@ def test_a_case_that_validates_in_two_folds_counts_once_with_their_mean() -> Non
 
 
 @pytest.mark.slow
-def test_terminal_latex_and_page_show_the_same_cells() -> None:
+def test_terminal_and_page_show_the_same_cells() -> None:
     found = comparison_of(made_csv())
-    assert read_back(latex_tables(found)) == cells_of(found)
     text = comparison_text(found)
     page = html.unescape(render_comparison(found))
     for table in tables_of(found):
@@ -148,77 +143,12 @@ def test_terminal_latex_and_page_show_the_same_cells() -> None:
 
 
 @pytest.mark.slow
-def test_what_a_p_value_does_not_cover_stands_in_every_form() -> None:
-    found = comparison_of(made_csv())
-    words = "does not show that another seed would give the same difference"
-    for shown in (comparison_text(found), latex_tables(found), render_comparison(found)):
-        assert words in shown
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 3, 5])
 def test_fewer_than_five_seeds_say_so_in_every_form(number: int) -> None:
     found = comparison_of(made_csv(seeds=range(number)))
-    for shown in (comparison_text(found), latex_tables(found), render_comparison(found)):
+    for shown in (comparison_text(found), render_comparison(found)):
         assert ("five seeds or more" in shown.lower()) == (number < 5)
         assert ("Two to four seeds give too narrow an interval" in shown) == (number == 3)
-    seeds = "1 seed" if number == 1 else f"{number} seeds"
-    assert f"% These tables are of {seeds}." in latex_tables(found).splitlines()
-
-
-def cells_of(comparison: dict[str, Any]) -> list[tuple[str, list[list[str]]]]:
-    """Title and rows of every table, as LaTeX prints them: of several spaces one."""
-    found = []
-    for table in tables_of(comparison):
-        rows = [[printed(cell) for cell in row] for row in [table.header, *table.rows]]
-        found.append((printed(table.title), rows))
-    return found
-
-
-def printed(text: str) -> str:
-    """A text as LaTeX prints it: control characters are spaces, and of several spaces one."""
-    letters = []
-    for letter in text.replace("–", "--"):
-        if unicodedata.category(letter) == "Cc":
-            letter = " "
-        letters.append(letter)
-    return " ".join("".join(letters).split())
-
-
-def read_back(latex: str) -> list[tuple[str, list[list[str]]]]:
-    """The same, of a LaTeX text."""
-    found = []
-    for table in tables_in(latex):
-        rows = [[printed(cell) for cell in row] for row in table.rows]
-        found.append((printed(table.caption), rows))
-    return found
-
-
-def test_names_from_outside_are_text_in_latex() -> None:
-    found = comparison_of(made_csv(HOSTILE))
-    found["failed"] = {"FedCE\n\\input{z}": "why"}
-    assert read_back(latex_tables(found)) == cells_of(found)
-    assert any("% $x$ \\input{y}" in cell for cell in np.ravel(cells_of(found)[1][1]))
-
-
-@pytest.mark.slow
-@given(
-    sites=st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=3, unique_by=printed),
-    structure=st.text(st.characters(exclude_characters=":"), min_size=1, max_size=8),
-)
-@settings(max_examples=60, deadline=None)
-def test_whatever_the_names_latex_reads_the_rows_and_cells_of_the_tables(
-    sites: list[str], structure: str
-) -> None:
-    found = comparison_of(made_csv(("A", "B")))
-    by_name = dict(zip(("A", "B"), sites))
-    main = found["metrics"].pop(found["main"])
-    for standing in main["strategies"]:
-        standing["by_site"] = {by_name[name]: dice for name, dice in standing["by_site"].items()}
-    main["cases"] = {by_name[name]: cases for name, cases in main["cases"].items()}
-    found["metrics"] = {f"test_score:{structure}": main}
-    found["failed"] = {sites[0]: structure}
-    assert read_back(latex_tables(found)) == cells_of(found)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run records of its schedule and its bundle's full run, and the command of a full run."""
+"""What a run records of its schedule and its bundle's full run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.commands import full_command
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.federation import Federation
@@ -136,20 +135,3 @@ def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> 
 def test_a_full_run_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"full_run.*{next(iter(wrong))}"):
         FullRun.read({"rounds": 60, "local_epochs": 4, "mean_dice": 0.5, **wrong})
-
-
-def test_the_command_of_a_full_run_changes_rounds_epochs_and_folder_alone() -> None:
-    words = [
-        "python",
-        "-m",
-        "monai.bundle",
-        "run",
-        "--rounds=3",
-        "--overrides",
-        "{'size': [64, 64]}",
-    ]
-    found = full_command([*words, "--local_epochs", "1", "--run_dir", "a b/"], FullRun(60, 4, 0.5))
-    assert found == (
-        "python -m monai.bundle run --rounds=60 --overrides '{'\"'\"'size'\"'\"': [64, 64]}' "
-        "--local_epochs 4 --run_dir 'a b-full'"
-    )

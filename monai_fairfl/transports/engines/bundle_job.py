@@ -63,16 +63,11 @@ class BundleJob:
 
         A site's own ``local/fairfl.json`` may set other values, which only the site knows.
         """
-        full_run = configuration.full_run_of(self.root)
         return {
             "bundle": self.root.name,
             "files": digests_of_configs(self.root, self.of_all.config),
             **self.of_all.training(),
-            "full_run": full_run,
-            "trained_with": configuration.measured_settings(
-                self.root, self.of_all.overrides, self.of_all.config, full_run
-            ),
-            "own_overrides": configuration.own_overrides(self.root, self.of_all.overrides),
+            "full_run": configuration.full_run_of(self.root),
         }
 
     def initial(self, file: str | None) -> tuple[Weights, ModelSpec]:
