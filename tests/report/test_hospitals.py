@@ -769,9 +769,7 @@ def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) 
         write_run("FedCE", {"elm": (0.7, 0.001, 9)}, rounds=[{"contributions": {"elm": 1}}])
     )
     [further] = decision(*runs).hospitals["elm"].advice
-    assert further.endswith(
-        "train the model further on its own images: monai-fairfl adapt"
-    )
+    assert further.endswith("train the model further on its own images: monai-fairfl adapt")
     # Worse than alone: nobody is sent there.
     runs.append(write_run("FedAvg", {"elm": (0.8, 0.001, 9)}))
     assert decision_of(report_of(*runs), "FedCE").hospitals["elm"].advice == [further]
