@@ -65,7 +65,6 @@ def report(args: argparse.Namespace) -> Answer:
     data = {
         "html": str(html),
         "json": str(out / "report.json"),
-        "sentences": found["sentences"],
     }
     return Answer(data, f"{as_text(found)}\nReport: {html}")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_fairfl.report.comparison import MARGIN, half_width
 from monai_fairfl.report.contribution import Contribution
-from monai_fairfl.report.first_look import FEW_CASES, engine_of
+from monai_fairfl.report.first_look import FEW_CASES
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words
 from monai_fairfl.report.results import is_comparison, trainings_of
 from monai_fairfl.report.scores import CASES_OF
@@ -175,7 +175,7 @@ def _by_verdict(report: Mapping[str, Any], name: str, site: str, verdict: str) -
         yield from _for_who_is_hard(report, name, site)
     if verdict == "too_few_cases":
         if (result["score"]["n"] or 0) < 2:
-            yield f"Score at least two {cases} cases{_in_folds(report, name)}"
+            yield f"Score at least two {cases} cases"
         else:
             yield "The spread of its cases is not recorded: score them with this package"
     if verdict in ("unclear", "perhaps_left_behind"):
@@ -202,16 +202,6 @@ def _after_a_first_look(report: Mapping[str, Any], name: str, site: str, cases: 
     return f"This was a first look, and {count_words(n, f'{cases} case')} will hardly tell"
 
 
-def _in_folds(report: Mapping[str, Any], name: str) -> str:
-    """Another way to more cases; empty in a comparison, which may have been in folds.
-
-    Empty for the job of an engine, too: in folds, one person must have the images of all hospitals.
-    """
-    if is_comparison(report) or engine_of(report, name):
-        return ""
-    return ", or test each case once: monai-fairfl compare with --folds"
-
-
 def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str:
     """The model that the hospital took in its last mile, and whether other cases agree."""
     taken = mile["taken"]
@@ -220,12 +210,8 @@ def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str
     if mile["used"] is not None:
         loss = before - mile["used"]["value"]
     if loss > MARGIN:
-        why = f"it was taken for a gain of {gain}"
-        if taken == "fused":
-            why = f"it was taken because it hardly loses, {gain}"
-        return (
-            f"Doubt the model {MODEL_WORDS[taken]}: {why}, but its {cases} Dice is {loss:.3f} lower"
-        )
+        lower = f"its {cases} Dice is {loss:.3f} lower"
+        return f"Doubt the model {MODEL_WORDS[taken]}: {gain}, but {lower}"
     return f"Use the model {MODEL_WORDS[taken]}: {gain}"
 
 
@@ -240,23 +226,19 @@ def _for_who_is_worse(report: Mapping[str, Any], name: str, site: str) -> str:
             mile = "" if score is not None and score["value"] == dice else " after its last mile"
             return f"Look at {other}: it reaches {dice:.3f} here{mile}"
     if report["strategies"][name]["sites"][site]["last_mile"] is None:
-        return _try_the_last_mile(report, name, site)
+        return _try_the_last_mile(site)
     return f"{site} does better with the model that it trained alone"
 
 
 def _for_who_is_hard(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
     """What may help a hospital that no model here serves better."""
     if report["strategies"][name]["sites"][site]["last_mile"] is None:
-        yield _try_the_last_mile(report, name, site)
+        yield _try_the_last_mile(site)
     yield f"Add images of {site} to the training: no model here is more than {MARGIN} better for it"
 
 
-def _try_the_last_mile(report: Mapping[str, Any], name: str, site: str) -> str:
-    """How a hospital gets a model of its own."""
-    way = "monai-fairfl adapt RUN HOSPITAL"
-    if engine_of(report, name):
-        way = '{"adapt_epochs": 10} in the file of --federation'
-    return f"Let {site} train the model further on its own images: {way}"
+def _try_the_last_mile(site: str) -> str:
+    return f"Let {site} train the model further on its own images: monai-fairfl adapt"
 
 
 def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:

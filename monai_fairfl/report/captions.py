@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.report.last_mile import has_last_mile
-from monai_fairfl.report.sentences import dice_words
+from monai_fairfl.report.scores import dice_words
 from monai_fairfl.report.verdicts import RULE
 
 INTERVAL = (
@@ -21,21 +21,15 @@ INDEPENDENT = (
     "as if the two scores were independent; both are of the same cases, so it is usually too wide"
 )
 LAST_MILE = (
-    "After the last round, each hospital compared its model with up to three others: this model "
-    "trained further on the hospital's own images, the mean of the models of the last rounds, and "
-    "the model that it trained alone. It takes the model with the largest gain on its own "
-    "validation cases, if this gain is larger than its standard error. With adapt_fuse, it takes "
-    "this model fused with the one trained alone, unless that is more than 0.02 worse there than "
-    "the model that it had. The model "
-    "and its epoch were chosen on the same cases, so the gain is too high. The honest score is the "
-    "Dice of test cases, which chose nothing, if the hospital has some. All other tables show the "
-    "models before the last mile."
+    "After the last round, each hospital compared its model with this model trained further on its "
+    "own images and with the model that it trained alone. It takes the one with the largest gain "
+    "on its own validation cases, if this gain is larger than its standard error. The same cases "
+    "chose the model, so the gain is too high: the honest score is the Dice of test cases. All "
+    "other tables show the models before the last mile."
 )
 VALUED = (
-    "These values were computed after the run, from the models of coalitions of sites. They are "
-    "not part of the ledger. A value has the unit of what is valued; with a decay, it is a sum of "
-    "shares and has no unit. ± is the standard error of "
-    "sampling coalitions; it is 0 if all were scored. It does not cover another seed or other "
+    "Computed after the run from the models of coalitions of sites, and not part of the ledger. "
+    "± is the standard error of sampling coalitions; it does not cover another seed or other "
     "patients. Shares count negative values as 0 and sum to 100 %."
 )
 RULES = (
@@ -52,20 +46,17 @@ SIMILARITY = (
     "unrelated directions. Similar sites are next to each other."
 )
 PROVENANCE = (
-    "Each record of a ledger contains the SHA-256 of the record before it. Only the head can show "
-    "that nobody rewrote the whole ledger, changed its last record or cut off its end. Store the "
-    "head elsewhere, and compare."
+    "Each record of a ledger contains the SHA-256 of the record before it. Store the head "
+    "elsewhere: only the head shows that nobody rewrote the ledger or cut off its end."
 )
 CREDIT = (
     "Each hospital's share under each available rule. The weight is the mean over all rounds. A "
-    "strategy's own contributions are those of its last round, or of the last round that drew the "
-    "hospital. The tables are below."
+    "strategy's own contributions are of its last round that drew the hospital."
 )
 COLLABORATION = (
     "Pearson: correlation over the sites between the Dice of training alone and the Dice in the "
-    "federation. It is high if sites that do better alone also do better in the federation. It is "
-    "not defined for two sites or for equal scores. p is two-sided and says little with few sites. "
-    "Euclid: distance between the two in percentage points."
+    "federation; not defined for two sites or equal scores. p is two-sided and says little with "
+    "few sites. Euclid: distance between the two in percentage points."
 )
 FREE_RIDERS = (
     "Cosine of a site's update and the global update, times the difference between the site's Dice "

@@ -7,7 +7,6 @@ What a valuation computed afterwards goes before what the method itself estimate
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +14,8 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
-from monai_fairfl.report.first_look import engine_of
 from monai_fairfl.report.own_contributions import by_method, own_shares
-from monai_fairfl.report.results import is_comparison
 from monai_fairfl.report.valuations import decay_of
-
-MOST_EXACT = 8
-"""A valuation of more hospitals than this leaves some coalitions out."""
 
 NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""
@@ -126,14 +120,7 @@ def _why_none(report: Mapping[str, Any], name: str) -> str:
     strategy = report["strategies"][name]
     if strategy["estimates_contributions"]:
         return f"{strategy['method']} recorded no contribution in this run."
-    way = "add a strategy that estimates contributions, such as FedCE"
-    # Neither a job of an engine nor a comparison over seeds takes valuations.
-    if not engine_of(report, name) and not is_comparison(report):
-        method = "exact" if len(strategy["sites"]) <= MOST_EXACT else "gtg"
-        valuation = {"_target_": "monai_fairfl.valuation.Reconstruction", "method": method}
-        keys = json.dumps({"record_updates": True, "valuations": [valuation]})
-        way += f", or value a new run: monai-fairfl train with --config FILE, which holds {keys}"
     return (
         f"{strategy['strategy']} does not estimate contributions: its weights say how much each "
-        f"update counted, not what it was worth. To get an answer, {way}."
+        "update counted, not what it was worth. Add a strategy that estimates them, such as FedCE."
     )

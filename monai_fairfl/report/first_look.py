@@ -90,14 +90,3 @@ def first_look_lines(report: Mapping[str, Any]) -> list[str]:
     if "Standalone" not in methods:
         lines.append("A verdict compares with training alone, so run Standalone, too.")
     return lines
-
-
-def engine_of(report: Mapping[str, Any], name: str) -> str | None:
-    """The engine whose job a run was; ``None`` for one that this package ran itself.
-
-    Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-        name: of the run.
-    """
-    found: str | None = report["strategies"].get(name, {}).get("settings", {}).get("engine")
-    return found

@@ -120,31 +120,3 @@ def gain_words(candidate: Mapping[str, Any]) -> str:
     if gain["stderr"] is None:
         return f"{gain['value']:+.3f} on {cases}, which has no standard error"
     return f"{gain['value']:+.3f} ± {gain['stderr']:.3f} on {cases}"
-
-
-def last_mile_words(last_mile: Mapping[str, Any], dice: str) -> str:
-    """What a site does after its last mile.
-
-    Args:
-        last_mile: of the site, as the report has it.
-        dice: what its Dice is called, such as ``"test Dice"``.
-
-    >>> gain = {"value": 0.03, "stderr": 0.011, "n": 4}
-    >>> found = {"adapted": {"gain": gain, "score": {"value": 0.85}, "epochs": 7}}
-    >>> mile = {"candidates": found, "taken": "adapted", "used": {"value": 0.85}}
-    >>> last_mile_words(mile, "test Dice")
-    'it takes the model trained further (+0.030 ± 0.011 on 4 validation cases), of test Dice 0.850'
-    >>> last_mile_words({**mile, "taken": None}, "test Dice")
-    'no other model gains more than its standard error on its 4 validation cases'
-    """
-    candidates = last_mile["candidates"]
-    taken = last_mile["taken"]
-    if taken is None:
-        cases = max(candidate["gain"]["n"] for candidate in candidates.values())
-        if cases < 2:
-            return "too few validation cases judge its last mile (two are needed)"
-        return f"no other model gains more than its standard error on its {cases} validation cases"
-    words = f"it takes the model {MODEL_WORDS[taken]} ({gain_words(candidates[taken])})"
-    if last_mile["used"] is not None:
-        words += f", of {dice} {last_mile['used']['value']:.3f}"
-    return words

@@ -33,7 +33,7 @@ from monai_fairfl.report.first_look import first_look_lines
 from monai_fairfl.report.last_mile import MODEL_WORDS, gain_words, has_last_mile
 from monai_fairfl.report.own_contributions import WEIGHT_BY
 from monai_fairfl.report.plots import plots
-from monai_fairfl.report.sentences import dice_words, rounds_words
+from monai_fairfl.report.scores import dice_words
 from monai_fairfl.report.templates import filled
 from monai_fairfl.report.valuations import title_of, trust_of
 from monai_fairfl.report.verdicts import VERDICTS
@@ -237,3 +237,21 @@ def _notes(report: Mapping[str, Any]) -> dict[str, str]:
         elif name not in compared:
             notes[name] = "not compared: fewer sites or rounds"
     return notes
+
+
+def rounds_words(strategy: Mapping[str, Any]) -> str:
+    """How far a strategy's run went.
+
+    Args:
+        strategy: one of ``report["strategies"]``.
+
+    >>> rounds_words({"finished": False, "rounds": 1, "planned_rounds": 4})
+    'unfinished, 1 of 4 rounds'
+    """
+    done = strategy["rounds"]
+    rounds = count_words(done, "round")
+    if strategy["finished"]:
+        return rounds
+    if strategy["planned_rounds"]:
+        return f"unfinished, {done} of {strategy['planned_rounds']} rounds"
+    return f"unfinished, {rounds}"

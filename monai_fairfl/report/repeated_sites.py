@@ -88,18 +88,18 @@ def _why_not_tested(runs: Sequence[Run], site: str) -> str | None:
         if validation.value == validation.n and training.value == 0:
             return (
                 "its evaluator scores its validation cases. Let the bundle's evaluate.json read "
-                "its test cases, then compare again in a new folder"
+                "its test cases"
             )
         return (
             f"of its {count_words(validation.n or 0, 'test case')}, it also uses "
             f"{training.value:g} in training and {validation.value:g} in validation. Give it test "
-            "cases that serve for nothing else, then compare again in a new folder"
+            "cases that serve for nothing else"
         )
     for run in runs:
         boundary = run.closing(site, BOUNDARY)
         if boundary is not None:
             return (
                 "all its test labels are empty, and an empty label has no Dice. Correct its "
-                "labels, or give it other test cases, then compare again in a new folder"
+                "labels, or give it other test cases"
             )
     return None

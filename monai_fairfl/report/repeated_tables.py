@@ -104,10 +104,8 @@ def _which_to_believe(found: Mapping[str, Any]) -> str:
         few = [site for site, cases in found["cases"].items() if cases < ENOUGH_CASES]
     note = (
         "The interval covers seeds and cases, and gives each hospital the same weight. p gives "
-        "each case the same weight and does not cover other seeds. If p is small and the interval "
-        "contains 0, trust the interval. If the interval excludes 0 and p is large, the difference "
-        "comes from hospitals with few cases, and neither number is reliable: look at the table of "
-        "the hospitals, and test more cases."
+        "each case the same weight and does not cover other seeds. If the two disagree, trust the "
+        "interval, unless hospitals have few cases: then test more."
     )
     if few:
         note += (

@@ -208,3 +208,12 @@ def without_validation_score(runs: Sequence[Run]) -> dict[str, list[str]]:
         for site in sorted(set().union(*scored.values()) - sites):
             found.setdefault(site, []).append(name)
     return found
+
+
+def dice_words(measurement: str) -> str:
+    """How a measurement is called in a sentence.
+
+    >>> dice_words("test_score"), dice_words("global_score")
+    ('test Dice', 'validation Dice')
+    """
+    return f"{CASES_OF[measurement]} Dice"

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The consortium's report: one offline page, the numbers behind it, a sentence per hospital.
+"""The consortium's report: one offline page, and the numbers behind it.
 
 :func:`~monai_fairfl.report.collect.load_runs` reads the ledgers,
 :func:`~monai_fairfl.report.summary.summarise` makes the numbers,
-:func:`~monai_fairfl.report.sentences.sentences` words them for the hospitals, and
-:func:`~monai_fairfl.report.page.render` shows them.
+and :func:`~monai_fairfl.report.page.render` shows them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
 from monai_fairfl.report.hospitals import decision_of
 from monai_fairfl.report.page import render
-from monai_fairfl.report.sentences import sentences
 from monai_fairfl.report.site_pages import write_site_pages
 from monai_fairfl.report.summary import summarise
 from monai_fairfl.report.verdicts import overview
@@ -44,8 +42,7 @@ def write_report(
     """Write the report of one run, or of several strategies side by side.
 
     First the chain of every ledger is verified. An unfinished run is reported as far as it went,
-    and marked as unfinished. Equal runs give equal reports. The exception is a run that gets no
-    verdict: its report also has the command of a full run, and the time that this takes.
+    and marked as unfinished. Equal runs give equal reports.
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
@@ -58,7 +55,7 @@ def write_report(
 
     Returns:
         The content of ``report.json``: that of a :class:`~monai_fairfl.report.results.Report`, and
-        ``overview``, ``sentences``, ``decision`` (that of a
+        ``overview``, ``decision`` (that of a
         :class:`~monai_fairfl.report.hospitals.Decision`), and ``failed``.
 
     Raises:
@@ -83,7 +80,6 @@ def write_report(
 
     report = summarise(runs)
     report["overview"] = overview(report)
-    report["sentences"] = sentences(report)
     report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
     report["failed"] = dict(failed or {})
 

@@ -150,7 +150,7 @@ def test_from_a_folder_to_a_report_in_one_command(
         list(report["strategies"]) == ["Standalone", "FedAvg", "FedCE"]
         and sorted(report["sites"]) == found["sites"]
     )
-    assert all(site in (tmp_path / "log").read_text() for site in report["sentences"])
+    assert all(site in (tmp_path / "log").read_text() for site in report["sites"])
     printed = (tmp_path / "log").read_text()
     assert "It calls no hospital better off" in printed and not any(
         strategy["judged"] for strategy in report["strategies"].values()

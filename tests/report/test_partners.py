@@ -62,7 +62,6 @@ def test_a_run_without_a_partner_says_so_on_the_page_in_the_text_and_in_the_json
     for text in (as_text(report), (tmp_path / "report.html").read_text()):
         assert warning in text
         assert "0.226" not in text
-    assert "is not known, because Standalone has another seed" in report["sentences"]["oak"]
 
 
 def test_a_best_number_is_marked_among_runs_of_the_same_seed_only(write_run: WriteRun) -> None:

