@@ -110,13 +110,6 @@ class Averaging:
             found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
         return found
 
-    def mean_update(self) -> dict[str, torch.Tensor]:
-        """The plain mean of the updates, in the parameters' shapes."""
-        count = len(self.clients)
-        equal = torch.full((count,), 1 / count, dtype=torch.float64)
-        unscaled = self._scales(None)
-        return {name: self._step(name, equal, unscaled) for name in self.matrix.columns}
-
     # ---- what the clients started from
 
     def _common_model(self) -> Weights | None:
