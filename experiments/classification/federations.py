@@ -69,7 +69,6 @@ def federate(
     seed: int,
     watch: Watch | None = None,
     guards: Sequence[Guard] = (),
-    gram: bool = True,
 ) -> Outcome:
     """Run ``rounds`` rounds, and train every client once more.
 
@@ -81,7 +80,6 @@ def federate(
         seed: of the first model and of all training.
         watch: is shown the clients' models after every round.
         guards: none by default, as in the papers.
-        gram: whether the ledger has the inner products of all pairs of updates, which take time.
     """
 
     def initial() -> Any:
@@ -103,7 +101,6 @@ def federate(
             evaluate=(),
             final=(),
             seed=seed,
-            gram=gram,
             observer=observer,
         )
         records = federation.run().rounds

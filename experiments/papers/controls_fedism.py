@@ -105,7 +105,7 @@ def one_run(deal: str, method: str, seed: int, rounds: int = ROUNDS) -> dict[str
             for name, test in tests.items():
                 accuracies[name].append(accuracy(RECIPE, model, test))
 
-    outcome = federate(METHODS[method](), parts, RECIPE, rounds, seed, watch, gram=False)
+    outcome = federate(METHODS[method](), parts, RECIPE, rounds, seed, watch)
     sharpness = [record["details"].get("sharpness", {}) for record in outcome.rounds]
     return {
         "deal": deal,

@@ -72,7 +72,7 @@ def one_run(name: str, method: str, seed: int, rounds: int = ROUNDS) -> dict[str
     if method.endswith("three times the rounds"):
         rounds *= 3
     strategy = QFedAvg(learning_rate=recipe.rate, **METHODS[method])
-    outcome = federate(strategy, parts, recipe, rounds, seed, gram=False)
+    outcome = federate(strategy, parts, recipe, rounds, seed)
     model = next(iter(outcome.received.values()))
     of_classes = class_accuracies(recipe, model, split.test)
     accuracies = []

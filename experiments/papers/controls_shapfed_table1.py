@@ -74,7 +74,7 @@ def one_run(
     recipe = Recipe(rate=0.05, epochs=epochs)
     data = digits(seed, pool=800)
     parts = by_shares(data.pool, shares_of(split, seed), seed)
-    outcome = federate(METHODS[method](), parts, recipe, rounds, seed, gram=False)
+    outcome = federate(METHODS[method](), parts, recipe, rounds, seed)
     return {
         "epochs": epochs,
         "split": split,

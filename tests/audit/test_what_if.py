@@ -228,21 +228,6 @@ def test_a_strategy_that_cannot_train_the_runs_model_is_refused_by_its_own_name(
         assert strategy.name == name
 
 
-def test_a_site_whose_update_was_merged_with_anothers_cannot_be_left_out(tmp_path: Path) -> None:
-    sent = {}
-
-    def copy(request: Request, reply: Reply) -> Reply:
-        if reply.update is not None:
-            sent[request.client] = reply.update
-            if (request.client, request.round) == ("oak", 1):
-                return replace(reply, update=sent["elm"])
-        return reply
-
-    federation(shipped.FedAvg(), tmp_path, copy).run()
-    with pytest.raises(NotInLedgerError, match="in round 1 a guard counted oak and elm as one"):
-        what_if(tmp_path / "run", without="oak")
-
-
 def test_a_run_that_drew_its_sites_has_no_exact_first_round(tmp_path: Path) -> None:
     federation(shipped.FedAvg(), tmp_path, clients_per_round=3).run()
     answer = what_if(tmp_path / "run", without="oak")

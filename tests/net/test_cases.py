@@ -18,7 +18,7 @@ import numpy as np
 import pydicom
 import pytest
 import torch
-from net import adapter
+from helpers.net_programs import adapter, play
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
@@ -86,11 +86,10 @@ def test_dicom_without_preamble(tmp_path: Path, caplog: pytest.LogCaptureFixture
 
     Scanners, treatment planning and archives export files without the 128 bytes and "DICM".
     """
-    from net.play import write_series
 
     image, _ = patient(0)
     for name in ("P1", "P2"):
-        write_series(tmp_path / "in" / name, image, [1, 0, 0, 0, 1, 0])
+        play.write_series(tmp_path / "in" / name, image, [1, 0, 0, 0, 1, 0])
     # As archives do: no ending; and of P2 only the data set behind the preamble and its group.
     for path in sorted((tmp_path / "in").glob("*/*")):
         content = path.read_bytes()

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from net.play import differences, read_rows
+from helpers.net_programs import play
 
 HERE = Path(__file__).parent
 
@@ -26,5 +26,5 @@ def test_no_row_moved(kind: str, tmp_path: Path) -> None:
     played = subprocess.run(command, capture_output=True, text=True)
     assert played.returncode == 0, played.stderr[-4000:]
 
-    lines = differences(read_rows(HERE / f"{kind}.csv"), read_rows(rows))
+    lines = play.differences(play.read_rows(HERE / f"{kind}.csv"), play.read_rows(rows))
     assert not lines, "\n".join(lines)

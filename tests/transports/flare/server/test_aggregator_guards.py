@@ -84,7 +84,7 @@ def test_copies_share_one_weight(tmp_path: Path) -> None:
     assert record["aggregation"] == pytest.approx(
         {"A": 0.125, "B": 0.25, "C": 0.25, "D": 0.25, "E": 0.125}
     )
-    assert record["missing"] == {"E": "shares one weight with A"}
+    assert record["missing"] == {}
     assert [verdict["guard"] for verdict in record["verdicts"]["E"]] == ["Copies"]
 
 
