@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train candidates for a bundle's recipe, and score them on validation cases alone.
 
-``searches/NAME.json`` is a study whose settings are the candidates, with two keys more: ``changes``,
+``searches/NAME.json`` is a study whose settings are the candidates. Two keys more: ``changes``,
 an overlay of its own, and ``looks``, further ways to score the same models: name -> overlay. The
 key ``queue`` lists what is trained, in order: ``[candidate, fold, strategy]``. Every way of scoring
 is a row of ``results/search.csv``. ::
@@ -48,8 +48,10 @@ COLUMNS = (
 )
 MISSED = 0.5
 """Dice of the first structure, the disc, below which it counts as missed."""
+AVERAGE = "average"
+"""Begins the name of a look that scores the mean of the last global models."""
 LAST = 10
-"""Global models whose mean is the look ``average``."""
+"""Global models of which it is the mean; a search keeps as many checkpoints."""
 NO_TEST: Mapping[str, Any] = {"evaluate": [], "final": ["score"], "score_global": False}
 
 
@@ -82,8 +84,12 @@ class Search:
         done = {tuple(row[key] for key in keys) for row in rows()}
         for candidate, fold, strategy in self.queue:
             about = (self.study.name, candidate, str(fold), strategy)
-            looks = ["", *self.looks[candidate]]
-            todo = [look for look in looks if (*about, look) not in done]
+            todo = []
+            for look in ["", *self.looks[candidate]]:
+                # A site that trains alone has no global models to average.
+                possible = strategy != ALONE or not look.startswith(AVERAGE)
+                if possible and (*about, look) not in done:
+                    todo.append(look)
             if todo:
                 yield Cell(candidate, strategy, fold, 0), todo
 
@@ -133,7 +139,7 @@ def train(at_work: CellOfStudy) -> float:
 
 def weights_of(study: Study, cell: Cell, look: str, site: str, runs: Path) -> Weights:
     """Return the model that a site is scored with."""
-    if not look.startswith("average"):
+    if not look.startswith(AVERAGE):
         return read_state_dict(study.model(cell, runs, site if cell.strategy == ALONE else ""))
     newest = Checkpoints(runs / study.name / cell.name / "checkpoints").newest_first()[:LAST]
     models = [read_checkpoint(folder).weights for folder in newest]

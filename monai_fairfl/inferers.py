@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,8 @@ from torch.nn.functional import interpolate
 from monai_fairfl.data.fundus import square_around
 from monai_fairfl.data.parts import KINDS, surest_part
 from monai_fairfl.errors import ConfigError
+
+Square = tuple[slice, slice]
 
 FAR = -20.0
 """Logit outside of the square that a further pass looks at: certainly no structure."""
@@ -178,6 +182,15 @@ class CoarseToFineInferer(Inferer):
     Where nothing is found, or the square is most of the image already (a photograph that was cut
     around the disc), what was found before stands.
 
+    In the first look a structure may be far smaller than in any further one, where sites' images
+    show different shares of the body. With ``scales`` the first look is the surest of several: at
+    the whole image, and at squares that overlap by half of their side. With the squares q of side
+    s max(W, H) for every s in ``scales``, it is
+
+    .. math:: q^* = \arg\max_q \max_p z_q(p)
+
+    for the logits z of the outer structure at the pixels p.
+
     A first look may find several parts. The largest is not always the structure: a bright lesion
     may be larger than the disc, and bright places may run together into one part. The network is
     surest where the logit is highest. A first look may also find a spot of the structure: around
@@ -196,6 +209,8 @@ class CoarseToFineInferer(Inferer):
             :class:`MirroredSliceInferer`: every look is the mean of the logits of both, at twice
             the time. By default nothing is mirrored.
         least_side: of the square, as a share of the image's longer side, in [0, 1].
+        scales: sides of the squares that a first look sees beside the whole image, as shares of its
+            longer side, in (0, 1).
 
     Logits in, logits out: (B, C, W, H) of the image's own size.
 
@@ -219,8 +234,12 @@ class CoarseToFineInferer(Inferer):
         part: str = "largest",
         mirror_axes: Sequence[int] = (),
         least_side: float = 0.0,
+        scales: Sequence[float] = (),
     ):
         super().__init__()
+        for scale in scales:
+            if not 0 < scale < 1:
+                raise ConfigError(f"scales={tuple(scales)}: give shares of the image, in (0, 1).")
         if not 0 <= least_side <= 1:
             raise ConfigError(f"least_side={least_side}: give a share of the image, in [0, 1].")
         if part not in KINDS:
@@ -232,6 +251,7 @@ class CoarseToFineInferer(Inferer):
         self.normalise = normalise
         self.part = part
         self.least_side = least_side
+        self.scales = tuple(scales)
         self.mirrored_dims = [axis + 2 for axis in mirror_axes]
 
     def __call__(
@@ -252,15 +272,33 @@ class CoarseToFineInferer(Inferer):
                 small = torch.stack([self.normalise(image) for image in small])
             return interpolate(logits_of(small), images.shape[2:], mode="bilinear")
 
+        def near_look(image: torch.Tensor, square: Square) -> torch.Tensor:
+            """Logits of a square of an image (C, W, H)."""
+            return look(image[None, :, square[0], square[1]])[0]
+
         least_side = max(round(self.least_side * max(inputs.shape[2:])), 1)
         all_logits = look(inputs)
         for image, logits in zip(inputs, all_logits, strict=True):
+            whole = logits.clone()
+            beside = False
+            for scale in self.scales:
+                for part in _overlapping_squares(scale, image.shape[1:]):
+                    near = near_look(image, part)
+                    if near[self.channel].max() > logits[self.channel].max():
+                        beside = True
+                        logits.fill_(FAR)
+                        logits[:, part[0], part[1]] = near
             for _ in range(self.passes - 1):
                 structure = self._part_of(logits[self.channel])
                 square = square_around(structure, self.margin, least_side=least_side)
-                if square is None or _is_most_of(square, image.shape[1:]):
+                if square is None:
                     break
-                near = look(image[None, :, square[0], square[1]])[0]
+                if _is_most_of(square, image.shape[1:]):
+                    if beside:
+                        # The square has shown a part of what the whole image shows.
+                        logits.copy_(whole)
+                    break
+                near = near_look(image, square)
                 if not bool((near[self.channel] > 0).any()):
                     break
                 # A view of ``all_logits``: it is changed in place.
@@ -275,7 +313,23 @@ class CoarseToFineInferer(Inferer):
         return _largest_part(logits > 0)
 
 
-def _is_most_of(square: Sequence[slice], size: Sequence[int]) -> bool:
+def _overlapping_squares(scale: float, size: Sequence[int]) -> list[Square]:
+    """The squares of a side that overlap by half and cover an image.
+
+    >>> len(_overlapping_squares(0.5, (512, 512))), len(_overlapping_squares(0.5, (512, 256)))
+    (9, 3)
+    """
+    side = round(scale * max(size))
+    along = []
+    for length in size:
+        last = max(length - side, 0)
+        steps = math.ceil(2 * last / side)
+        starts = [round(last * step / max(steps, 1)) for step in range(steps + 1)]
+        along.append([slice(start, min(start + side, length)) for start in starts])
+    return list(itertools.product(*along))
+
+
+def _is_most_of(square: Square, size: Sequence[int]) -> bool:
     """Whether each side of ``square`` is most of the image's side."""
     for side, length in zip(square, size, strict=True):
         if side.stop - side.start <= MOST_OF_IMAGE * length:

@@ -163,6 +163,8 @@ class RandDiscCropd(Randomizable, MapTransform):
         prob: chance of the square; else the whole.
         margin: range of m, from 1.
         jitter: of the centre, in disc sizes.
+        elsewhere: chance that a square of that side is not around the disc but anywhere in the
+            photograph, so that a network learns where there is none.
 
     Raises:
         ConfigError: when an argument is out of range.
@@ -183,6 +185,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         prob: float = 0.6,
         margin: Sequence[float] = (1.3, 2.6),
         jitter: float = 0.2,
+        elsewhere: float = 0.0,
     ) -> None:
         MapTransform.__init__(self, keys)
         if label_key not in self.keys:
@@ -191,6 +194,8 @@ class RandDiscCropd(Randomizable, MapTransform):
             )
         if not 0 <= prob <= 1:
             raise ConfigError(f"RandDiscCropd: prob must be in [0, 1], got {prob}")
+        if not 0 <= elsewhere <= 1:
+            raise ConfigError(f"RandDiscCropd: elsewhere must be in [0, 1], got {elsewhere}")
         if not 1 <= margin[0] <= margin[1]:
             raise ConfigError(
                 f"RandDiscCropd: margin must be a range (low, high) from 1 up, got {tuple(margin)}"
@@ -202,6 +207,7 @@ class RandDiscCropd(Randomizable, MapTransform):
         self.prob = prob
         self.margin = tuple(margin)
         self.jitter = jitter
+        self.elsewhere = elsewhere
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -209,10 +215,15 @@ class RandDiscCropd(Randomizable, MapTransform):
         takes_square = self.R.random() < self.prob
         margin = self.R.uniform(self.margin[0], self.margin[1])
         shift = self.R.uniform(-self.jitter, self.jitter, 2)
+        place = None
+        if self.elsewhere and self.R.random() < self.elsewhere:
+            place = self.R.random(2)
         square = None
         if takes_square:
             disc = d[self.label_key][0] > 0.5
             square = square_around(disc, margin, shift.tolist())
+        if square is not None and place is not None:
+            square = _moved(square, place.tolist(), disc.shape)
         for key in self.key_iterator(d):
             image = d[key]
             if square is not None:
@@ -226,6 +237,21 @@ class RandDiscCropd(Randomizable, MapTransform):
         if key == self.label_key:
             return interpolate(batch, self.size, mode="nearest-exact")[0]
         return interpolate(batch, self.size, mode="bilinear", antialias=True)[0]
+
+
+def _moved(
+    square: tuple[slice, slice], place: Sequence[float], size: Sequence[int]
+) -> tuple[slice, slice]:
+    """A square of the same sides, at a place in [0, 1] between the first and the last one.
+
+    >>> _moved((slice(2, 6), slice(2, 6)), (0.0, 1.0), (10, 10))
+    (slice(0, 4, None), slice(6, 10, None))
+    """
+    moved = []
+    for side, share, length in zip(square, place, size, strict=True):
+        start = round(share * (length - (side.stop - side.start)))
+        moved.append(slice(start, start + side.stop - side.start))
+    return moved[0], moved[1]
 
 
 def square_around(
