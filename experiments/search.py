@@ -155,7 +155,11 @@ def scores(
 ) -> list[list[float | None]]:
     """Score cases of a site: of each the Dice of all structures, ``None`` for one without label."""
     engine = test_engine(study, cell, cases)
-    engine.network.load_state_dict(dict(weights))
+    # A checkpoint has a tensor of two names once.
+    missing = engine.network.load_state_dict(dict(weights), strict=False).missing_keys
+    state = engine.network.state_dict()
+    loaded = {state[name].data_ptr() for name in weights}
+    assert all(state[name].data_ptr() in loaded for name in missing), missing
     found = []
 
     def note(running: Any) -> None:
