@@ -21,6 +21,8 @@ import argparse
 import csv
 import fcntl
 import json
+import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -140,7 +142,7 @@ def train(at_work: CellOfStudy) -> float:
 def weights_of(study: Study, cell: Cell, look: str, site: str, runs: Path) -> Weights:
     """Return the model that a site is scored with."""
     if not look.startswith(AVERAGE):
-        return read_state_dict(study.model(cell, runs, site if cell.strategy == ALONE else ""))
+        return read_state_dict(study.model(cell, runs, site))
     newest = Checkpoints(runs / study.name / cell.name / "checkpoints").newest_first()[:LAST]
     models = [read_checkpoint(folder).weights for folder in newest]
     averaged = {}
@@ -159,7 +161,8 @@ def scores(
     missing = engine.network.load_state_dict(dict(weights), strict=False).missing_keys
     state = engine.network.state_dict()
     loaded = {state[name].data_ptr() for name in weights}
-    assert all(state[name].data_ptr() in loaded for name in missing), missing
+    if any(state[name].data_ptr() not in loaded for name in missing):
+        raise SystemExit(f"the model lacks {missing}")
     found = []
 
     def note(running: Any) -> None:
@@ -250,25 +253,23 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     data = arguments.data or real_images()
     runs = arguments.runs.absolute()
-    while True:
-        search = Search(arguments.search, runs)
-        cell, looks = next(search.missing(), (None, []))
-        if cell is None:
-            return
-        study = search.study
-        root = study.sites_root(data, runs)
-        at_work = CellOfStudy(study, cell, root, data, runs, study.path(cell))
-        print(time.strftime("%H:%M"), study.name, cell.name, looks, flush=True)
-        minutes = train(at_work)
-        for look in looks:
-            found = row(search, cell, look, data)
-            found["minutes"] = f"{minutes:.1f}"
-            found["precision"] = precision(study, cell)
-            found["processor"] = processor()
-            append(found)
-            print(
-                found["mean"], found["sites"], found["missed"], look, found["minutes"], flush=True
-            )
+    search = Search(arguments.search, runs)
+    cell, looks = next(search.missing(), (None, []))
+    if cell is None:
+        return
+    study = search.study
+    root = study.sites_root(data, runs)
+    print(time.strftime("%H:%M"), study.name, cell.name, looks, flush=True)
+    minutes = train(CellOfStudy(study, cell, root, data, runs, study.path(cell)))
+    for look in looks:
+        found = row(search, cell, look, data)
+        found["minutes"] = f"{minutes:.1f}"
+        found["precision"] = precision(study, cell)
+        found["processor"] = processor()
+        append(found)
+        print(found["mean"], found["sites"], found["missed"], look, found["minutes"], flush=True)
+    # The next one in a new process, which holds no images of this one.
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 if __name__ == "__main__":
