@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import avg_pool2d
 
 from monai_fairfl.data import SampleSlicesd
 from monai_fairfl.errors import ConfigError
@@ -179,3 +180,29 @@ def test_a_least_side_that_is_no_share_is_refused(least_side):
 def test_an_unknown_part_is_refused_with_those_that_there_are():
     with pytest.raises(ConfigError, match="part='brightest': give one of largest, surest"):
         CoarseToFineInferer((32, 32), part="brightest")
+
+
+def test_of_several_first_looks_the_most_certain_end_is_kept():
+    lesion = (slice(44, 54), slice(6, 16))
+    disc = (slice(8, 16), slice(48, 56))
+    image = torch.zeros(1, 1, 64, 64)
+    image[0, 0][lesion] = 0.8
+    image[0, 0][disc] = 1.0
+
+    def surest_of_lesions(views: torch.Tensor) -> torch.Tensor:
+        """A network whose logits are highest in a lesion, of which it sees no border."""
+        blurred = avg_pool2d(((views - 0.8).abs() < 0.1).float(), 9, stride=1, padding=4)
+        return torch.maximum(14 * blurred - 4, torch.where(views > 0.9, 9.0, -9.0))
+
+    found = {}
+    for scales in ((), (0.5,)):
+        inferer = CoarseToFineInferer((64, 64), part="surest", scales=scales)
+        found[scales] = (inferer(image, surest_of_lesions) > 0)[0, 0]
+    assert found[()][lesion].any() and not found[()][disc].any()
+    assert found[0.5,][disc].all() and not found[0.5,][lesion].any()
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_a_scale_that_is_no_share_is_refused(scale):
+    with pytest.raises(ConfigError, match="scales"):
+        CoarseToFineInferer((32, 32), scales=[scale])

@@ -236,8 +236,28 @@ def test_crops_are_of_the_disc_the_same_for_image_and_label_and_repeat_with_the_
     assert torch.equal(one["label"], two["label"])
 
 
+def test_a_square_elsewhere_has_the_same_side_and_seldom_a_disc() -> None:
+    label = torch.zeros(1, 96, 96)
+    label[0, 60:76, 20:36] = 1
+    ramp = torch.arange(96.0).view(1, 96, 1).expand(1, 96, 96)
+    transform = RandDiscCropd(
+        ["image", "label"], "label", (32, 32), prob=1.0, margin=(2, 2), elsewhere=1.0
+    ).set_random_state(0)
+    found = [transform({"image": ramp, "label": label}) for _ in range(20)]
+    assert {round(float(one["image"].max() - one["image"].min())) for one in found} == {31}
+    assert len({float(one["image"].min()) for one in found}) > 10
+    assert sum(float(one["label"].max()) == 0 for one in found) > 5
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0])
+def test_a_limit_that_nothing_is_within_is_refused(limit: float) -> None:
+    with pytest.raises(ConfigError, match="limit"):
+        NormaliseFieldd("image", limit=limit)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"prob": 1.5}, {"margin": (0.5, 2)}, {"jitter": -1}, {"label_key": "x"}]
+    "wrong",
+    [{"prob": 1.5}, {"margin": (0.5, 2)}, {"jitter": -1}, {"elsewhere": 2}, {"label_key": "x"}],
 )
 def test_arguments_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="RandDiscCropd"):
