@@ -131,7 +131,7 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
             reason = "the first of them: no run has scores on validation cases"
         elif some_aside:
             reason += " of the runs that are compared"
-    shown = f" Mean Dice on validation cases: {', '.join(means)}." if means else ""
+    shown = f" Validation Dice: {', '.join(means)}." if means else ""
     if means and doubted:
         shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."
     return f"This is about {name}{several}, {reason}.{shown}"

@@ -737,8 +737,8 @@ def test_a_run_that_could_not_be_chosen_is_not_called_worse(write_run: WriteRun)
     why = decision(*runs).why
     assert why == (
         "This is about FedAvg, which has the best mean Dice on validation cases of the runs that "
-        "are compared. Mean Dice on validation cases: FedAvg 0.600, FedCE 0.900 (unfinished), "
-        "CGSV 0.700 (not compared)."
+        "are compared. Validation Dice: FedAvg 0.600, FedCE 0.900 (unfinished), CGSV 0.700 (not "
+        "compared)."
     )
 
 

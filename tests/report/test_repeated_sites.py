@@ -223,7 +223,7 @@ def test_a_comparison_that_has_everything_leaves_nothing_out(
     found = compare(write_run, tmp_path)
     assert found["metrics"]["test_score:dice"]["left_out"] == []
     why = found["decision"]["why"]
-    assert why.endswith("Mean Dice on validation cases: FedAvg 0.700, FedCE 0.690.")
+    assert why.endswith("FedAvg 0.700, FedCE 0.690.")
 
 
 def test_the_strategy_of_the_rows_is_chosen_on_seeds_and_folds_that_all_strategies_have(
