@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-
 import numpy as np
 import pytest
 from helpers.driving import (
