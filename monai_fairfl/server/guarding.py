@@ -88,8 +88,7 @@ def _verdicts_of(guard: Guard, replies: Replies) -> dict[int, Verdict]:
     Of clients whose updates are nearly the same, each is judged beside the others, and without its
     copies: these must not make it look usual.
     """
-    others = {client: group[1:] for group in replies.groups for client in [group[0]]}
-    copies = {client for rest in others.values() for client in rest}
+    copies = {client for group in replies.groups for client in group[1:]}
     found = dict(guard.check(_without(replies, copies)))
     for group in replies.groups:
         for client in group[1:]:
