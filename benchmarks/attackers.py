@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
 from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.transports.in_process import Client
+from monai_fairfl.transports.in_process import Client, InProcess
 
 SLEEPS_UNTIL = 5
 """The round from which the sleeper attacks."""
@@ -267,6 +267,29 @@ class Attacker:
             return reply
         chance = np.random.default_rng(request.seed + 1)
         return self.attack.change(reply, reply.update or {}, self.scene, chance)
+
+
+class AttackersLast(InProcess):
+    """Asks the honest clients first, so that an attacker of any name has seen their updates.
+
+    Args:
+        clients: name -> function that makes the client.
+        attackers: names of those who are asked last.
+    """
+
+    def __init__(self, clients: Mapping[str, Callable[[], Client]], attackers: Collection[str]):
+        super().__init__(clients)
+        self.attackers = attackers
+
+    def exchange(
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
+    ) -> None:
+        """Carry out the requests."""
+        last = sorted(requests, key=lambda request: request.client in self.attackers)
+        super().exchange(last, arrived, timeout)
 
 
 class Watched:

@@ -66,6 +66,7 @@ class Training:
         data: Path,
         run_dir: Path,
         wrap: Wrap = as_it_is,
+        transport: Callable[[Mapping[str, Callable[[], Client]]], InProcess] = InProcess,
         **settings: Any,
     ) -> History:
         """Train.
@@ -76,6 +77,7 @@ class Training:
             data: folder of real images.
             run_dir: of the run; a new folder.
             wrap: puts something in a client's place.
+            transport: made of site -> function that makes its client.
             settings: of the federation.
         """
         root = ROOT / "bundles" / self.bundle
@@ -85,7 +87,7 @@ class Training:
             makers[site] = partial(self._client, root, site, folder, run_dir, wrap)
         federation = Federation(
             strategy,
-            InProcess(makers),
+            transport(makers),
             self.rounds,
             partial(initial_model, root, overrides=dict(self.overrides), config=self.config),
             guards,

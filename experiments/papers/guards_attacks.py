@@ -3,7 +3,8 @@
 """Guards: one attacker among real trainings, with and without them.
 
 A wrapper around a real client changes what it sends. Four real hospitals and six generated ones
-train for 20 rounds with FedAvg and with FedCE; the attacker is the last site by name.
+train for 20 rounds with FedAvg and with FedCE. The attacker is the last site by name, or the first
+one; an attacker with several identities has half of the sites.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,15 @@ from monai_fairfl.transports.in_process import Client
 from monai_fairfl.utils.files import write_atomically
 
 sys.path.append(str(ROOT / "benchmarks"))
-from attackers import ATTACKS, Attack, Attacker, Scene, Watched  # noqa: E402
+from attackers import (  # noqa: E402
+    ATTACKS,
+    Attack,
+    Attacker,
+    AttackersLast,
+    Scene,
+    Watched,
+    together,
+)
 
 STUDIES = ()
 ROUNDS = 20
@@ -40,6 +50,7 @@ SITES = {
 }
 STRATEGIES: dict[str, type[Strategy]] = {"FedAvg": FedAvg, "FedCE": FedCE}
 GUARDS: dict[str, Sequence[Guard]] = {"none": (), "default": DEFAULT}
+FIRST = " by the first name"
 CHOSEN = (
     "",
     "zeros",
@@ -47,9 +58,15 @@ CHOSEN = (
     "flipped sign",
     "x10",
     "copy",
+    f"copy{FIRST}",
+    "identities",
+    f"identities{FIRST}",
+    "replay of the last step",
+    f"replay of the last step{FIRST}",
     "plausible false report",
 )
-"""Attacks; the empty name is none."""
+"""Attacks, by the last name where nothing is said; the empty name is none."""
+DONE: dict[str, Attack] = {**ATTACKS, "identities": Attack(together)}
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:
@@ -69,6 +86,13 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
     return found
 
 
+def attackers_of(name: str, attack: str) -> tuple[str, ...]:
+    """The names under which the attacker takes part."""
+    sites = SITES[name]
+    number = len(sites) // 2 if attack.startswith("identities") else 1
+    return sites[:number] if attack.endswith(FIRST) else sites[-number:]
+
+
 def _trained(
     name: str, strategy: str, attack: str, guards: str, data: Path, runs: Path
 ) -> dict[str, Any]:
@@ -78,12 +102,13 @@ def _trained(
         rounds=ROUNDS,
         overrides={**TRAININGS[name].overrides, "size": [64, 64]},
     )
-    scene = Scene(victim=SITES[name][0])
-    attacker = SITES[name][-1]
+    attackers = attackers_of(name, attack)
+    honest = [site for site in SITES[name] if site not in attackers]
+    scene = Scene(victim=honest[-1] if attack.endswith(FIRST) else honest[0])
 
     def wrap(site: str, client: Client) -> Client:
-        if attack and site == attacker:
-            of_attacker: Attack = ATTACKS[attack]
+        if attack and site in attackers:
+            of_attacker = DONE[attack.removesuffix(FIRST)]
             return Attacker(client, of_attacker, scene)
         return Watched(client, scene)
 
@@ -95,20 +120,24 @@ def _trained(
         data,
         run_dir,
         wrap,
+        partial(AttackersLast, attackers=attackers),
         final=("score", "test_score"),
         retries=0,
     )
-    return _result(history, attacker)
+    return _result(history, attackers)
 
 
-def _result(history: History, attacker: str) -> dict[str, Any]:
+def _result(history: History, attackers: Sequence[str]) -> dict[str, Any]:
     """The attacker's mean weight, and the honest sites' test Dice with the last global model."""
     weights = []
+    of_sites: dict[str, list[float]] = {}
     for record in history.rounds[FIRST_COUNTED_ROUND:]:
-        weights.append(record["aggregation"].get(attacker, 0.0))
+        weights.append(sum(record["aggregation"].get(site, 0.0) for site in attackers))
+        for site, weight in record["aggregation"].items():
+            of_sites.setdefault(site, []).append(weight)
     scores = {}
     for site, models in history.records[-1]["scores"].items():
-        if site != attacker:
+        if site not in attackers:
             scores[site] = number_in(models["own"].get("test_score"))
     verdicts: dict[str, list[list[Any]]] = {}
     for record in history.rounds:
@@ -116,6 +145,7 @@ def _result(history: History, attacker: str) -> dict[str, Any]:
             verdicts.setdefault(site, []).append([record["round"], of_site.partition(":")[0]])
     return {
         "weight": float(np.mean(weights)),
+        "weights": {site: float(np.mean(each)) for site, each in of_sites.items()},
         "scores": scores,
         "verdicts": verdicts,
         "model": history.records[-1]["model"],
@@ -136,7 +166,7 @@ def table() -> str:
                     row.append(f"{result['weight']:.3f}")
                     row.append(f"{np.mean(scores):.3f}, {min(scores):.3f}")
                 with_guards = found[" | ".join([name, strategy, attack, "default"])]
-                row.append(_verdicts(with_guards["verdicts"], SITES[name][-1]))
+                row.append(_verdicts(with_guards["verdicts"], attackers_of(name, attack)))
                 rows.append(row)
     head = [
         "sites",
@@ -151,7 +181,8 @@ def table() -> str:
     return markdown(head, rows)
 
 
-def _verdicts(verdicts: dict[str, list[Any]], attacker: str) -> str:
-    """The number of rounds with a verdict on the attacker, and on all others."""
-    others = sum(len(of_site) for site, of_site in verdicts.items() if site != attacker)
-    return f"{len(verdicts.get(attacker, []))}, {others}"
+def _verdicts(verdicts: dict[str, list[Any]], attackers: Sequence[str]) -> str:
+    """The number of verdicts on the attacker's names, and on all others."""
+    of_all = sum(len(of_site) for of_site in verdicts.values())
+    of_attackers = sum(len(verdicts.get(site, [])) for site in attackers)
+    return f"{of_attackers}, {of_all - of_attackers}"
