@@ -75,7 +75,7 @@ def validation_over_seeds(
     words = ""
     if left_out:
         words = (
-            f"These means leave out {'; '.join(sorted(left_out))}: some validation score is missing."
+            f"These means leave out {'; '.join(sorted(left_out))}: a validation score is missing."
         )
     return Validation(means, words)
 

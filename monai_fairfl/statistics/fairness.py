@@ -46,7 +46,6 @@ class Performance:
     ddof: int
     worst_client: str
     worst: float
-    worst_k_mean: float
     gap: float
     jain: float
 
@@ -79,7 +78,7 @@ class LeaveOneOut:
     shares: dict[str, float]
 
 
-def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performance:
+def performance(scores: PerClient, ddof: int = 1) -> Performance:
     """Summarises how well, and how evenly, a federation serves its sites.
 
     Jain's index is ``(sum x)^2 / (n sum x^2)``: 1 when all sites score the same, 1/n when one has
@@ -88,7 +87,6 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
 
     Args:
         scores: client -> score, fractions in [0, 1].
-        worst_k: number of lowest sites in ``worst_k_mean``, 1 to the number of clients.
         ddof: delta degrees of freedom of ``std``.
 
     Returns:
@@ -96,20 +94,16 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
         are zero. Of equally bad sites, ``worst_client`` is the first by name.
 
     Raises:
-        ConfigError: when there is no client, a score is not a fraction, or ``worst_k`` does not
-            fit.
+        ConfigError: when there is no client, or a score is not a fraction.
 
-    >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7}, worst_k=2)
-    >>> summary.worst_client, round(summary.worst_k_mean, 3)
-    ('C', 0.75)
+    >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7})
+    >>> summary.worst_client, summary.worst
+    ('C', 0.7)
     >>> round(summary.std, 3), round(summary.jain, 3)
     (0.1, 0.99)
     """
     names, x = _scores(scores, "scores")
     n = len(x)
-    if not 1 <= worst_k <= n:
-        raise ConfigError(f"worst_k must be 1 to the number of clients ({n}), got {worst_k}.")
-    ascending = np.sort(x)
     std = float(x.std(ddof=ddof)) if n > ddof else float("nan")
     squares = float(n * np.sum(x**2))
     jain = float(x.sum() ** 2 / squares) if squares > 0 else float("nan")
@@ -118,9 +112,8 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
         std=std,
         ddof=ddof,
         worst_client=names[int(x.argmin())],
-        worst=float(ascending[0]),
-        worst_k_mean=float(ascending[:worst_k].mean()),
-        gap=float(ascending[-1] - ascending[0]),
+        worst=float(x.min()),
+        gap=float(x.max() - x.min()),
         jain=jain,
     )
 

@@ -16,10 +16,8 @@ import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
 
-from monai_fairfl.bundle.jobs import number_of_cases
-from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.choosing import FUNDUS, PROSTATE
+from monai_fairfl.cli.choosing import FUNDUS
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.running import require_end
 from monai_fairfl.cli.training import line_of, named_strategies

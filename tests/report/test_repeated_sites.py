@@ -15,7 +15,7 @@ import pytest
 
 from monai_fairfl.client.state import ClientState
 from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.report.repeated_tables import comparison_text, remarks_of
+from monai_fairfl.report.repeated_tables import remarks_of
 from monai_fairfl.run_folder.ledger import Ledger
 
 pytest.importorskip("jinja2")

@@ -202,10 +202,9 @@ def test_shares_are_undefined_when_nobody_is_missed() -> None:
     assert all(math.isnan(share) for share in found.shares.values())
 
 
-def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
-    found = performance({"x": 0.9, "a": 0.6, "m": 0.7}, worst_k=2)
+def test_performance_names_the_worst_site() -> None:
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
     assert (found.worst_client, found.worst) == ("a", 0.6)
-    assert found.worst_k_mean == pytest.approx(0.65)
     assert found.gap == pytest.approx(0.3)
     assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
 
@@ -301,7 +300,6 @@ def test_clients_are_matched_by_name() -> None:
         ),
         (lambda: performance({"siteA": -0.2}), "'siteA'"),
         (lambda: performance({"siteA": None}), "'siteA' has None"),  # type: ignore[dict-item]
-        (lambda: performance([0.9], worst_k=2), "worst_k"),
         (
             lambda: gain({"a": 0.5}, {"b": 0.5}),
             r"same clients; only method has \['a'\], only standalone has \['b'\]. Leave them out",

@@ -131,14 +131,6 @@ def test_files_without_an_ending_that_do_not_begin_as_dicom_make_no_hospital(
         assert find_sites(tmp_path) == ["RUNMC"]
 
 
-def test_a_folder_above_those_of_the_hospitals_names_them(tmp_path: Path) -> None:
-    for site in ("BIDMC", "HK"):
-        made.saml(tmp_path / "prostate" / site)
-    (tmp_path / "papers").mkdir()
-    with pytest.raises(DataError, match=f"did you mean {tmp_path}/prostate\\?"):
-        site_folders(tmp_path)
-
-
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
 def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
     tmp_path: Path, images: str
