@@ -41,7 +41,7 @@ long.
 """
 SEEDS = range(10)
 SAMPLING = MaxSamples(600)
-"""By Hoeffding's inequality with epsilon = delta = 0.1 and range 2 (the authors take range 1: 150)."""
+"""Hoeffding's inequality with epsilon = delta = 0.1 and range 2; the authors take range 1: 150."""
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:

@@ -17,9 +17,6 @@ from monai_fairfl.cli.training_options import add_training_options, line_of_opti
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
 
-MOST_PATHS = 4
-"""So many hospitals' own models are named one by one."""
-
 ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
 
@@ -175,8 +172,6 @@ def _own_models(run: Path) -> Sequence[str]:
     if not files:
         return []
     counted = count_words(len(files), "hospital")
-    if len(files) <= MOST_PATHS:
-        return [f"Own models of {counted}:", *[f"  {file}" for file in files]]
     pattern = run / "sites" / "HOSPITAL" / "state" / files[0].name
     return [f"Own models of {counted}, each in place of HOSPITAL: {pattern}"]
 

@@ -129,8 +129,3 @@ def contributions_caption(report: Mapping[str, Any]) -> str:
         if found["estimates"]:
             sentences.append(f"{name}: {found['estimates']}.")
     return " ".join(sentences)
-
-
-def free_riders_caption(report: Mapping[str, Any]) -> str:
-    """What a free-rider score is, and when a site is flagged."""
-    return f"{FREE_RIDERS} {report['free_rider_rule']}"

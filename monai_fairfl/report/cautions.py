@@ -195,11 +195,6 @@ def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
     return [warnings[site] for site in sorted(warnings)]
 
 
-def unknown_gain(run: Run, why: str) -> str:
-    """That a run has no Standalone run to be measured against."""
-    return f"What {run.name} gained over training alone is not known, because {why}"
-
-
 def outdated_valuations(run: Run) -> list[str]:
     """Valuations of another end of the run, which are not shown."""
     warnings = []

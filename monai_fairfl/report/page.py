@@ -110,7 +110,7 @@ def functions_of_rows(
         hospitals: rows of the page, whose differences share one axis,
         changes: with what changed against FedAvg, if the page shows that.
     """
-    differences = list(changes["differences"]) if changes else []
+    differences = list(changes["rows"]) if changes else []
     for hospital in hospitals:
         if hospital["difference"] is not None:
             differences.append(hospital["difference"])
@@ -198,7 +198,7 @@ def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> d
         "dice_by_round": captions.DICE_BY_ROUND,
         "weights": captions.WEIGHTS,
         "contributions": captions.contributions_caption(report),
-        "free_riders": captions.free_riders_caption(report),
+        "free_riders": f"{captions.FREE_RIDERS} {report['free_rider_rule']}",
         "credit": captions.CREDIT,
         "similarity": captions.SIMILARITY,
         "last_mile": captions.LAST_MILE,

@@ -74,9 +74,7 @@ def validation_over_seeds(
         left_out.update(site for site in run.sites if site not in sites and site not in doubted)
     words = ""
     if left_out:
-        words = (
-            f"These means leave out {'; '.join(sorted(left_out))}: a validation score is missing."
-        )
+        words = f"These means leave out {'; '.join(sorted(left_out))}: a score is missing."
     return Validation(means, words)
 
 

@@ -27,9 +27,6 @@ PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
 ROUNDING = 0.02
 """Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
 
-LEAST_DROP = 1e-12
-"""A smaller sum of drops is rounding, and is not divided among clients."""
-
 EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
 
@@ -68,14 +65,6 @@ class Agreement:
     p_value: float
     euclidean: float
     cosine: float
-
-
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Signed ``drops`` in score when a client is left out, and non-negative ``shares`` of them."""
-
-    drops: dict[str, float]
-    shares: dict[str, float]
 
 
 def performance(scores: PerClient, ddof: int = 1) -> Performance:
@@ -220,7 +209,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     Args:
         estimated: client -> share, for example a method's final aggregation weights; shares sum to
             one.
-        reference: the same clients -> share, for example of :func:`leave_one_out_shares`; shares
+        reference: the same clients -> share, for example by leave-one-out; shares
             sum to one.
 
     Returns:
@@ -250,44 +239,6 @@ def named_agreement(estimated: PerClient, reference: PerClient, name: str, other
     r, p_value = _correlation(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
-
-
-def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> LeaveOneOut:
-    """Turns the drops in score without each client into contribution shares.
-
-    Source: FedCE's Tables 4 and 5. Drops of several structures (optic disc, optic cup) are added
-    first. A client whose absence helps has a negative drop: it stays in ``drops``, and counts as
-    zero in the shares, ``max(drop, 0) / sum max(drop, 0)``.
-
-    Args:
-        drops: client -> score with all clients minus score without this one, or client -> structure
-            -> drop; any unit.
-
-    Returns:
-        The signed drops and the shares; shares are all NaN when no client's absence lowered the
-        score.
-
-    Raises:
-        ConfigError: when there is no client or a drop is not finite.
-
-    >>> drops = {"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1}}
-    >>> leave_one_out_shares(drops)
-    LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
-    """
-    # One drop per client: those of several structures are added.
-    total_drops = {}
-    for client, drop in drops.items():
-        total_drops[client] = sum(drop.values()) if isinstance(drop, Mapping) else drop
-    names, signed = finite_values(total_drops, "drops")
-    positive = signed.clip(min=0)
-    if positive.sum() > LEAST_DROP:
-        shares = positive / positive.sum()
-    else:
-        shares = np.full_like(positive, np.nan)
-    return LeaveOneOut(
-        drops=dict(zip(names, signed.tolist(), strict=True)),
-        shares=dict(zip(names, shares.tolist(), strict=True)),
-    )
 
 
 Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]
