@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from helpers.bundle_runs import command, infer, run
 
-from monai_fairfl.data import check_cases, find_sites
+from monai_fairfl.data import check_cases, site_folders
 from monai_fairfl.run_folder.ledger import read_ledger
 
 
 @pytest.mark.slow
 def test_real_sites_pass_the_preflight(realdata: Path) -> None:
-    for site in find_sites(realdata / "prostate"):
+    for site in site_folders(realdata / "prostate"):
         summary = check_cases(realdata / "prostate" / site)
         assert summary["cases"] and not summary.get("problems")
 

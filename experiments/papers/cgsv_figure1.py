@@ -27,7 +27,7 @@ from monai_fairfl.protocol.geometry import Geometry
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.update_matrix import UpdateMatrix
 from monai_fairfl.statistics.fairness import agreement
-from monai_fairfl.valuation import Game, Hoeffding, cosine_game, exact_shapley, permutation_shapley
+from monai_fairfl.valuation import Game, MaxSamples, cosine_game, exact_shapley, permutation_shapley
 
 STUDIES = ()
 POINTS = {
@@ -40,7 +40,8 @@ KINDS = {"as in the paper": (0.0, False), "of equal length": (0.0, True), "relat
 long.
 """
 SEEDS = range(10)
-SAMPLING = Hoeffding(0.1, 0.1, range=2)  # 600 permutations (the authors' code takes range 1: 150)
+SAMPLING = MaxSamples(600)
+"""Hoeffding's inequality with epsilon = delta = 0.1 and range 2; the authors take range 1: 150."""
 
 
 def measure(data: Path, runs: Path) -> dict[str, Any]:

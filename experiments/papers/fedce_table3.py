@@ -18,7 +18,8 @@ import numpy as np
 from reading import markdown, over_folds, read, shares, shown_name, words
 from scipy.stats import spearmanr
 
-from monai_fairfl.statistics.fairness import agreement, leave_one_out_shares
+from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.statistics.fairness import agreement
 
 STUDIES = ("six_prostate", "six_fundus")
 Fold = tuple[Mapping[str, float], Mapping[str, float]]
@@ -79,10 +80,10 @@ def agree(measure: str, folds: Sequence[Fold]) -> float:
 
 
 def _by_share(name: str, estimated: Mapping[str, float], lost: Mapping[str, float]) -> float:
-    true = leave_one_out_shares(lost).shares
-    if not np.isfinite(list(true.values())).all():
+    if not any(drop > 0 for drop in lost.values()):
         return float("nan")
-    value = getattr(agreement(estimated, true), name)
+    # A site whose absence helps counts as 0.
+    value = getattr(agreement(estimated, normalise(lost)), name)
     if name == "pearson":
         value = value / 100
     return float(value)

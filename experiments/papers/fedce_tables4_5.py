@@ -13,7 +13,7 @@ from statistics import fmean
 from papers.fedce_table3 import drops, mean_of
 from reading import markdown, over_folds, read, words
 
-from monai_fairfl.statistics.fairness import leave_one_out_shares
+from monai_fairfl.protocol.averages import normalise
 
 STUDIES = ("six_prostate", "six_fundus")
 
@@ -23,7 +23,7 @@ def table() -> str:
     rows = []
     for study in STUDIES:
         drops_of_folds = drops(study)
-        worth = leave_one_out_shares(mean_of(drops_of_folds)).shares
+        worth = normalise(mean_of(drops_of_folds))
         results = read(study, "leave_one_out")["FedAvg"]
         images = mean_of([result["samples"] for result in results])
         for site, number in images.items():

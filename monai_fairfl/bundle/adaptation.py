@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -72,8 +72,6 @@ class Adaptation:
         before: closing measurement, such as ``"test_score"`` -> its value for the given model.
         after: the same of the adapted model.
         model: file of the adapted model; ``None``: it was not taken.
-        listed: closing measurement -> number of cases that the data list has for it, of which some
-            may have no score; empty where it is not known.
     """
 
     gain: Estimate
@@ -81,7 +79,6 @@ class Adaptation:
     before: Mapping[str, Measurement]
     after: Mapping[str, Measurement]
     model: Path | None
-    listed: Mapping[str, int] = field(default_factory=dict)
 
 
 def adapt_model(
@@ -200,12 +197,7 @@ def adapt_model(
     for name, of_adapted in score_names(ADAPTED).items():
         if of_adapted in found:
             after[name] = found[of_adapted]
-    listed = {}
-    file = Path(datalist_file or out / "site" / "datalist.json")
-    if file.is_file():
-        for name, part in (("score", "validation"), ("test_score", "testing")):
-            listed[name] = len(cases_of_list(file, Path(dataset_dir), (part,)))
-    return Adaptation(gain, length, before, after, taken, listed)
+    return Adaptation(gain, length, before, after, taken)
 
 
 def _closing_request(

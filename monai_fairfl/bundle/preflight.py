@@ -255,12 +255,10 @@ def check_groups(
                     f"group {name!r} names {site!r}, which does not take part; the sites are "
                     f"{list(sites)}"
                 )
-            if group_of.get(site) == name:
-                # It would count twice in the group's mean.
-                raise ConfigError(f"group {name!r} names {site!r} twice; name it once")
             if site in group_of:
+                # Within a group, it would count twice in the mean.
                 raise ConfigError(
-                    f"{site!r} is in the groups {group_of[site]!r} and {name!r}; leave it in one"
+                    f"{site!r} is in the groups {group_of[site]!r} and {name!r}; name it once"
                 )
             group_of[site] = name
     return {name: list(members) for name, members in found.items()}

@@ -201,9 +201,7 @@ def _differences(name: str, before: Any, now: Any) -> list[str]:
         return [f"{name} was {before}, asked for is {now}"]
     if name == "strategies":
         # As a user gave them: the names are those of their folders.
-        given = ", ".join(str(text) for text in before.values())
-        asked = ", ".join(str(text) for text in now.values())
-        return [f"strategies were {given}; asked for are {asked}"]
+        return [f"strategies was {list(before.values())}, asked for is {list(now.values())}"]
     differences = []
     for key in dict.fromkeys([*before, *now]):
         differences += _differences(f"{key} of {name}", before.get(key), now.get(key))

@@ -250,7 +250,7 @@ def adaptation_text(found: Adaptation, hospital: str) -> str:
 
 
 def _cases_of_score(found: Adaptation, name: str) -> str:
-    """Of how many cases a score is, and how many have none."""
+    """Of how many cases a score is: an empty label has none."""
     from monai_fairfl.protocol.values import Estimate
     from monai_fairfl.utils.words import count_words
 
@@ -258,12 +258,8 @@ def _cases_of_score(found: Adaptation, name: str) -> str:
     if isinstance(score, Mapping):
         score = score["mean"]
     count = score.n if isinstance(score, Estimate) else 0
-    number = count_words(count, "case")
-    listed = found.listed.get(name, count)
-    if count < listed:
-        number = f"{count} of {count_words(listed, 'case')}: the labels of the others are empty"
     title = TITLES[name]
-    return f"{title[0].upper()}{title[1:]} is of {number}."
+    return f"{title[0].upper()}{title[1:]} is of {count_words(count, 'case')} with a score."
 
 
 def _verdict(found: Adaptation, hospital: str) -> str:

@@ -241,7 +241,7 @@ def _add_what_if(add: Add) -> None:
         "what-if",
         what_if,
         "what-if runs/fedce --without birch\n"
-        "what-if runs/fedce --strategy FedCE mode=sum\n"
+        "what-if runs/fedce --strategy \"FedCE('sum')\"\n"
         "what-if runs/fedce --strategy FedAvg --without birch --json",
     )
     command.add_argument(
@@ -250,9 +250,8 @@ def _add_what_if(add: Add) -> None:
     command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
     command.add_argument(
         "--strategy",
-        nargs="+",
-        metavar=("NAME", "ARGUMENT=VALUE"),
-        help="use this strategy in place of the run's own: \"FedCE('sum')\", or FedCE mode=sum",
+        metavar="STRATEGY",
+        help="use this strategy in place of the run's own, such as \"FedCE('sum')\"",
     )
     add_allow_import(command)
 
@@ -269,11 +268,11 @@ def what_if(args: argparse.Namespace) -> Answer:
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
     from monai_fairfl.report.collect import find_run
-    from monai_fairfl.strategies.resolver import strategy_of_words
+    from monai_fairfl.strategies.resolver import strategy_of
 
     strategy = None
     if args.strategy:
-        strategy = strategy_of_words(args.strategy)
+        strategy = strategy_of(args.strategy)
     found = answer_of(find_run(args.run_dir), args.without, strategy, args.allow_import)
     data = {**asdict(found), "meaning": MEANING}
     return Answer(data, _table(data))
@@ -305,27 +304,12 @@ def _table(data: Mapping[str, Any]) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells))
-    lines += _of_earlier_rounds(data["rounds"])
     lines.append(f"These are {data['meaning']}.")
     if data["first_round_is_exact"]:
         lines.append("For the first round the answer is exact.")
     else:
         lines.append(f"The first round, too, might have been another one: {data['why_not']}.")
     return "\n".join(lines)
-
-
-def _of_earlier_rounds(rounds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each site whose last contribution is not of the last round that has any."""
-    last: dict[str, int] = {}
-    for entry in rounds:
-        for which in ("recorded", "what_if"):
-            last.update(dict.fromkeys(entry[which]["contributions"], entry["round"]))
-    newest = max(last.values(), default=0)
-    lines = []
-    for site, number in sorted(last.items()):
-        if number < newest:
-            lines.append(f"The last contribution of {site} is that of round {number}.")
-    return lines
 
 
 def _number(value: float | None) -> str:

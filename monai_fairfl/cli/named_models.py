@@ -14,16 +14,10 @@ from monai_fairfl.bundle.configuration import read_metadata, settings_of_files
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
 from monai_fairfl.run_folder.resuming import begun, ended, recorded_config
-from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.utils.words import count_words
 
 CONFIG = "config.json"
 """What every run has, and no folder of data lists alone."""
-
-MOST_CELLS = 3
-"""So many trainings of a comparison an error lists."""
 
 
 def model_file(given: str) -> Path:
@@ -67,42 +61,14 @@ def _why_no_model(path: Path) -> str:
     for run in (path, *[ledger.parent for ledger in inner]):
         if begun(run) and not ended(run):
             return (
-                f"{run} is a run that stopped {_last_round(run)}, or still trains: give "
-                "the same command again to finish it (python -m monai.bundle also needs "
-                "--resume True), or name another run"
+                f"{run} is a run that stopped, or still trains: give the same command again to "
+                "finish it (python -m monai.bundle also needs --resume True), or name another run"
             )
     if any(path.glob("cells/*/*/ledger.jsonl")):
-        return _why_no_model_of_comparison(path)
+        return f"{path} is a comparison: name one of its trainings, which are in {path / 'cells'}"
     if begun(path):
         return f"{path} is a run without a global model: name a hospital's model file"
     return f"{path / GLOBAL_MODEL} does not exist: name a model file, or the folder of a run"
-
-
-def _last_round(run: Path) -> str:
-    """How far a run came that has not ended, such as ``"with 1 of 12 rounds done"``."""
-    records = read_ledger(run / "ledger.jsonl")
-    done = count_rounds(records)
-    if done == 0:
-        return "before its first round was done"
-    planned = Schedule.read(run).planned
-    if not planned or planned[-1] is None:
-        return f"with {count_words(done, 'round')} done"
-    return f"with {done} of {planned[-1]} rounds done"
-
-
-def _why_no_model_of_comparison(path: Path) -> str:
-    """Why a comparison over seeds or folds has no model, and which of its trainings have one."""
-    cells: list[str] = []
-    for file in sorted(path.glob(f"cells/*/*/{GLOBAL_MODEL}")):
-        cell = file.parents[1]
-        if len(cells) < MOST_CELLS and not _trained_alone(cell):
-            cells.append(str(cell))
-    if not cells:
-        return (
-            f"{path} is a comparison, and no federation in its folder cells has ended: give the "
-            "same command again to finish it, or name another run"
-        )
-    return f"{path} is a comparison: name one of its trainings, such as {', '.join(cells)}"
 
 
 def _trained_alone(run: Path) -> bool:

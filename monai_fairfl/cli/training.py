@@ -17,9 +17,6 @@ from monai_fairfl.cli.training_options import add_training_options, line_of_opti
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
 
-MOST_PATHS = 4
-"""So many hospitals' own models are named one by one."""
-
 ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
 
@@ -175,8 +172,6 @@ def _own_models(run: Path) -> Sequence[str]:
     if not files:
         return []
     counted = count_words(len(files), "hospital")
-    if len(files) <= MOST_PATHS:
-        return [f"Own models of {counted}:", *[f"  {file}" for file in files]]
     pattern = run / "sites" / "HOSPITAL" / "state" / files[0].name
     return [f"Own models of {counted}, each in place of HOSPITAL: {pattern}"]
 
@@ -253,15 +248,13 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) ->
 
 def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     """What a reader knows before the training begins."""
-    from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.utils.words import count_words
 
     configuration = line.configuration()
     rounds = count_words(configuration["rounds"], "round")
     epochs = count_words(configuration["local_epochs"], "local epoch")
-    time = expected_time(configuration, len(runs))
     return [
-        f"{', '.join(runs)}: {rounds} of {epochs}. {time}",
+        f"{', '.join(runs)}: {rounds} of {epochs}.",
         "",
         line.text,
         "",

@@ -5,7 +5,6 @@ from .channels import OneChanneld as OneChanneld
 from .checks import check_cases as check_cases
 from .checks import check_duplicates as check_duplicates
 from .datalist import find_cases as find_cases
-from .datalist import find_sites as find_sites
 from .datalist import site_datalist as site_datalist
 from .datalist import split_cases as split_cases
 from .demonstration import DEMO_SITES as DEMO_SITES

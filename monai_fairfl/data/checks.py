@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from monai_fairfl.data.inspection import Inspection, inspect_cases, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
@@ -101,10 +101,7 @@ def summary_of(inspection: Inspection) -> Summary:
     return summary
 
 
-def check_duplicates(
-    sites: Mapping[str, str | os.PathLike[str] | Inspection],
-    datalists: Mapping[str, Mapping[str, Sequence[CaseFiles]]] | None = None,
-) -> list[str]:
+def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -> list[str]:
     """Find the same image, or the same label of different images, at two sites or twice at one.
 
     Files are compared by the SHA-256 of their decoded pixels, so a copy in another lossless format
@@ -113,7 +110,6 @@ def check_duplicates(
 
     Args:
         sites: site -> its folder or data list, or its inspection.
-        datalists: site -> data list, which shows in which part each copy is.
 
     Returns:
         One sentence for each group of copies, with the fix; none when there is no copy.
@@ -126,23 +122,22 @@ def check_duplicates(
     >>> len(check_duplicates(site_folders(root)))
     2
     """
-    part_of = _part_of_each_image(datalists or {})
-    # Digest of an image -> each of its copies.
-    images: dict[str, list[_Copy]] = {}
+    # Digest of an image -> where each of its copies is.
+    images: dict[str, list[str]] = {}
     # Digest of a label -> digest of an image -> where the label is.
     labels: dict[str, dict[str, str]] = {}
     for site, source in sites.items():
         inspection = source if isinstance(source, Inspection) else inspect_site(source)
         for image, label in inspection.files:
-            copy = _Copy(site, image.path, part_of.get(os.path.abspath(image.path), ""))
-            images.setdefault(image.digest, []).append(copy)
+            images.setdefault(image.digest, []).append(f"{site}: {image.path}")
             if label.labelled_slices:
                 images_of_label = labels.setdefault(label.digest, {})
                 images_of_label.setdefault(image.digest, f"{site}: {label.path}")
     found = []
     for copies in images.values():
         if len(copies) > 1:
-            found.append(_same_image(copies))
+            places = ", ".join(copies)
+            found.append(f"the same image occurs {len(copies)} times, {places}. Keep one.")
     for images_of_label in labels.values():
         if len(images_of_label) > 1:
             places = ", ".join(images_of_label.values())
@@ -161,7 +156,7 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
 
     Returns:
         One note, or none where the sites have equally many values. It names the masks that have a
-        value which at most half of their site's masks have, and the sites that mix codes.
+        value which at most half of their site's masks have.
     """
     # Site -> mask -> its values, without the background.
     labels: dict[str, dict[str, set[int]]] = {}
@@ -175,17 +170,10 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
     if len(numbers_of_values) < 2:
         return []
     listed = [f"{site} has {_values_in_words(of_masks)}" for site, of_masks in labels.items()]
-    note = (
+    return [
         f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
         "mean the same: the prostate bundle takes every label above 0 for the gland"
-    )
-    mixed = [site for site, of_masks in labels.items() if _mixes_codes(of_masks)]
-    if mixed:
-        note += (
-            f". {', '.join(mixed)} may mix codes, since each mask there has only one label: if they"
-            " mean the same, write one of them in all its masks"
-        )
-    return [note]
+    ]
 
 
 def _labels_of_masks(inspection: Inspection) -> dict[str, set[int]]:
@@ -212,55 +200,3 @@ def _values_in_words(of_masks: Mapping[str, set[int]]) -> str:
             part += f" ({all_named(masks, LISTED, separator=', ')})"
         parts.append(part)
     return ", ".join(parts)
-
-
-def _mixes_codes(of_masks: Mapping[str, set[int]]) -> bool:
-    """Whether a site has several values, but no mask has two of them.
-
-    >>> _mixes_codes({"a.nii": {1}, "b.nii": {255}}), _mixes_codes({"a.nii": {1}, "b.nii": {1, 2}})
-    (True, False)
-    """
-    values = set().union(*of_masks.values())
-    return len(values) > 1 and all(len(found) <= 1 for found in of_masks.values())
-
-
-class _Copy(NamedTuple):
-    """Where an image is; ``part`` is empty where no data list has it."""
-
-    site: str
-    path: str
-    part: str
-
-    def __str__(self) -> str:
-        place = f"{self.site}: {self.path}"
-        return f"{place} ({self.part})" if self.part else place
-
-
-def _part_of_each_image(
-    datalists: Mapping[str, Mapping[str, Sequence[CaseFiles]]],
-) -> dict[str, str]:
-    part_of = {}
-    for datalist in datalists.values():
-        for part, cases in datalist.items():
-            for case in cases:
-                part_of[os.path.abspath(case["image"])] = part
-    return part_of
-
-
-def _same_image(copies: Sequence[_Copy]) -> str:
-    """One sentence on the copies of an image, with the fix."""
-    places = ", ".join(str(copy) for copy in copies)
-    sentence = f"the same image occurs {len(copies)} times, {places}"
-    parts = {copy.part for copy in copies}
-    if len(parts) > 1:
-        sentence += f"; they are in different parts, {_why_wrong(parts)}"
-    return f"{sentence}. Keep one."
-
-
-def _why_wrong(parts: Collection[str | None]) -> str:
-    """What copies of an image in these parts spoil."""
-    if "testing" not in parts:
-        return "so models would be chosen by what was trained"
-    if "training" not in parts:
-        return "so models would be chosen by what is tested"
-    return "so a test would see what was trained"

@@ -21,37 +21,12 @@ from monai_fairfl.data.datalist_file import (
     split_record,
     write_datalist,
 )
-from monai_fairfl.data.layouts import CaseFiles, Found, site_folders
+from monai_fairfl.data.layouts import CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
 from monai_fairfl.errors import DataError, DataWarning
 
 logger = logging.getLogger(__name__)
-
-
-def find_sites(root: str | os.PathLike[str]) -> list[str]:
-    """List the sites under ``root``.
-
-    Sites are its folders of any layout, or the clients whose data lists it holds (NVFlare).
-
-    Args:
-        root: folder with one folder per site; :func:`~monai_fairfl.data.site_folders` shows
-            where each site is.
-
-    Returns:
-        The sites' names, sorted.
-
-    Raises:
-        DataError: ``root`` is no folder, or there is no site in it.
-
-    >>> import tempfile
-    >>> from monai_fairfl.data import SITES, write_sites
-    >>> root = tempfile.mkdtemp()
-    >>> _ = write_sites(root, sites=SITES[:2], size=(24, 24, 6), cases=1)
-    >>> find_sites(root)
-    ['alder', 'birch']
-    """
-    return sorted(site_folders(root))
 
 
 def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:

@@ -87,7 +87,7 @@ def overview(
         for part, cases in datalists.get(name, {}).items():
             summary[part] = len(cases)
         summaries[name] = summary
-    notes.extend(check_duplicates(inspections, datalists))
+    notes.extend(check_duplicates(inspections))
     notes.extend(check_label_values(inspections))
 
     text = [as_table(summaries), ""]

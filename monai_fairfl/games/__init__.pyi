@@ -13,10 +13,8 @@ from .gtg import gtg_shapley as gtg_shapley
 from .omission import leave_one_out as leave_one_out
 from .sampling import permutation_shapley as permutation_shapley
 from .sampling import stratified_shapley as stratified_shapley
-from .stopping import Hoeffding as Hoeffding
 from .stopping import MaxEvaluations as MaxEvaluations
 from .stopping import MaxSamples as MaxSamples
-from .stopping import RankStable as RankStable
 from .stopping import SamplingProgress as SamplingProgress
 from .stopping import StandardError as StandardError
 from .stopping import StoppingRule as StoppingRule

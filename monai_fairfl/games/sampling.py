@@ -23,7 +23,6 @@ def permutation_shapley(
     game: Game,
     stop: StoppingRule,
     seed: int = 0,
-    antithetic: bool = False,
     permutations: Iterable[Sequence[str]] | None = None,
 ) -> Valuation:
     """Shapley values as mean marginal contributions over random permutations (Castro et al., 2009).
@@ -35,8 +34,6 @@ def permutation_shapley(
         game: of any number of players.
         stop: asked after each sample.
         seed: of the permutations.
-        antithetic: a sample is the mean of a permutation and its reverse, which often has less
-            variance for the same number of evaluations (Mitchell et al., JMLR 2022).
         permutations: to use instead of random ones; the valuation ends with them at the latest.
 
     Returns:
@@ -57,8 +54,7 @@ def permutation_shapley(
         orders = _random_permutations(game, seed)
     else:
         orders = (tuple(order) for order in permutations)
-    rows = _antithetic_rows(game, orders) if antithetic else _rows(game, orders)
-    return _mean_of(rows, game, stop, "permutation")
+    return _mean_of(_rows(game, orders), game, stop, "permutation")
 
 
 def stratified_shapley(game: Game, stop: StoppingRule, seed: int = 0) -> Valuation:
@@ -182,14 +178,6 @@ def _rows(game: Game, orders: Iterable[Sequence[str]]) -> Iterator[Row]:
     for order in orders:
         row, _ = walk(game, order)
         yield row
-
-
-def _antithetic_rows(game: Game, orders: Iterable[Sequence[str]]) -> Iterator[Row]:
-    """For each order the mean of its row and that of its reverse."""
-    for order in orders:
-        forwards, _ = walk(game, order)
-        backwards, _ = walk(game, order[::-1])
-        yield (forwards + backwards) / 2
 
 
 def _random_permutations(game: Game, seed: int) -> Iterator[tuple[str, ...]]:

@@ -30,8 +30,6 @@ OFTEN_MISSING = 0.25
 ARRIVED = ("quarantined: ", "shares one weight with ")
 """How the reasons begin for which a hospital's update is missing though it arrived."""
 
-NUMBERS = "no one two three four five six seven eight nine ten eleven twelve".split()
-
 
 def advice_for(
     report: Mapping[str, Any],
@@ -95,15 +93,6 @@ def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
         if abs(value) > width or abs(value) + width < MARGIN:
             return number
     return None
-
-
-def number_words(number: int) -> str:
-    """A number, in letters up to twelve.
-
-    >>> number_words(5), number_words(13)
-    ('five', '13')
-    """
-    return NUMBERS[number] if number < len(NUMBERS) else str(number)
 
 
 def _about_its_updates(report: Mapping[str, Any], name: str, site: str) -> Iterator[str]:
@@ -254,6 +243,4 @@ def _more_cases(result: Mapping[str, Any], verdict: str, cases: str) -> str:
     needed = cases_to_tell(difference["value"], difference["stderr"], difference["n"])
     if needed is None:
         return f"Decide for other reasons: even {MOST_CASES} more {cases} cases would not tell"
-    more = needed - difference["n"]
-    plural = "case" if more == 1 else "cases"
-    return f"{number_words(more).capitalize()} more {cases} {plural} would tell"
+    return f"{count_words(needed - difference['n'], f'more {cases} case')} would tell"

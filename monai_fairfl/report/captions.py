@@ -4,21 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from monai_fairfl.report.last_mile import has_last_mile
+from monai_fairfl.report.comparison import DDOF
 from monai_fairfl.report.scores import dice_words
 from monai_fairfl.report.verdicts import RULE
 
 INTERVAL = (
-    "The interval is over the hospital's cases (Student's t), {pairing}. It does not cover other "
-    "seeds: each strategy was trained once, and with another seed a model may miss what this one "
-    "found."
-)
-PAIRED = "from the difference in each case"
-INDEPENDENT = (
-    "as if the two scores were independent; both are of the same cases, so it is usually too wide"
+    "The interval is over the hospital's cases (Student's t), from the difference in each case. "
+    "Where the cases' scores are not known, it takes the two scores as independent, and is usually "
+    "too wide. It does not cover other seeds: each strategy was trained once, and with another "
+    "seed a model may miss what this one found."
 )
 LAST_MILE = (
     "After the last round, each hospital compared its model with this model trained further on its "
@@ -63,6 +60,23 @@ FREE_RIDERS = (
     "with the received model and with the model that it trained. The score is high for a site "
     "whose data add little to what it receives."
 )
+FAIRNESS = (
+    f"Std: standard deviation over the sites, n - {DDOF} in the denominator. Gap: best site minus "
+    "worst site. Jain index: 1 if all sites score the same, 1/n if one site has everything."
+)
+GAIN = (
+    "Dice with the strategy minus Dice of training alone, ± one standard error; noise: the 95 % "
+    "interval of its cases contains 0."
+)
+DICE_BY_ROUND = (
+    "Validation Dice of the model that each site received in each round, or of its personal model "
+    "where the strategy has one, and at the end of the model that it would use. Of several "
+    "trainings, the line is the mean, and the band goes from the lowest to the highest."
+)
+WEIGHTS = (
+    "How much of each site's update entered the next model. Rounds count from 0, as in the ledger. "
+    "Where a strategy weights each layer separately, it is the plain mean over the layers."
+)
 
 
 def hospitals_caption(report: Mapping[str, Any]) -> str:
@@ -71,14 +85,11 @@ def hospitals_caption(report: Mapping[str, Any]) -> str:
     if name is None:
         return f"Mean {dice_words(report['measurement'])} of the model that each hospital trained."
     strategy = report["strategies"][name]
-    before = " before its last mile" if has_last_mile(strategy) else ""
     sentences = [
-        f"Mean {dice_words(strategy['measurement'])} of the model that each hospital would use"
-        f"{before}."
+        f"Mean {dice_words(strategy['measurement'])} of the model that each hospital would use."
     ]
-    gains = [site["gain"] for site in strategy["sites"].values() if site["gain"] is not None]
-    if gains:
-        sentences.append(INTERVAL.format(pairing=_pairing(gains)))
+    if any(site["gain"] is not None for site in strategy["sites"].values()):
+        sentences.append(INTERVAL)
     if strategy["judged"]:
         sentences += [RULE, report["left_behind_rule"]]
     return " ".join(sentences)
@@ -87,130 +98,34 @@ def hospitals_caption(report: Mapping[str, Any]) -> str:
 def changes_caption(report: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
     """How to read what changed against FedAvg."""
     measurement = report["strategies"][changes["strategy"]]["measurement"]
-    pairing = _pairing(changes["differences"])
-    return f"Mean {dice_words(measurement)}. {INTERVAL.format(pairing=pairing)}"
+    return f"Mean {dice_words(measurement)}. {INTERVAL}"
 
 
-def fairness_caption(report: Mapping[str, Any]) -> str:
-    """What the measures of evenness are."""
-    return (
-        f"Std: standard deviation over the sites, n - {report['ddof']} in the denominator. Gap: "
-        "best site minus worst site. Jain index: 1 if all sites score the same, 1/n if one site "
-        "has everything."
-    )
-
-
-def _pairing(differences: Sequence[Mapping[str, Any]]) -> str:
-    """How the differences' standard errors were made."""
-    paired = [difference["paired"] for difference in differences]
-    if all(paired):
-        return PAIRED
-    if not any(paired):
-        return INDEPENDENT
-    return f"{PAIRED} if the cases' scores are known, else {INDEPENDENT}"
-
-
-def dice_caption(report: Mapping[str, Any], some_judged: bool, sites_are_rows: bool) -> str:
+def dice_caption(report: Mapping[str, Any], some_judged: bool) -> str:
     """What the table of the sites' Dice shows."""
     as_measured = ""
     if report["measurement"] == "global_score":
         as_measured = ", as last measured: no run is finished with a closing score"
-    before = ""
-    if any(has_last_mile(strategy) for strategy in report["strategies"].values()):
-        before = " before its last mile"
-    caption = (
-        f"Mean {dice_words(report['measurement'])} of the model that each site would use{before}"
-        f"{as_measured}; ± is the standard error over the site's cases."
-    )
+    best = ""
     if some_judged:
-        caption = f"{caption} {best_caption(report, sites_are_rows)}."
-    return caption
-
-
-def best_caption(report: Mapping[str, Any], sites_are_rows: bool) -> str:
-    """Among which numbers the best one is marked."""
-    of_each = "row" if sites_are_rows else "column"
-    among = ""
-    if _has_groups(report):
-        among = ", among runs of the same data, split and seed,"
-    return f"The best of each {of_each}{among} is marked, even if it may be chance"
+        best = " The best of the runs that may be compared is marked, even if it may be chance."
+    return (
+        f"Mean {dice_words(report['measurement'])} of the model that each site would use"
+        f"{as_measured}; ± is the standard error over the site's cases.{best}"
+    )
 
 
 def gain_caption(report: Mapping[str, Any]) -> str:
     """What the table of gains shows."""
-    standalone = report["standalone"]
-    if _has_groups(report):
-        standalone = "Standalone of the same data, split and seed"
-    caption = (
-        f"Dice with the strategy minus Dice of {standalone}, ± one standard error; noise: the 95 % "
-        "interval of its cases contains 0."
-    )
     if any(found["collaboration"] for found in report["strategies"].values()):
-        caption = f"{caption} {COLLABORATION}"
-    return caption
-
-
-def dice_by_round_caption(report: Mapping[str, Any]) -> str:
-    """Which models' Dice is drawn by round."""
-    sentences = [
-        "Validation Dice of the model that each site received in each round, and at the end of the "
-        "model that it would use."
-    ]
-    methods = [found["method"] for found in report["strategies"].values()]
-    if len(set(methods)) < len(methods):
-        sentences.append(
-            "The line is the mean of several trainings. The band goes from the lowest to the "
-            "highest."
-        )
-    for name, found in report["strategies"].items():
-        if found["personal"]:
-            sentences.append(
-                f"For {name} it is the site's personal model, which nobody else receives."
-            )
-    return " ".join(sentences)
-
-
-def weights_caption(report: Mapping[str, Any]) -> str:
-    """What the drawn weights are of, and which strategies have none."""
-    sentences = [
-        "How much of each site's update entered the next model.",
-        "Rounds count from 0, as in the ledger.",
-    ]
-    for name, found in report["strategies"].items():
-        if found["layers_averaged"] is not None:
-            sentences.append(
-                f"{name} weights each layer separately: the plot shows the plain mean over its "
-                f"{found['layers_averaged']} layers."
-            )
-    for name, found in report["strategies"].items():
-        has_weights = any(found["series"]["weights"].values())
-        if found["rounds"] and not has_weights:
-            sentences.append(f"{name} does not average models, so it has no weights.")
-    return " ".join(sentences)
+        return f"{GAIN} {COLLABORATION}"
+    return GAIN
 
 
 def contributions_caption(report: Mapping[str, Any]) -> str:
-    """What each strategy credits a site with, and which credit nobody."""
+    """What each strategy credits a site with."""
     sentences = ["What the strategy credits each site with."]
-    weights_shown = []
     for name, found in report["strategies"].items():
         if found["estimates"]:
             sentences.append(f"{name}: {found['estimates']}.")
-        has_contributions = any(found["series"]["contributions"].values())
-        if has_contributions and not found["estimates_contributions"]:
-            weights_shown.append(name)
-    if weights_shown:
-        sentences.append(
-            f"{', '.join(weights_shown)} does not estimate contributions: see the weights above."
-        )
     return " ".join(sentences)
-
-
-def free_riders_caption(report: Mapping[str, Any]) -> str:
-    """What a free-rider score is, and when a site is flagged."""
-    return f"{FREE_RIDERS} {report['free_rider_rule']}"
-
-
-def _has_groups(report: Mapping[str, Any]) -> bool:
-    """Whether the runs fall into several groups that are not compared with each other."""
-    return len(report["compared"]) > 1

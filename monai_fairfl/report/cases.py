@@ -61,32 +61,6 @@ def paired_differences(run: Run, other: Run, measurement: str) -> dict[str, list
     return found
 
 
-def without_case_tables(run: Run, measurement: str) -> list[str]:
-    """A line that names the sites whose folder in the run lacks the cases behind their score.
-
-    Args:
-        run: in question; where its sites ran on other machines, no line is needed.
-        measurement: a closing one, such as ``"test_score"``.
-    """
-    missing = []
-    for site in run.sites:
-        score = run.closing(site, measurement)
-        if score is None or not (run.path / "sites" / site).is_dir():
-            continue
-        try:
-            found = _cases_behind(run, site, measurement, score.value)
-        except (OSError, ValueError, KeyError):  # a damaged table
-            found = None
-        if found is None:
-            missing.append(site)
-    if not missing:
-        return []
-    return [
-        f"{run.name}: its folder sites/ has no table of the cases behind {measurement} of "
-        f"{', '.join(missing)}, so the intervals there are usually too wide"
-    ]
-
-
 def _scores_by_case(run: Run, site: str, measurement: str) -> dict[str, float]:
     """Case -> its Dice; empty where no whole table of cases with names is there."""
     score = run.closing(site, measurement)

@@ -162,33 +162,22 @@ def sites_without_test_scores(runs: Sequence[Run]) -> list[str]:
 
     They use their test cases in training or validation, too.
     """
-    only_validation: set[str] = set()
-    used: dict[str, str] = {}
+    found = {}
     for run in runs:
         for site in run.sites:
             validation = run.closing(site, IN_VALIDATION)
             training = run.closing(site, IN_TRAINING)
             if validation is None or training is None:
                 continue
+            found[site] = (
+                f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
+                f"{training.value:g} in training and {validation.value:g} in validation"
+            )
             if validation.value == validation.n and training.value == 0:
-                only_validation.add(site)
-            else:
-                used[site] = (
-                    f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
-                    f"{training.value:g} in training and {validation.value:g} in validation"
+                found[site] = (
+                    f"{site}: its evaluator scores its validation cases, so this is validation Dice"
                 )
-
-    warnings = [used[site] for site in sorted(used)]
-    names = ", ".join(sorted(only_validation))
-    if len(only_validation) == 1:
-        warnings.append(
-            f"{names}: its evaluator scores its validation cases, so this is validation Dice"
-        )
-    elif only_validation:
-        warnings.append(
-            f"{names}: their evaluator scores their validation cases, so this is validation Dice"
-        )
-    return warnings
+    return [found[site] for site in sorted(found)]
 
 
 def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
@@ -198,18 +187,12 @@ def sites_with_empty_labels(runs: Sequence[Run]) -> list[str]:
         for site in run.sites:
             score = run.closing(site, TESTED)
             boundary = run.closing(site, BOUNDARY)
-            if score is None or boundary is None:
+            if boundary is None:
                 continue
-            empty = empty_labels(score.n, boundary.n)
+            empty = empty_labels(None if score is None else score.n, boundary.n)
             if empty:
-                plural = "label is empty and has" if empty == 1 else "labels are empty and have"
-                warnings[site] = f"{site}: {empty} of {boundary.n} test {plural} no Dice"
+                warnings[site] = f"{site}: {empty} of {boundary.n} test labels are empty: no Dice"
     return [warnings[site] for site in sorted(warnings)]
-
-
-def unknown_gain(run: Run, why: str) -> str:
-    """That a run has no Standalone run to be measured against."""
-    return f"What {run.name} gained over training alone is not known, because {why}"
 
 
 def outdated_valuations(run: Run) -> list[str]:

@@ -27,12 +27,10 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
     strategy = report["strategies"][name]
     fedavg = report["strategies"][strategy["fedavg"]]
     rows = []
-    differences = []
     for site, result in strategy["sites"].items():
         difference = result["against_fedavg"]
         if difference is None:
             continue
-        differences.append(difference)
         rows.append(
             {
                 **difference,
@@ -52,7 +50,6 @@ def changes_of(report: Mapping[str, Any]) -> dict[str, Any] | None:
         "reference": strategy["fedavg"],
         "rows": rows,
         "boundary": boundary,
-        "differences": differences,
     }
 
 

@@ -119,35 +119,19 @@ def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
             "updates unseen, or were not attacked"
         )
     means = []
-    some_aside = False
+    chosen = report["strategies"][name]
     for other in federated:
-        value = report["strategies"][other]["validation_mean"]
-        why_aside = _why_aside(report, name, other)
-        some_aside = some_aside or bool(why_aside)
-        if value is not None:
-            means.append(f"{other} {value:.3f}{why_aside}")
-    if reason == BEST_MEAN:
-        if not means:
-            reason = "the first of them: no run has scores on validation cases"
-        elif some_aside:
-            reason += " of the runs that are compared"
+        found = report["strategies"][other]
+        # An unfinished run, or one of fewer sites, could not be chosen.
+        is_alike = all(found[key] == chosen[key] for key in ("comparable", "finished"))
+        if is_alike and found["validation_mean"] is not None:
+            means.append(f"{other} {found['validation_mean']:.3f}")
+    if reason == BEST_MEAN and not means:
+        reason = "the first of them: no run has scores on validation cases"
     shown = f" Validation Dice: {', '.join(means)}." if means else ""
     if means and doubted:
         shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."
     return f"This is about {name}{several}, {reason}.{shown}"
-
-
-def _why_aside(report: Mapping[str, Any], name: str, other: str) -> str:
-    """Why a run of a better mean was not chosen in place of ``name``; empty for any other run."""
-    chosen = report["strategies"][name]
-    found = report["strategies"][other]
-    if (found["validation_mean"] or 0.0) <= (chosen["validation_mean"] or 0.0):
-        return ""
-    if chosen["comparable"] and not found["comparable"]:
-        return " (not compared)" if found["finished"] else " (unfinished)"
-    if chosen["finished"] and not found["finished"]:
-        return " (unfinished)"
-    return ""
 
 
 def _hospital(

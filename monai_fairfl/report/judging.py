@@ -82,15 +82,12 @@ def judge_training(run: Run) -> Judgement:
     planned = run.schedule.planned
     if not planned or planned[0] is None:
         return Judgement("its planned number of rounds is not recorded", full, retrain=True)
-    so_far = f"it is unfinished after {len(run.rounds)} of {planned[-1]} rounds"
     if len(planned) > 1:
         later = " and then ".join(str(rounds) for rounds in planned[1:])
         why = (
             f"it was begun with {planned[0]} rounds and resumed with {later}: its learning rate "
             "followed two schedules"
         )
-        if not run.finished:
-            why = f"{so_far}; {why}"
         return Judgement(why, full, retrain=True)
 
     epochs = planned[0] * local_epochs
@@ -100,11 +97,9 @@ def judge_training(run: Run) -> Judgement:
             f"{count_words(epochs, 'epoch')} in all; a full run of the bundle has {full.epochs} "
             f"({count_words(full.rounds, 'round')} of {full.local_epochs})"
         )
-        if not run.finished:
-            why = f"{so_far}, and it was to have {why}"
         return Judgement(why, full, retrain=True)
     if not run.finished:
-        return Judgement(so_far, full)
+        return Judgement(f"it is unfinished after {len(run.rounds)} of {planned[0]} rounds", full)
     if len(run.rounds) * local_epochs < full.epochs:
         return Judgement(f"it ended after {len(run.rounds)} of {planned[0]} rounds", full)
     return Judgement(None, full)

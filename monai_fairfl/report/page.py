@@ -110,7 +110,7 @@ def functions_of_rows(
         hospitals: rows of the page, whose differences share one axis,
         changes: with what changed against FedAvg, if the page shows that.
     """
-    differences = list(changes["differences"]) if changes else []
+    differences = list(changes["rows"]) if changes else []
     for hospital in hospitals:
         if hospital["difference"] is not None:
             differences.append(hospital["difference"])
@@ -189,17 +189,16 @@ def _tables(report: Mapping[str, Any]) -> dict[str, Any]:
 
 def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> dict[str, str]:
     """The paragraphs that depend on the runs, and those that do not."""
-    some_judged = bool(judged_groups(report))
     return {
         "hospitals": captions.hospitals_caption(report),
         "changes": captions.changes_caption(report, changes) if changes else "",
-        "dice": captions.dice_caption(report, some_judged, _sites_are_rows(report)),
-        "fairness": captions.fairness_caption(report),
+        "dice": captions.dice_caption(report, bool(judged_groups(report))),
+        "fairness": captions.FAIRNESS,
         "gain": captions.gain_caption(report),
-        "dice_by_round": captions.dice_by_round_caption(report),
-        "weights": captions.weights_caption(report),
+        "dice_by_round": captions.DICE_BY_ROUND,
+        "weights": captions.WEIGHTS,
         "contributions": captions.contributions_caption(report),
-        "free_riders": captions.free_riders_caption(report),
+        "free_riders": f"{captions.FREE_RIDERS} {report['free_rider_rule']}",
         "credit": captions.CREDIT,
         "similarity": captions.SIMILARITY,
         "last_mile": captions.LAST_MILE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
@@ -19,6 +19,7 @@ from typing import Any
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.values import to_json
 from monai_fairfl.report.cases import cases_csv
+from monai_fairfl.report.cautions import sites_with_empty_labels, sites_without_test_scores
 from monai_fairfl.report.changes import changes_of
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.first_look import first_look_lines
@@ -96,8 +97,8 @@ def write_comparison(
     if not runs:
         words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise FederationError(f"nothing can be compared, because no training finished: {words}")
-    warnings: list[str] = []
     trainings = load_runs(runs)
+    warnings = [*sites_without_test_scores(trainings), *sites_with_empty_labels(trainings)]
     cases = cases_csv(trainings, warnings) or ""
     write_atomically(out / "cases.csv", cases.encode())
 
@@ -211,7 +212,7 @@ def compared_cases(
     if 1 < len(metrics[main]["seeds"]) < ENOUGH_SEEDS:
         notes.append(FEW_SEEDS)
     if measurement != TESTED:
-        notes.extend(_why_validation(scores, runs))
+        notes.append(_why_validation(scores))
     for metric in sorted(scores):
         if metric in metrics or not metric.startswith(f"{measurement}:"):
             continue
@@ -245,22 +246,16 @@ def _sites_with(scores: Mapping[str, Sequence[CaseScore]], measurement: str) -> 
     return {score.site for score in scores.get(f"{measurement}:{MEAN_DICE}", ())}
 
 
-def _why_validation(
-    scores: Mapping[str, Sequence[CaseScore]], runs: Sequence[Run]
-) -> Iterator[str]:
-    """That validation cases are compared, and the sites for which they are; a sentence each."""
+def _why_validation(scores: Mapping[str, Sequence[CaseScore]]) -> str:
+    """That validation cases are compared, and the sites for which they are."""
     tested = _sites_with(scores, TESTED)
     if not tested:
-        yield "No test cases were scored: these are validation cases, on which models were chosen."
-        return
+        return "No test cases were scored: these are validation cases, on which models were chosen."
     untested = sorted(_sites_with(scores, "score") - tested)
-    yield (
+    return (
         f"No test case of {', '.join(untested)} was scored: these are validation cases of all "
         "hospitals, on which models were chosen."
     )
-    if runs:
-        for site in untested:
-            yield f"{site} has no test Dice: {why_no_score(runs, site, TESTED)}."
 
 
 def _sites_left_out(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import TypeAlias
 
-from monai_fairfl.report.repeated_sites import seed_words, training_words
+from monai_fairfl.report.repeated_sites import seed_words
 from monai_fairfl.report.run import Run
 
 Pair: TypeAlias = tuple[int, int | None]
@@ -68,11 +68,13 @@ def validation_over_seeds(
                 of_trainings.append(mean(scores[run.name][site] for site in trusted))
         means[name] = mean(of_trainings)
 
-    left_out = [*_pairs_left_out(compared, scored, methods, pairs)]
-    left_out += _sites_left_out(counted, scores, sites, doubted)
+    # Doubted hospitals are named elsewhere.
+    left_out = {seed_words(run) for run in compared if _pair(run) not in pairs}
+    for run in counted:
+        left_out.update(site for site in run.sites if site not in sites and site not in doubted)
     words = ""
     if left_out:
-        words = f"These means leave out {'; '.join(left_out)}."
+        words = f"These means leave out {'; '.join(sorted(left_out))}: a score is missing."
     return Validation(means, words)
 
 
@@ -118,49 +120,3 @@ def _common_sites(runs: Sequence[Run], scores: Mapping[str, Mapping[str, float]]
     for run in runs:
         sites.intersection_update(scores[run.name])
     return sorted(sites)
-
-
-def _pairs_left_out(
-    runs: Sequence[Run], scored: Sequence[Run], methods: Sequence[str], pairs: Collection[Pair]
-) -> list[str]:
-    """The seeds and folds that do not count, each with the strategies that lack it."""
-    methods_of: dict[Pair, set[str]] = {}
-    for run in runs:
-        methods_of.setdefault(_pair(run), set())
-    for run in scored:
-        methods_of[_pair(run)].add(run.method)
-
-    words = []
-    for pair, found in methods_of.items():
-        if pair not in pairs:
-            lacking = [name for name in methods if name not in found]
-            words.append(f"{seed_words(*pair)} (no validation score of {', '.join(lacking)})")
-    return words
-
-
-def _sites_left_out(
-    runs: Sequence[Run],
-    scores: Mapping[str, Mapping[str, float]],
-    sites: Collection[str],
-    doubted: Collection[str],
-) -> list[str]:
-    """The hospitals that do not count, each with the first training in which it has no score.
-
-    Doubted ones are named elsewhere.
-    """
-    everyone: set[str] = set()
-    for run in runs:
-        everyone.update(run.sites)
-
-    words = []
-    for site in sorted(everyone):
-        if site in sites or site in doubted:
-            continue
-        lacking = [run for run in runs if site not in scores[run.name]]
-        where = training_words(lacking[0])
-        if len(lacking) == len(runs):
-            where = "any training"
-        elif len(lacking) > 1:
-            where = f"{where} and {len(lacking) - 1} more"
-        words.append(f"{site} (no validation score in {where})")
-    return words

@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from monai_fairfl import __version__
 from monai_fairfl.protocol.values import to_json
-from monai_fairfl.report.cases import paired_differences, without_case_tables
+from monai_fairfl.report.cases import paired_differences
 from monai_fairfl.report.cautions import (
     differences_of_groups,
     different_structures,
@@ -21,7 +21,6 @@ from monai_fairfl.report.cautions import (
     sites_without_test_scores,
     sites_without_validation_scores,
     suspicious_sites,
-    unknown_gain,
 )
 from monai_fairfl.report.comparison import (
     DDOF,
@@ -146,11 +145,15 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
     for run in runs:
         result = strategies[run.name]
         if result.no_standalone is not None and first_standalone is not None:
-            warnings.append(unknown_gain(run, result.no_standalone))
+            warnings.append(
+                f"What {run.name} gained over training alone is not known, because "
+                f"{result.no_standalone}"
+            )
         of_run = list(free_riding_of(run))
         free_riding.extend(of_run)
-        is_alone = len(group_of[run.name]) == 1
-        warnings.extend(_warnings_of(run, result, of_run, is_alone))
+        warnings.extend(outdated_valuations(run))
+        warnings.extend(suspicious_sites(run, result.flagged, of_run))
+        warnings.extend(limited_reports(run, result.touched))
 
     focus = _focus(runs, groups, strategies, doubted)
     compared = []
@@ -188,24 +191,6 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         ],
     )
     return to_json(asdict(report))
-
-
-def _warnings_of(
-    run: Run, result: StrategyResult, free_riding: Sequence[Event], is_alone: bool
-) -> Iterator[str]:
-    """What a reader of a run's numbers must know.
-
-    Args:
-        run: in question.
-        result: its numbers.
-        free_riding: what looks like it in this run.
-        is_alone: whether no other run is compared with it.
-    """
-    if not is_alone:
-        yield from without_case_tables(run, result.measurement)
-    yield from outdated_valuations(run)
-    yield from suspicious_sites(run, result.flagged, free_riding)
-    yield from limited_reports(run, result.touched)
 
 
 def _strategy_result(

@@ -8,7 +8,7 @@ The report judges no result of a shorter one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -16,6 +16,7 @@ from monai_fairfl.utils.settings import check_whole, is_number
 
 NEEDED = ("rounds", "local_epochs", "mean_dice")
 KEYS = (*NEEDED, "overrides")
+"""The overrides of the measured training are for a reader of the file."""
 
 QUICK = "quick.json"
 """Name of a bundle's overlay of ``federate.json`` with the settings of a first look."""
@@ -30,13 +31,11 @@ class FullRun:
         local_epochs: of each of these rounds, at least 1.
         mean_dice: least mean Dice over the sites, 0 to 1; below it a model has not learnt enough to
             be judged.
-        overrides: of the training configuration with which it was measured, such as ``size``.
     """
 
     rounds: int
     local_epochs: int
     mean_dice: float
-    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, given: Any) -> FullRun | None:
@@ -66,13 +65,7 @@ class FullRun:
         dice = given["mean_dice"]
         if not is_number(dice) or not 0 <= dice <= 1:
             raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
-        overrides = given.get("overrides") or {}
-        if not isinstance(overrides, Mapping):
-            raise ConfigError(
-                "full_run: overrides must be keys of the configuration and values, got "
-                f"{overrides!r}"
-            )
-        return cls(given["rounds"], given["local_epochs"], float(dice), dict(overrides))
+        return cls(given["rounds"], given["local_epochs"], float(dice))
 
     @property
     def epochs(self) -> int:

@@ -146,15 +146,6 @@ def heads_of(path: str | Path) -> list[str]:
     return heads
 
 
-def head_of(path: str | Path) -> str:
-    """SHA-256 of a ledger's last whole line: it also shows records that were cut off at the end.
-
-    It is empty where there is no record; errors are those of :func:`heads_of`.
-    """
-    heads = heads_of(path)
-    return heads[-1] if heads else ""
-
-
 def runs_in(folder: Path) -> list[Path]:
     """The folder itself where it is that of a run, else the runs directly in it, sorted.
 

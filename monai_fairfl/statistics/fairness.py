@@ -27,9 +27,6 @@ PerClient: TypeAlias = Mapping[str, float] | Sequence[float]
 ROUNDING = 0.02
 """Published shares, rounded to half a percent, sum to 0.99 ... 1.01."""
 
-LEAST_DROP = 1e-12
-"""A smaller sum of drops is rounding, and is not divided among clients."""
-
 EQUAL = 1e-9
 """Relative spread below which values are equal, but for rounding."""
 
@@ -46,7 +43,6 @@ class Performance:
     ddof: int
     worst_client: str
     worst: float
-    worst_k_mean: float
     gap: float
     jain: float
 
@@ -71,15 +67,7 @@ class Agreement:
     cosine: float
 
 
-@dataclass(frozen=True)
-class LeaveOneOut:
-    """Signed ``drops`` in score when a client is left out, and non-negative ``shares`` of them."""
-
-    drops: dict[str, float]
-    shares: dict[str, float]
-
-
-def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performance:
+def performance(scores: PerClient, ddof: int = 1) -> Performance:
     """Summarises how well, and how evenly, a federation serves its sites.
 
     Jain's index is ``(sum x)^2 / (n sum x^2)``: 1 when all sites score the same, 1/n when one has
@@ -88,7 +76,6 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
 
     Args:
         scores: client -> score, fractions in [0, 1].
-        worst_k: number of lowest sites in ``worst_k_mean``, 1 to the number of clients.
         ddof: delta degrees of freedom of ``std``.
 
     Returns:
@@ -96,20 +83,16 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
         are zero. Of equally bad sites, ``worst_client`` is the first by name.
 
     Raises:
-        ConfigError: when there is no client, a score is not a fraction, or ``worst_k`` does not
-            fit.
+        ConfigError: when there is no client, or a score is not a fraction.
 
-    >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7}, worst_k=2)
-    >>> summary.worst_client, round(summary.worst_k_mean, 3)
-    ('C', 0.75)
+    >>> summary = performance({"A": 0.9, "B": 0.8, "C": 0.7})
+    >>> summary.worst_client, summary.worst
+    ('C', 0.7)
     >>> round(summary.std, 3), round(summary.jain, 3)
     (0.1, 0.99)
     """
     names, x = _scores(scores, "scores")
     n = len(x)
-    if not 1 <= worst_k <= n:
-        raise ConfigError(f"worst_k must be 1 to the number of clients ({n}), got {worst_k}.")
-    ascending = np.sort(x)
     std = float(x.std(ddof=ddof)) if n > ddof else float("nan")
     squares = float(n * np.sum(x**2))
     jain = float(x.sum() ** 2 / squares) if squares > 0 else float("nan")
@@ -118,9 +101,8 @@ def performance(scores: PerClient, worst_k: int = 1, ddof: int = 1) -> Performan
         std=std,
         ddof=ddof,
         worst_client=names[int(x.argmin())],
-        worst=float(ascending[0]),
-        worst_k_mean=float(ascending[:worst_k].mean()),
-        gap=float(ascending[-1] - ascending[0]),
+        worst=float(x.min()),
+        gap=float(x.max() - x.min()),
         jain=jain,
     )
 
@@ -227,7 +209,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     Args:
         estimated: client -> share, for example a method's final aggregation weights; shares sum to
             one.
-        reference: the same clients -> share, for example of :func:`leave_one_out_shares`; shares
+        reference: the same clients -> share, for example by leave-one-out; shares
             sum to one.
 
     Returns:
@@ -257,44 +239,6 @@ def named_agreement(estimated: PerClient, reference: PerClient, name: str, other
     r, p_value = _correlation(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
-
-
-def leave_one_out_shares(drops: Mapping[str, float | Mapping[str, float]]) -> LeaveOneOut:
-    """Turns the drops in score without each client into contribution shares.
-
-    Source: FedCE's Tables 4 and 5. Drops of several structures (optic disc, optic cup) are added
-    first. A client whose absence helps has a negative drop: it stays in ``drops``, and counts as
-    zero in the shares, ``max(drop, 0) / sum max(drop, 0)``.
-
-    Args:
-        drops: client -> score with all clients minus score without this one, or client -> structure
-            -> drop; any unit.
-
-    Returns:
-        The signed drops and the shares; shares are all NaN when no client's absence lowered the
-        score.
-
-    Raises:
-        ConfigError: when there is no client or a drop is not finite.
-
-    >>> drops = {"A": {"disc": 2.0, "cup": 4.0}, "B": {"disc": 3.0, "cup": -1.0}, "C": {"disc": -1}}
-    >>> leave_one_out_shares(drops)
-    LeaveOneOut(drops={'A': 6.0, 'B': 2.0, 'C': -1.0}, shares={'A': 0.75, 'B': 0.25, 'C': 0.0})
-    """
-    # One drop per client: those of several structures are added.
-    total_drops = {}
-    for client, drop in drops.items():
-        total_drops[client] = sum(drop.values()) if isinstance(drop, Mapping) else drop
-    names, signed = finite_values(total_drops, "drops")
-    positive = signed.clip(min=0)
-    if positive.sum() > LEAST_DROP:
-        shares = positive / positive.sum()
-    else:
-        shares = np.full_like(positive, np.nan)
-    return LeaveOneOut(
-        drops=dict(zip(names, signed.tolist(), strict=True)),
-        shares=dict(zip(names, shares.tolist(), strict=True)),
-    )
 
 
 Checked: TypeAlias = tuple[list[str], NDArray[np.float64]]

@@ -141,33 +141,6 @@ def strategy_of(given: Strategy | str | Mapping[str, Any]) -> Strategy:
     return _called(text)
 
 
-def strategy_of_words(words: Sequence[str]) -> Strategy:
-    """The strategy of a command line's words: one text, or a name and ``ARGUMENT=VALUE`` pairs.
-
-    Args:
-        words: such as ``["FedCE", "mode=sum"]``. A value is as JSON or Python has it, or else a
-            text.
-
-    Raises:
-        ConfigError: as :func:`strategy_of`; or a word is no such pair.
-
-    >>> strategy_of_words(["FedCE", "mode=sum"]).name, strategy_of_words(["FedCE('sum')"]).name
-    ('FedCE-sum', 'FedCE-sum')
-    """
-    name, *pairs = words
-    if not pairs:
-        return strategy_of(name)
-    arguments = {}
-    for pair in pairs:
-        argument, separator, text = pair.partition("=")
-        if not separator:
-            raise ConfigError(
-                f"{pair!r} is no argument of a strategy: write ARGUMENT=VALUE, such as mode=sum"
-            )
-        arguments[argument] = _value_or_text(text)
-    return _checked_call(find(name), name, [], arguments)
-
-
 def _called(text: str, find_kind: Callable[[str], type[Any]] = find) -> Any:
     """The strategy, or the part of one, of a name, perhaps with arguments in parentheses.
 
@@ -214,18 +187,6 @@ def _checked_call(
         raise ConfigError(f"{text!r} cannot be made: {error}") from error
     except Exception as error:  # whatever a constructor raises
         raise ConfigError(f"{text!r} cannot be made: {in_words(error)}") from error
-
-
-def _value_or_text(text: str) -> Any:
-    """A word as a value of JSON or Python, or as a text.
-
-    >>> _value_or_text(".5"), _value_or_text("sum"), _value_or_text("null"), _value_or_text("False")
-    (0.5, 'sum', None, False)
-    """
-    try:
-        return written_value(text)
-    except ValueError:
-        return text
 
 
 # --- a configuration with _target_

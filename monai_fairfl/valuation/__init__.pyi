@@ -13,10 +13,8 @@ from .free_riders import global_cosines as global_cosines
 from .games import Game as Game
 from .games import GTGRound as GTGRound
 from .games import GTGValuation as GTGValuation
-from .games import Hoeffding as Hoeffding
 from .games import MaxEvaluations as MaxEvaluations
 from .games import MaxSamples as MaxSamples
-from .games import RankStable as RankStable
 from .games import SamplingProgress as SamplingProgress
 from .games import StandardError as StandardError
 from .games import StoppingRule as StoppingRule

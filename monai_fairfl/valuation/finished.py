@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -284,7 +282,6 @@ class Evaluator:
         self.left_out = ""
         self.at_most = False
         self.expected: int | None = None
-        self._seconds: list[float] = []
         self._models: set[Key] = set()
         # Number of models at the last line that was shown.
         self._shown: int | None = None
@@ -311,11 +308,9 @@ class Evaluator:
         self._models.add(key)
         if key in self.known:
             return self._utility_of(self.known[key])
-        begin = time.monotonic()
         measured = self.panel.measure(build(), key.measurement)
         value = self._utility_of(measured)
         self.known.add(key, measured)
-        self._seconds.append(time.monotonic() - begin)
         self._log(game, coalition, value)
         return value
 
@@ -325,21 +320,17 @@ class Evaluator:
         return self.utility(counted)
 
     def _log(self, game: str, coalition: Coalition, value: float) -> None:
-        """One line of progress, with the time that is left where that is known."""
+        """One line of progress, with the number of models where that is known."""
         rest = ""
         if self.expected is not None:
-            seconds_per_model = sum(self._seconds) / len(self._seconds)
-            models_left = max(self.expected - self.done, 0)
-            left = timedelta(seconds=round(seconds_per_model * models_left))
-            most = "at most " if self.at_most else ""
-            rest = f" of {most}{self.expected}, {most}{left} left"
+            rest = f" of {'at most ' if self.at_most else ''}{self.expected}"
         members = ", ".join(sorted(coalition))
         line = f"{self.title}: {game}, {{{members}}} {value:.4f}; model {self.done}{rest}"
         logger.info("%s", line)
         self._show_now_and_then(line)
 
     def _show_now_and_then(self, line: str) -> None:
-        """Show the first line, which has the time left, and then one for every so many models."""
+        """Show the first line, and then one for every so many models."""
         step = LINES
         if self.expected is not None:
             step = math.ceil(self.expected / LINES)

@@ -12,10 +12,8 @@ from monai_fairfl.games.gtg import gtg_shapley as gtg_shapley
 from monai_fairfl.games.omission import leave_one_out as leave_one_out
 from monai_fairfl.games.sampling import permutation_shapley as permutation_shapley
 from monai_fairfl.games.sampling import stratified_shapley as stratified_shapley
-from monai_fairfl.games.stopping import Hoeffding as Hoeffding
 from monai_fairfl.games.stopping import MaxEvaluations as MaxEvaluations
 from monai_fairfl.games.stopping import MaxSamples as MaxSamples
-from monai_fairfl.games.stopping import RankStable as RankStable
 from monai_fairfl.games.stopping import SamplingProgress as SamplingProgress
 from monai_fairfl.games.stopping import StandardError as StandardError
 from monai_fairfl.games.stopping import StoppingRule as StoppingRule

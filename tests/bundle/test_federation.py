@@ -467,7 +467,7 @@ def test_groups_are_of_sites_that_take_part_and_do_not_overlap() -> None:
     with pytest.raises(ConfigError, match="groups: 'a' must be a list of sites, got None"):
         check_groups({"a": None}, ["elm"])  # type: ignore[dict-item]
     # It would count twice in the group's mean.
-    with pytest.raises(ConfigError, match="group 'a' names 'elm' twice; name it once"):
+    with pytest.raises(ConfigError, match="'elm' is in the groups 'a' and 'a'; name it once"):
         check_groups({"a": ["elm", "elm"]}, ["elm"])
     with pytest.raises(ConfigError, match="groups must be a mapping, got 'elm'"):
         check_groups("elm", ["elm"])  # type: ignore[arg-type]

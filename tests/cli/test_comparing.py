@@ -133,11 +133,11 @@ def test_all_strategies_of_a_fold_share_its_split_whatever_the_seed(sites: Path)
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("seeds", 3, r"seeds must be a list of whole numbers such as \[0, 1, 2\], got 3"),
-        ("seeds", [0, 1.5], r"seeds must be a list of whole numbers .*got \[0, 1.5\]"),
-        ("seeds", [0, True], "seeds must be a list of whole numbers"),
-        ("folds", "four", "folds must be a whole number such as 4, .* got 'four'"),
-        ("folds", 2.5, "folds must be a whole number"),
+        ("seeds", 3, "seeds .*got 3"),
+        ("seeds", [0, 1.5], r"seeds .*got \[0, 1.5\]"),
+        ("seeds", [0, True], "seeds .*True"),
+        ("folds", "four", "folds .*'four'"),
+        ("folds", 2.5, "folds .*2.5"),
     ],
 )
 def test_seeds_and_folds_of_another_type_are_refused_by_their_name(
@@ -177,7 +177,7 @@ def test_a_comparison_takes_the_forms_of_a_key_that_a_federation_takes(
 
 def test_a_single_name_of_a_strategy_is_no_list_of_letters(sites: Path, tmp_path: Path) -> None:
     parser = parser_of(sites, tmp_path, strategies="FedAvg", seeds=[0, 1])
-    with pytest.raises(ConfigError, match="a comparison needs two strategies or more"):
+    with pytest.raises(ConfigError, match="two strategies"):
         RepeatedFederation.from_parser(parser)
 
 
@@ -194,7 +194,7 @@ def parser_of(sites: Path, run_dir: Path, **changes: Any) -> ConfigParser:
 
 def test_a_device_that_is_in_no_list_is_refused_as_such(sites: Path, tmp_path: Path) -> None:
     plan = asked(sites, "--strategies", "FedAvg", "FedCE")
-    with pytest.raises(ConfigError, match="devices must be a list such as .*got 'cpu'"):
+    with pytest.raises(ConfigError, match="devices .*'cpu'"):
         run_comparison(plan, tmp_path / "out", devices="cpu")
     assert not (tmp_path / "out").exists()
 
@@ -202,24 +202,21 @@ def test_a_device_that_is_in_no_list_is_refused_as_such(sites: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (["--strategies", "FedAvg"], "needs two strategies"),
-        (["--strategies", "FedAvg", "fedce"], "did you mean 'FedCE'"),
-        (["--strategies", "FedCE", "FedCE('multi')"], "are the same strategy FedCE"),
-        (["--strategies", "FedAvg", "FedCE", "--folds", "1"], "two folds or more"),
-        (["--strategies", "FedAvg", "FedCE", "--seeds", "1", "1"], "give each seed once"),
+        (["--strategies", "FedAvg"], "two strategies"),
+        (["--strategies", "FedAvg", "fedce"], "'fedce'.*'FedCE'"),
+        (["--strategies", "FedCE", "FedCE('multi')"], "same strategy"),
+        (["--strategies", "FedAvg", "FedCE", "--folds", "1"], "folds"),
+        (["--strategies", "FedAvg", "FedCE", "--seeds", "1", "1"], "seed"),
         (
             ["--strategies", "FedAvg", "FedCE", "--overrides", "{'split_fold': 1}"],
-            "split_fold in the overrides is set by the comparison: leave it out",
+            "split_fold",
         ),
-        (["--strategies", "FedAvg", "FedCE", "--bundle", "prostrate"], "neither a folder"),
+        (["--strategies", "FedAvg", "FedCE", "--bundle", "prostrate"], "prostrate"),
         (
             ["--strategies", "FedAvg", "FedCE", "--overrides", "{'sise': [32, 32]}"],
-            "override 'sise' names nothing in configs/train.json; did you mean 'size'",
+            "'sise'.*train.json.*'size'",
         ),
-        (
-            ["--strategies", "FedAvg", "FedCE", "--folds", "5"],
-            "site 'alder': its cases cannot be split: .*alder: there cannot be 5 folds of 4 cases",
-        ),
+        (["--strategies", "FedAvg", "FedCE", "--folds", "5"], "'alder'.*5 folds of 4 cases"),
     ],
 )
 @pytest.mark.slow
@@ -249,7 +246,7 @@ def test_two_strategies_that_do_not_store_their_argument_are_told_to(
     )
     monkeypatch.syspath_prepend(tmp_path)
     given = [f"forgetful_of_share.Forgetful(share={share})" for share in (2, 3)]
-    with pytest.raises(ConfigError, match="must store each argument, a plain value, in an attrib"):
+    with pytest.raises(ConfigError, match="Forgetful.*argument"):
         asked(sites, "--strategies", *given).names()
 
 
@@ -259,7 +256,7 @@ def test_a_folder_that_holds_something_else_is_refused(
     (tmp_path / "cases.csv").write_text("of another run")
     given = ["--strategies", "FedAvg", "FedCE", "--out", str(tmp_path)]
     error = run_json(capsys, "compare", str(sites), *given, code=2)["error"]
-    assert "holds no comparison but cases.csv: give the comparison a folder of its own" in error
+    assert str(tmp_path) in error and "cases.csv" in error
     assert (tmp_path / "cases.csv").read_text() == "of another run"
 
 
@@ -269,13 +266,13 @@ def test_one_hospital_is_no_federation(
     shutil.copytree(sites / "alder", tmp_path / "one" / "alder")
     given = ["--strategies", "FedAvg", "FedCE", "--out", str(tmp_path / "out")]
     error = run_json(capsys, "compare", str(tmp_path / "one"), *given, code=2)["error"]
-    assert "a federation needs two" in error
+    assert "alder" in error and "two" in error
 
 
 def test_a_bundle_without_a_first_look_is_refused_one(sites: Path, tmp_path: Path) -> None:
     shutil.copytree(find_bundle(PROSTATE), tmp_path / "own")
     (tmp_path / "own" / "configs" / "quick.json").unlink()
-    with pytest.raises(ConfigError, match="quick.json does not exist: .*or give --rounds"):
+    with pytest.raises(ConfigError, match="quick.json"):
         asked(sites, "--strategies", "FedAvg", "FedCE", "--bundle", f"{tmp_path}/own", "--quick")
 
 
@@ -300,7 +297,7 @@ def test_data_lists_that_a_comparison_has_stay_as_they_are(sites: Path, tmp_path
 
     digests = tmp_path / "datalists" / "alder.digests"
     digests.write_text(digests.read_text().replace(digests.read_text()[:64], "0" * 64))
-    with pytest.raises(DataError, match="site 'alder': 1 of 4 cases are not as they were when"):
+    with pytest.raises(DataError, match="'alder': 1 of 4 cases"):
         check_plan(plan, tmp_path)
 
 
@@ -309,7 +306,7 @@ def test_a_sites_own_list_or_split_is_the_one_of_its_cells(sites: Path, tmp_path
     given = ["--strategies", "FedAvg", "FedCE", "--config", str(own)]
     lists = {"alder": {"datalist_file": str(tmp_path / "a.json")}, "cedar": {"split_seed": 5}}
     own.write_text(json.dumps({"sites": lists}))
-    with pytest.raises(ConfigError, match="datalist_file of site 'alder' would give it cases of"):
+    with pytest.raises(ConfigError, match="datalist_file.*'alder'"):
         asked(sites, *given, "--folds", "2")
     made = check_plan(asked(sites, *given), tmp_path / "out")
     [file] = [file for file in made if file.stem in lists and file.suffix == ".json"]
@@ -322,7 +319,7 @@ def test_overrides_are_plain_values_by_name(
 ) -> None:
     with pytest.raises(SystemExit):
         asked(sites, "--strategies", "FedAvg", "FedCE", "--overrides", text)
-    assert "is not values by name" in capsys.readouterr().err
+    assert "--overrides" in capsys.readouterr().err
 
 
 # --- a whole comparison
@@ -430,12 +427,11 @@ def test_the_same_command_trains_nothing_again_and_another_one_is_refused(
 
     capsys.readouterr()
     error = run_json(capsys, *words(sites, out, "--seeds", "0", "2"), code=2)["error"]
-    assert "seeds was [0, 1], asked for is [0, 2]" in error
+    assert "seeds" in error and "[0, 1]" in error and "[0, 2]" in error
     assert "overrides" not in error
-    assert "another folder with --out" in error
 
 
-def test_another_comparison_is_refused_before_any_time_is_promised(
+def test_another_comparison_is_refused_before_anything_is_said_of_it(
     sites: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = asked(sites, "--strategies", "FedAvg", "FedCE", *TINY)
@@ -446,7 +442,7 @@ def test_another_comparison_is_refused_before_any_time_is_promised(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("monai-fairfl: ")
-    assert "asked for are FedAvg, FedCE, CGSV" in printed.err
+    assert "strategies" in printed.err and "CGSV" in printed.err
     assert (tmp_path / "log.txt").read_text() == "of the comparison"
 
 
@@ -460,7 +456,7 @@ def test_a_comparison_without_standalone_says_before_it_trains_what_it_cannot_sh
         raise ConfigError("stopped before the training")
 
     monkeypatch.setattr(repeated, "run_comparison", stop)
-    said = "Standalone is not among the strategies: nothing will show what a hospital gains"
+    said = "Standalone is not among the strategies"
     for third, expected in (("CGSV", True), ("Standalone", False)):
         given = ["--strategies", "FedAvg", "FedCE", third, "--out", str(tmp_path / third), *TINY]
         assert main(["compare", str(sites), *given]) == 2
@@ -471,8 +467,7 @@ def test_other_strategies_are_refused_as_they_were_given(sites: Path, tmp_path: 
     before = asked(sites, "--strategies", "FedAvg", "FedCE('sum')")
     (tmp_path / "plan.json").write_text(json.dumps(before.record(), default=str))
     again = asked(sites, "--strategies", "FedAvg", "FedCE", "--seeds", "1")
-    message = r"strategies were FedAvg, FedCE\('sum'\); asked for are FedAvg, FedCE; seeds was"
-    with pytest.raises(ConfigError, match=message) as error:
+    with pytest.raises(ConfigError, match=r"strategies .*FedCE\('sum'\).*seeds") as error:
         run_comparison(again, tmp_path)
     assert "None" not in str(error.value)
 
@@ -568,8 +563,7 @@ def test_cells_at_a_time_with_killed_workers_and_ctrl_c_leave_the_files_of_one_p
     process.join()
     text = (tmp_path / "log").read_text()
     assert process.exitcode == 2
-    assert "was ended by the signal SIGKILL" in text and "goes on with what it left" in text
-    assert "stopped in " in text and "the same command goes on after the last whole round" in text
+    assert "SIGKILL" in text and "stopped in " in text
     assert len(workers) >= 2 and not set(workers) & set(later)
     assert all_end(later)
 
@@ -609,8 +603,9 @@ def test_a_cell_that_fails_does_not_stop_the_others_and_is_tried_again(
     assert found["failed"] == {"Failing, seed 0": "it fails on purpose"}
     dice = found["metrics"]["test_score:dice"]
     assert [each["strategy"] for each in dice["strategies"]] == ["FedAvg", "FedCE"]
-    assert dice["left_out"] == ["Failing is left out: it has no score of seed 0"]
-    assert "Failing, seed 0 failed: it fails on purpose" in (out / "comparison.html").read_text()
+    [left_out] = dice["left_out"]
+    assert "Failing" in left_out and "seed 0" in left_out
+    assert "it fails on purpose" in (out / "comparison.html").read_text()
 
     monkeypatch.setattr(Failing, "fails", False)
     found = run_json(capsys, *command)
@@ -664,10 +659,10 @@ def test_a_federate_json_with_seeds_and_folds_is_the_comparison_of_the_command(
     # A used folder, and what a resumed comparison would do otherwise.
     again = warm_python.run(federate(sites, out), tmp_path)
     assert again.returncode == 2
-    assert "already holds a comparison: resume it (--resume True)" in again.stderr
+    assert "--resume True" in again.stderr
     changed = ["--resume", "True", "--min_clients", "3"]
     again = warm_python.run(federate(sites, out, *changed), tmp_path)
-    assert "min_clients of settings was 2, asked for is 3." in again.stderr
+    assert "min_clients" in again.stderr
     again = warm_python.run(federate(sites, out, "--resume", "True", "--keep", "5"), tmp_path)
     assert again.returncode == 0, again.stderr
 
@@ -696,7 +691,7 @@ def test_valuations_are_of_one_training(sites: Path, tmp_path: Path) -> None:
     valuations = json.dumps([{"_target_": "monai_fairfl.valuation.Retraining"}])
     done = warm_python.run(federate(sites, tmp_path / "run", "--valuations", valuations), tmp_path)
     assert done.returncode == 2
-    assert "valuations are of one training: leave them out" in done.stderr
+    assert "valuations" in done.stderr
     assert not (tmp_path / "run").exists()
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.data import check_cases, find_cases, find_sites, site_datalist, split_cases
+from monai_fairfl.data import check_cases, find_cases, site_datalist, site_folders, split_cases
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import DataError
 
@@ -71,15 +71,15 @@ def test_sites_are_the_folders_with_images_in_order(tmp_path):
     for name in ("UCL/Case00.nii.gz", "BMC/Case00.nii", "docs/readme.txt", "Case00.nii.gz"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert find_sites(tmp_path) == ["BMC", "UCL"]
+    assert list(site_folders(tmp_path)) == ["BMC", "UCL"]
 
 
 def test_missing_and_empty_folders_are_named(tmp_path):
-    for function in (find_sites, find_cases, check_cases):
+    for function in (site_folders, find_cases, check_cases):
         with pytest.raises(DataError, match="nowhere (is not a folder|does not exist)"):
             function(tmp_path / "nowhere")
     with pytest.raises(DataError, match=f"{tmp_path.name} has no site"):
-        find_sites(tmp_path)
+        list(site_folders(tmp_path))
     with pytest.raises(DataError, match=f"{tmp_path.name} holds no case"):
         find_cases(tmp_path)
 

@@ -11,7 +11,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from monai_fairfl.data import SITES, Site, find_cases, find_sites, make_case, write_sites
+from monai_fairfl.data import SITES, Site, find_cases, make_case, site_folders, write_sites
 from monai_fairfl.errors import DataError
 
 SMALL = (32, 32, 8)
@@ -46,7 +46,7 @@ def test_the_layout_is_that_of_the_public_set(tmp_path):
     assert (
         write_sites(tmp_path, sites=SITES[2:4], size=SMALL, cases=2)
         == ["cedar", "elm"]
-        == find_sites(tmp_path)
+        == list(site_folders(tmp_path))
     )
     for site in ("cedar", "elm"):
         assert [Path(case["image"]).name for case in find_cases(tmp_path / site)] == [

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monai_fairfl.data import find_sites, site_datalist
+from monai_fairfl.data import site_datalist, site_folders
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import recipe_of_json
 from monai_fairfl.run_folder.resuming import recorded_config
@@ -44,7 +44,7 @@ def test_a_folder_of_others_lists_is_looked_at_without_harm(text: str, tmp_path:
     (tmp_path / "elm" / "dataset.json").write_text(text)
     with pytest.raises(DataError):
         site_datalist(tmp_path / "elm", tmp_path / "new.json")
-    assert find_sites(tmp_path) == ["client_A", "elm"]
+    assert list(site_folders(tmp_path)) == ["client_A", "elm"]
 
 
 @pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS)

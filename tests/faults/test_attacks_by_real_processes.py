@@ -31,7 +31,7 @@ from monai_fairfl.bundle.federation import BundleFederation  # noqa: E402
 from monai_fairfl.bundle.runs import BundleRuns  # noqa: E402
 from monai_fairfl.bundle.shipped import find_bundle  # noqa: E402
 from monai_fairfl.client.algo import FairMonaiAlgo  # noqa: E402
-from monai_fairfl.run_folder.ledger import head_of, read_ledger  # noqa: E402
+from monai_fairfl.run_folder.ledger import heads_of, read_ledger  # noqa: E402
 from monai_fairfl.strategies import FedCE  # noqa: E402
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe  # noqa: E402
 from monai_fairfl.transports.in_process import InProcess  # noqa: E402
@@ -208,7 +208,7 @@ def test_nobody_else_has_a_verdict(real_run: Path) -> None:
 def print_ends(runs: dict[str, Path]) -> None:
     """How every attack ended, round for round."""
     for engine, run in runs.items():
-        print(f"\n{engine}: head of the ledger {head_of(run / 'ledger.jsonl')}")
+        print(f"\n{engine}: head of the ledger {heads_of(run / 'ledger.jsonl')[-1]}")
         for record in rounds_of(run):
             print(f"\n{engine}, round {record['round']}, model {record['model'][:16]}")
             for site in SITES:

@@ -8,7 +8,6 @@ import pytest
 from helpers.driving import GOLDEN
 
 from monai_fairfl.games import leave_one_out
-from monai_fairfl.statistics.fairness import leave_one_out_shares
 from monai_fairfl.valuation import Game
 
 
@@ -45,4 +44,3 @@ def test_an_absence_that_helps_stays_negative_and_gets_no_share() -> None:
     found = leave_one_out(Game(worth, lambda s: sum(worth[player] for player in s)))
     assert {player: value.value for player, value in found.values.items()} == pytest.approx(worth)
     assert found.shares() == pytest.approx({"a": 0.75, "b": 0.0, "c": 0.25})
-    assert found.shares() == pytest.approx(leave_one_out_shares(worth).shares)

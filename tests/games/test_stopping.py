@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import math
 from itertools import product
 from typing import Any
 
@@ -12,10 +11,8 @@ from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.valuation import (
     Game,
-    Hoeffding,
     MaxEvaluations,
     MaxSamples,
-    RankStable,
     SamplingProgress,
     StandardError,
     StoppingRule,
@@ -42,11 +39,9 @@ def progress(
     return SamplingProgress(estimates, samples, evaluations, unseen)
 
 
-@pytest.mark.parametrize(("a", "b", "c"), list(product([False, True], repeat=3)))
-def test_rules_combine_as_and_and_or(a: bool, b: bool, c: bool) -> None:
-    rule = Fixed(a) & Fixed(b) | Fixed(c)
-    assert rule(progress()) == (a and b or c)
-    assert (Fixed(a) & (Fixed(b) | Fixed(c)))(progress()) == (a and (b or c))
+@pytest.mark.parametrize(("a", "b"), list(product([False, True], repeat=2)))
+def test_either_of_two_rules_stops(a: bool, b: bool) -> None:
+    assert (Fixed(a) | Fixed(b))(progress()) == (a or b)
 
 
 @pytest.mark.parametrize("given", [200, "200", MaxSamples])
@@ -60,8 +55,6 @@ def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated(given: Any) 
             method(game, given)
     with refused:
         StandardError(0.001) | given
-    with refused:
-        StandardError(0.001) & given
     assert game.evaluations == 0
 
 
@@ -85,20 +78,6 @@ def test_standard_error_waits_for_every_player_and_for_enough_samples() -> None:
     assert not rule(progress((0.1, 0.0), samples=29))
 
 
-def test_hoeffding_is_the_textbook_number() -> None:
-    rule = Hoeffding(epsilon=0.05, delta=0.01, range=2)
-    assert rule.needed == math.ceil(math.log(200) * 4 / (2 * 0.0025))
-    assert not rule(progress(samples=rule.needed - 1)) and rule(progress(samples=rule.needed))
-
-
-def test_rank_stable_tells_apart_what_the_errors_allow() -> None:
-    rule = RankStable(0.95)
-    assert rule(progress((0.1, 0.01), (0.3, 0.01)))
-    assert not rule(progress((0.1, 0.1), (0.15, 0.1)))
-    assert not rule(progress((0.1, None), (0.3, 0.01)))
-    assert not rule(progress((0.1, 0.01), (0.3, 0.01), samples=29))
-
-
 def test_a_budget_of_evaluations_ends_a_valuation_of_few_players_too() -> None:
     found = permutation_shapley(Game("ab", lambda s: float(len(s) > 1)), MaxEvaluations(50))
     assert found.evaluations == 4 and found.values["a"].n == 50
@@ -110,9 +89,6 @@ def test_a_budget_of_evaluations_ends_a_valuation_of_few_players_too() -> None:
         lambda: MaxSamples(0),
         lambda: MaxEvaluations(0),
         lambda: StandardError(0.0),
-        lambda: Hoeffding(0.1, 1.0, 1),
-        lambda: Hoeffding(0.1, 0.1, 0),
-        lambda: RankStable(1.5),
     ],
 )
 def test_a_rule_that_could_never_make_sense_is_refused(make) -> None:  # type: ignore[no-untyped-def]

@@ -117,7 +117,7 @@ def test_a_bundle_trains_as_it_was_measured_where_nothing_is_given(name: str) ->
     full_run = FullRun.read(federate["full_run"])
     assert full_run is not None
     assert (full_run.rounds, full_run.local_epochs) == (study["rounds"], study["local_epochs"])
-    assert full_run.overrides == study["overrides"]
+    assert federate["full_run"]["overrides"] == study["overrides"]
 
 
 @pytest.mark.parametrize("name", STUDIES)

@@ -105,7 +105,9 @@ def test_a_renamed_run_has_the_report_that_it_had(write_run: WriteRun) -> None:
 
 
 @pytest.mark.parametrize("damage", ["deleted", "damaged"])
-def test_a_table_of_cases_that_is_lost_is_a_warning(damage: str, write_run: WriteRun) -> None:
+def test_without_a_table_of_cases_a_difference_is_not_paired(
+    damage: str, write_run: WriteRun
+) -> None:
     alone, joined = paired_runs(write_run)
     [table] = (joined / "sites" / "elm" / "state").glob("*.csv")
     if damage == "deleted":
@@ -114,12 +116,6 @@ def test_a_table_of_cases_that_is_lost_is_a_warning(damage: str, write_run: Writ
         table.write_text("case,dice\ncase0.nii\n")
     report = report_of(alone, joined)
     assert report["strategies"]["FedCE"]["sites"]["elm"]["gain"]["paired"] is False
-    assert report["warnings"] == [
-        "FedCE: its folder sites/ has no table of the cases behind test_score of elm, so the "
-        "intervals there are usually too wide"
-    ]
-    # Alone in a report it has no intervals of differences.
-    assert report_of(joined)["warnings"] == []
 
 
 @pytest.mark.parametrize(
@@ -735,11 +731,7 @@ def test_a_run_that_could_not_be_chosen_is_not_called_worse(write_run: WriteRun)
         write_run("CGSV", {"elm": 0.8}, rounds=validated(0.7), clients=["elm", "oak"]),
     ]
     why = decision(*runs).why
-    assert why == (
-        "This is about FedAvg, which has the best mean Dice on validation cases of the runs that "
-        "are compared. Validation Dice: FedAvg 0.600, FedCE 0.900 (unfinished), CGSV 0.700 (not "
-        "compared)."
-    )
+    assert "FedAvg 0.600" in why and "FedCE" not in why and "CGSV" not in why
 
 
 @pytest.mark.parametrize(("value", "stderr", "n"), [(0.03, 0.02, 8), (0.1, 0.06, 5)])
@@ -760,7 +752,7 @@ def test_advice_names_the_test_cases_that_would_tell(write_run: WriteRun) -> Non
         write_run("FedCE", {"elm": (0.78, 0.03, 8)}),
     ]
     [advice] = decision(*runs).hospitals["elm"].advice
-    assert advice == "Four more test cases would tell"
+    assert advice == "4 more test cases would tell"
 
 
 def test_who_is_worse_off_is_sent_to_what_serves_it_better(write_run: WriteRun) -> None:

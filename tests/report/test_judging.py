@@ -46,8 +46,8 @@ def test_as_many_epochs_in_other_rounds_are_a_full_run(write_run: WriteRun) -> N
         ({"rounds": 4, "planned": [None, 4]}, "its planned number"),
         ({"rounds": 3, "planned": [4]}, "it ended after 3 of 4 rounds"),
         ({"rounds": 4, "finished": False}, "it is unfinished after 4 of 4 rounds"),
-        ({"rounds": 2, "planned": [3], "finished": False}, "it is unfinished after 2 of 3 rounds"),
-        ({"rounds": 3, "planned": [2, 4], "finished": False}, "it is unfinished after 3 of 4"),
+        ({"rounds": 2, "planned": [3], "finished": False}, "3 rounds of 2 local epochs"),
+        ({"rounds": 3, "planned": [2, 4], "finished": False}, "it was begun with 2 rounds"),
         ({"rounds": 4, "config": {"full_run": None}}, "its configuration has no full_run"),
         (
             {"rounds": 4, "config": {"full_run": {"rounds": 0}}},

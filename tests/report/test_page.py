@@ -208,21 +208,20 @@ def page_of(*runs: Path) -> Elements:
 
 
 @pytest.mark.parametrize(
-    ("number", "first_rows", "best_of"),
+    ("number", "first_rows"),
     [
-        (4, r"Strategyhospital00hospital01hospital02hospital03\s+Standalone0.500± 0.010", "column"),
-        (40, r"StandaloneFedAvg\s+hospital000.500± 0.010\s+0.500± 0.010\s+hospital01", "row"),
+        (4, r"Strategyhospital00hospital01hospital02hospital03\s+Standalone0.500± 0.010"),
+        (40, r"StandaloneFedAvg\s+hospital000.500± 0.010\s+0.500± 0.010\s+hospital01"),
     ],
 )
 def test_many_sites_are_rows_and_the_page_stays_small(
-    number: int, first_rows: str, best_of: str, write_run: WriteRun
+    number: int, first_rows: str, write_run: WriteRun
 ) -> None:
     scores = {f"hospital{index:02d}": (0.5 + index / 100, 0.01, 9) for index in range(number)}
     rounds = [{"measurements": {site: {"global_score": 0.5} for site in scores}}] * 3
     runs = [write_run(name, scores, rounds=rounds) for name in ("Standalone", "FedAvg")]
     page = page_of(*runs)
     assert re.search(first_rows, page.text)
-    assert f"best of each {best_of}" in page.text
     assert page.bytes < 500_000
 
 
@@ -435,7 +434,6 @@ def test_free_rider_scores_notes_and_missing_weights_are_on_the_page(write_run: 
     scores = page.drawing("Free-rider score by round, FedAvg").findtext("desc") or ""
     assert all(f"{site}: " in scores for site in sites)
     assert "cka absent: mean of the others used" in page.text
-    assert "Standalone does not average models, so it has no weights" in page.text
 
 
 def test_ledgers_without_details_or_scores_show_neither(page: Elements) -> None:
@@ -452,13 +450,6 @@ def test_one_run_of_one_site_and_one_without_any_round_make_pages(
     page = Elements((empty / "report.html").read_text())
     assert "FedCE is unfinished, 0 rounds" in page.text
     assert not page.drawings
-
-
-def test_weights_averaged_over_layers_say_so_on_the_page(write_run: WriteRun) -> None:
-    layered = {"aggregation": {"conv": {"elm": 0.1, "oak": 0.9}, "head": {"elm": 0.3, "oak": 0.7}}}
-    run = write_run("FedLWR", {"elm": 0.7, "oak": 0.8}, rounds=[layered])
-    write_report([run])
-    assert "the plain mean over its 2 layers" in Elements((run / "report.html").read_text()).text
 
 
 @pytest.mark.slow

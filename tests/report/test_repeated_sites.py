@@ -15,7 +15,7 @@ import pytest
 
 from monai_fairfl.client.state import ClientState
 from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.report.repeated_tables import comparison_text, remarks_of
+from monai_fairfl.report.repeated_tables import remarks_of
 from monai_fairfl.run_folder.ledger import Ledger
 
 pytest.importorskip("jinja2")
@@ -157,9 +157,9 @@ def lacks_validation(scores: Scores, end: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (scores_validation_cases, "its evaluator scores its validation cases. Let the bundle's"),
-        (trains_on_test_cases, "of its 3 test cases, it also uses 2 in training and 0 in"),
-        (has_empty_test_labels, "all its test labels are empty, and an empty label has no Dice. "),
+        (scores_validation_cases, "evaluator"),
+        (trains_on_test_cases, "2 in training"),
+        (has_empty_test_labels, "3 of 3 test labels are empty"),
     ],
 )
 def test_a_hospital_without_test_dice_makes_all_compare_validation_cases(
@@ -171,7 +171,8 @@ def test_a_hospital_without_test_dice_makes_all_compare_validation_cases(
     assert list(hospitals) == list(found["metrics"]["score:dice"]["cases"]) == list(HARDER)
     assert hospitals["yew"]["federation"] == pytest.approx(0.5)
     assert hospitals["yew"]["difference"]["value"] == pytest.approx(0.1)
-    assert f"yew has no test Dice: {why}" in comparison_text(found)
+    [warning] = found["warnings"]
+    assert warning.startswith("yew") and why in warning
 
 
 def test_folds_in_which_a_hospital_lacks_test_labels_do_not_change_the_measurement(
@@ -202,8 +203,7 @@ def test_a_hospital_that_sent_no_score_at_all_keeps_its_row_and_is_named(
     yew = found["decision"]["hospitals"]["yew"]
     assert (yew["verdict"], yew["federation"]) == ("no_score", None)
     [line] = [text for text in remarks_of(found) if "site yew is left out" in text]
-    assert line.startswith("Test Dice: site yew is left out: its score did not arrive at the end")
-    assert "of Standalone with seed 0 (RuntimeError: no line). Remove the cause" in line
+    assert "Standalone with seed 0 (RuntimeError: no line)" in line
     assert "yew" in (tmp_path / "comparison.html").read_text()
 
 
@@ -214,7 +214,7 @@ def test_where_no_measurement_is_of_all_hospitals_test_cases_are_compared(
     assert found["main"] == "test_score:dice"
     assert found["decision"]["hospitals"]["yew"]["verdict"] == "no_score"
     [line] = found["metrics"]["test_score:dice"]["left_out"]
-    assert line.startswith("site yew is left out: it sent no score of a test case")
+    assert "yew" in line and "no score of a test case" in line
 
 
 def test_a_comparison_that_has_everything_leaves_nothing_out(
@@ -236,8 +236,8 @@ def test_the_strategy_of_the_rows_is_chosen_on_seeds_and_folds_that_all_strategi
     # Seed 0 with both folds, and seed 1 with fold 0.
     mean = np.mean([0.8, 0.6, 0.8]) - 0.1
     assert f"FedAvg {mean:.3f}, FedCE {mean - 0.01:.3f}." in decision["why"]
-    assert "These means leave out seed 1, fold 1 (no validation score of FedCE)." in decision["why"]
-    assert "These means leave out" in (tmp_path / "comparison.html").read_text()
+    assert "leave out seed 1, fold 1:" in decision["why"]
+    assert "leave out seed 1, fold 1:" in (tmp_path / "comparison.html").read_text()
 
 
 def test_a_training_of_standalone_that_failed_counts_for_no_strategy(
@@ -245,7 +245,7 @@ def test_a_training_of_standalone_that_failed_counts_for_no_strategy(
 ) -> None:
     found = compare(write_run, tmp_path, folds=(0, 1), failed=[("Standalone", 0, 0)])
     why = found["decision"]["why"]
-    assert "seed 0, fold 0 (no validation score of Standalone)" in why
+    assert "leave out seed 0, fold 0:" in why
     assert f"FedAvg {np.mean([0.6, 0.8, 0.6]) - 0.1:.3f}" in why
 
 
@@ -257,7 +257,7 @@ def test_the_strategy_of_the_rows_is_chosen_on_hospitals_that_all_trainings_scor
     decision = found["decision"]
     assert decision["strategy"] == "FedAvg"
     assert "FedAvg 0.800, FedCE 0.790." in decision["why"]
-    assert "leave out yew (no validation score in FedCE with seed 1)." in decision["why"]
+    assert "leave out yew:" in decision["why"]
 
 
 def test_a_hospital_that_never_validates_is_named_beside_the_means(
@@ -265,7 +265,7 @@ def test_a_hospital_that_never_validates_is_named_beside_the_means(
 ) -> None:
     found = compare(write_run, tmp_path, everywhere=lacks_validation)
     assert found["main"] == "test_score:dice"
-    assert "leave out yew (no validation score in any training)." in found["decision"]["why"]
+    assert "leave out yew:" in found["decision"]["why"]
 
 
 def test_why_a_training_failed_is_in_every_file_whatever_its_characters(

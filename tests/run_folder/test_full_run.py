@@ -129,7 +129,6 @@ def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> 
         {"local_epochs": 0},
         {"rounds": True},
         {"round": 60},
-        {"overrides": ["size"]},
     ],
 )
 def test_a_full_run_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:

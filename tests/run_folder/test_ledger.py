@@ -13,7 +13,7 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.run_folder.ledger import FORMAT, Ledger, digest_of, head_of, read_ledger
+from monai_fairfl.run_folder.ledger import FORMAT, Ledger, digest_of, read_ledger
 
 
 def write(path: Path, count: int = 3) -> Ledger:
@@ -62,7 +62,7 @@ def test_a_line_that_is_no_object_is_named(tmp_path: Path, text: str) -> None:
     write(tmp_path / "l.jsonl", count=1)
     with open(tmp_path / "l.jsonl", "a") as file:
         file.write(f"{text}\n")
-    for read in (read_ledger, head_of, Ledger):
+    for read in (read_ledger, Ledger):
         with pytest.raises(FederationError, match=r"l\.jsonl, line 2 is no JSON object"):
             read(tmp_path / "l.jsonl")
 
@@ -119,7 +119,7 @@ def test_a_ledger_of_another_format_is_not_read(tmp_path: Path, written: Any) ->
     path = tmp_path / "ledger.jsonl"
     Ledger(path).append({"kind": "start", "format": written, "package": "9.0.0"})
     refusal = rf"written by monai_fairfl 9.0.0 \(format {written!r}\).*reads format {FORMAT}: use"
-    for reads in (read_ledger, head_of, Ledger):
+    for reads in (read_ledger, Ledger):
         with pytest.raises(FederationError, match=refusal):
             reads(path)
 

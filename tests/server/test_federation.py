@@ -29,7 +29,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.protocol.messages import Measure, Request, Train
 from monai_fairfl.protocol.replies import Replies
 from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.run_folder.ledger import head_of, read_ledger
+from monai_fairfl.run_folder.ledger import heads_of, read_ledger
 from monai_fairfl.strategies import (
     FedAvg,
     FedCE,
@@ -164,7 +164,7 @@ def require_last_head(requests: Sequence[Request], folder: Path) -> None:
     assert [request.client for request in requests] == list(TARGETS)
     for request in requests:
         assert (request.context, dict(request.weights), request.measure) == ({"ended": 1}, {}, ())
-        assert request.ledger_head == head_of(ledger_file(folder))
+        assert request.ledger_head == heads_of(ledger_file(folder))[-1]
 
 
 def test_clients_are_sampled_by_seed_and_round(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +15,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.averages import normalise
 from monai_fairfl.statistics.fairness import (
     agreement,
     gain,
-    leave_one_out_shares,
     pearson,
     performance,
     performance_distance,
@@ -83,7 +82,8 @@ def recompute(row: dict[str, str]) -> float:
         ).r
     if source == "fedce_table3":
         return agreement_with_samples(loo_rows(task), quantity)
-    return 100 * leave_one_out_shares(published_drops(loo_rows(task))).shares[name]
+    drops = published_drops(loo_rows(task))
+    return 100 * normalise({client: sum(parts.values()) for client, parts in drops.items()})[name]
 
 
 FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
@@ -180,32 +180,9 @@ def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
     assert (abs(value - float(row["published"])) <= tolerance) == (row["matches"] == "1")
 
 
-def test_leave_one_out_shares_meet_the_worked_game() -> None:
-    game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
-    v = game["v"]
-    found = leave_one_out_shares(
-        {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
-    )
-    assert list(found.drops.values()) == pytest.approx(game["leave_one_out"])
-    assert list(found.shares.values()) == pytest.approx(game["loo_share"])
-
-
-def test_a_negative_drop_stays_raw_and_counts_as_zero_in_the_shares() -> None:
-    found = leave_one_out_shares({"b": -2.0, "a": 3.0, "c": 1.0})
-    assert found.drops == {"a": 3.0, "b": -2.0, "c": 1.0}
-    assert found.shares == {"a": 0.75, "b": 0.0, "c": 0.25}
-
-
-def test_shares_are_undefined_when_nobody_is_missed() -> None:
-    # The drop of c is 6e-17, which is rounding.
-    found = leave_one_out_shares({"a": -0.1, "b": 0.0, "c": 0.1 + 0.2 - 0.3})
-    assert all(math.isnan(share) for share in found.shares.values())
-
-
-def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
-    found = performance({"x": 0.9, "a": 0.6, "m": 0.7}, worst_k=2)
+def test_performance_names_the_worst_site() -> None:
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
     assert (found.worst_client, found.worst) == ("a", 0.6)
-    assert found.worst_k_mean == pytest.approx(0.65)
     assert found.gap == pytest.approx(0.3)
     assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
 
@@ -301,7 +278,6 @@ def test_clients_are_matched_by_name() -> None:
         ),
         (lambda: performance({"siteA": -0.2}), "'siteA'"),
         (lambda: performance({"siteA": None}), "'siteA' has None"),  # type: ignore[dict-item]
-        (lambda: performance([0.9], worst_k=2), "worst_k"),
         (
             lambda: gain({"a": 0.5}, {"b": 0.5}),
             r"same clients; only method has \['a'\], only standalone has \['b'\]. Leave them out",

@@ -14,16 +14,14 @@ import pytest
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import (
     CGSV,
-    FairFed,
     FedAvg,
     FedCE,
-    FedISM,
     Proportional,
     TrimmedMean,
     compose,
 )
 from monai_fairfl.strategies.configuration import configuration_of
-from monai_fairfl.strategies.resolver import find, shipped, strategy_of, strategy_of_words
+from monai_fairfl.strategies.resolver import find, shipped, strategy_of
 
 
 @pytest.mark.parametrize(
@@ -170,31 +168,6 @@ def test_another_configuration_is_refused_with_what_was_meant(given: Any, words:
         strategy_of(given)
 
 
-def test_words_of_a_command_line_are_a_text_or_a_name_with_arguments() -> None:
-    for words in (["FedCE", "mode=sum"], ["FedCE('sum')"], ["FedCE", 'mode="sum"']):
-        assert configuration_of(strategy_of_words(words)) == configuration_of(FedCE("sum"))
-    with pytest.raises(ConfigError, match="'sum' is no argument of a strategy"):
-        strategy_of_words(["FedCE", "sum"])
-
-
-def test_a_number_and_a_text_may_be_written_as_python_writes_them() -> None:
-    assert configuration_of(strategy_of_words(["FairFed", "beta=.5"])) == configuration_of(
-        FairFed(beta=0.5)
-    )
-    assert configuration_of(strategy_of_words(["FedCE", "mode='sum'"])) == configuration_of(
-        FedCE("sum")
-    )
-
-
-def test_a_switch_is_written_as_json_or_as_python_writes_it() -> None:
-    for word in ("salt=false", "salt=False"):
-        made = strategy_of_words(["FedISM", word])
-        assert isinstance(made, FedISM) and made.salt is False
-    assert configuration_of(strategy_of_words(["CGSV", "gamma=None"])) == configuration_of(
-        CGSV(gamma=None)
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "switch"),
     [
@@ -299,5 +272,3 @@ def test_a_number_out_of_range_is_refused_before_anything_is_trained(text: str) 
 def test_compose_is_no_name_of_a_strategy_and_its_form_is_shown() -> None:
     with pytest.raises(ConfigError, match=r"written as a call, such as \"compose\(FedCE\(\)"):
         find("compose")
-    with pytest.raises(ConfigError, match=r"written as a call"):
-        strategy_of_words(["compose", "strategy=FedCE"])

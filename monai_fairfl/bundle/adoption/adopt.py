@@ -163,7 +163,6 @@ def _federate(
         "full_run": None,
         "amp": precision,
     }
-    content.pop("case_seconds")
     return {**content, **changes}
 
 

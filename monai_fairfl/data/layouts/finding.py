@@ -165,10 +165,6 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
         )
     sites.update(lists)
     if must and not sites:
-        below = _folders_of_sites(root)
-        if below:
-            names = " or ".join(str(folder) for folder in below)
-            raise DataError(f"{root} has no site, but folders in it have: did you mean {names}?")
         raise DataError("\n- ".join([_no_site_in(root), *notes]))
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
@@ -190,16 +186,6 @@ def folders_in(root: Path) -> list[Path]:
         is_visible = not path.name.startswith(".")
         if is_visible and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir():
             found.append(path)
-    return found
-
-
-def _folders_of_sites(root: Path) -> list[Path]:
-    """The folders of ``root`` that hold two sites or more, sorted."""
-    found = []
-    for folder in folders_in(root):
-        sites = [inner for inner in folders_in(folder) if _is_site(inner)]
-        if len(sites) > 1:
-            found.append(folder)
     return found
 
 
