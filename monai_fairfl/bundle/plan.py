@@ -46,6 +46,7 @@ DECIDE_NOTHING = frozenset(
     {"bundle_root", "sites_root", "run_dir", "imports", "initialize", "run", "check"}
     # How the machine is used, and what is written.
     | {"jobs", "device", "devices", "resume", "report", "share_cases", "keep", "full_run"}
+    | {"case_seconds"}
     # The plan records these by themselves.
     | {"strategy", "strategies", "seed", "seeds", "folds", "rounds", "local_epochs", "overrides"}
 )

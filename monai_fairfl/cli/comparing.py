@@ -91,6 +91,7 @@ def compare(args: argparse.Namespace) -> Answer:
 
     from monai_fairfl.bundle.plan import ComparisonPlan
     from monai_fairfl.bundle.repeated import PLAN, require_same_plan, run_comparison
+    from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.cli.running import output_into
     from monai_fairfl.report.repeated_tables import comparison_text
     from monai_fairfl.utils.words import count_words
@@ -105,11 +106,12 @@ def compare(args: argparse.Namespace) -> Answer:
         require_same_plan(plan, out)
     output = Console(file=progress_stream(args), highlight=False)
     runs = len(plan.cells())
+    time = expected_time(settings, runs)
     training = plan.training()
     trainings = count_words(runs, "training")
     rounds = count_words(training["rounds"], "round")
     epochs = count_words(training["local_epochs"], "local epoch")
-    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}.\n"
+    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n"
     if "Standalone" not in plan.names() and not (out / PLAN).exists():
         opening += f"{WITHOUT_STANDALONE}\n"
     opening += f"\n{line.text}\n"

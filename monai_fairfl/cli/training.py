@@ -248,13 +248,15 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) ->
 
 def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
     """What a reader knows before the training begins."""
+    from monai_fairfl.cli.expected_time import expected_time
     from monai_fairfl.utils.words import count_words
 
     configuration = line.configuration()
     rounds = count_words(configuration["rounds"], "round")
     epochs = count_words(configuration["local_epochs"], "local epoch")
+    time = expected_time(configuration, len(runs))
     return [
-        f"{', '.join(runs)}: {rounds} of {epochs}.",
+        f"{', '.join(runs)}: {rounds} of {epochs}. {time}",
         "",
         line.text,
         "",

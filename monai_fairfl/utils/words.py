@@ -5,6 +5,20 @@
 from __future__ import annotations
 
 
+def duration_words(seconds: float) -> str:
+    """An estimated time, as coarse as it is known.
+
+    >>> duration_words(20), duration_words(600), duration_words(9000)
+    ('about a minute', 'about 10 minutes', 'about 2.5 hours')
+    """
+    minutes = max(1, round(seconds / 60))
+    if minutes == 1:
+        return "about a minute"
+    if minutes < 90:
+        return f"about {minutes} minutes"
+    return f"about {seconds / 3600:.1f} hours"
+
+
 def count_words(number: int, what: str) -> str:
     """A number of things in words.
 

@@ -151,7 +151,7 @@ def test_both_bundles_federate_alike_but_for_their_checks_and_measured_training(
     one, other = (bundle.config("federate") for bundle in BUNDLES)
     assert set(one) == set(other)
     differ = {key for key in one if one[key] != other[key]}
-    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs"}
+    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs", "case_seconds"}
 
 
 # --- documented keys

@@ -16,8 +16,11 @@ import pytest
 from helpers import warm_python
 from helpers.checkout import CHECKOUT
 
+from monai_fairfl.bundle.jobs import number_of_cases
+from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.cli import main
-from monai_fairfl.cli.choosing import FUNDUS
+from monai_fairfl.cli.choosing import FUNDUS, PROSTATE
+from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.program import _parser
 from monai_fairfl.cli.running import require_end
 from monai_fairfl.cli.training import line_of, named_strategies
@@ -236,6 +239,32 @@ def test_the_printed_line_trains_the_same_bits_and_the_command_shows_its_progres
     words[words.index("--run_dir") + 1] = str(tmp_path / "long" / "run")
     assert warm_python.run(words[1:], CHECKOUT).returncode == 0
     assert (tmp_path / "long" / "run" / "ledger.jsonl").read_bytes() == ledger
+
+
+def expected(root: Path, *given: str) -> str:
+    """What is expected of a command line before it trains."""
+    args = _parser().parse_args(["train", str(root), "--devices", "cpu", "--jobs", "1", *given])
+    names = named_strategies(args)
+    return expected_time(line_of(args, root, names).configuration(), len(names))
+
+
+@pytest.mark.parametrize(("in_hardware", "precision"), [(True, "bfloat16"), (False, "float32")])
+def test_the_expected_time_is_that_of_cases_epochs_methods_and_precision(
+    in_hardware: bool, precision: str, sites: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = sum(number_of_cases(str(folder)) for folder in site_folders(sites).values())
+    configs = find_bundle(PROSTATE) / "configs"
+    seconds = json.loads((configs / "federate.json").read_text())["case_seconds"] * cases
+    given = ["--rounds", str(round(600 / seconds)), "--local-epochs", "1"]
+    three = ["--strategy", "Standalone", "FedAvg", "FedCE"]
+    assert "10 minutes" in expected(sites, *given)
+    assert "30 minutes" in expected(sites, *given, *three)
+    assert expected(sites, *given, "--devices", "cuda:0") == ""
+
+    monkeypatch.setattr("monai_fairfl.cli.expected_time.has_bfloat16", lambda device: in_hardware)
+    strong = json.loads((configs / "federate_strong.json").read_text())
+    given = ["--rounds", str(round(600 / (strong["case_seconds"][precision] * cases)))]
+    assert "10 minutes" in expected(sites, "--recipe", "strong", "--local-epochs", "1", *given)
 
 
 def test_a_file_of_ones_own_comes_after_those_of_the_bundle(

@@ -62,4 +62,4 @@ def test_a_number_or_a_truth_value_is_the_default_that_the_page_gives(file: Path
         if isinstance(value, (bool, int, float)):
             assert default_of(rows()[name], bundle=file.parts[-3]) == str(value), name
             compared.append(name)
-    assert {"rounds", "local_epochs", "seed"} <= set(compared)
+    assert {"rounds", "local_epochs", "case_seconds", "seed"} <= set(compared)

@@ -163,6 +163,7 @@ def _federate(
         "full_run": None,
         "amp": precision,
     }
+    content.pop("case_seconds")
     return {**content, **changes}
 
 
