@@ -14,7 +14,7 @@ from monai_fairfl.protocol.replies import Replies
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
     "clip": "The update is multiplied by a factor below 1.",
-    "share": "Weight and contribution are divided by the number of clients in the group.",
+    "share": "The group has the mean of their weights and contributions, shared by their samples.",
     "flag": "The reply is recorded, and counts like any other.",
 }
 """Action -> what it does to the reply."""

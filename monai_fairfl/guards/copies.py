@@ -76,7 +76,7 @@ class Copies(Guard):
             least = float(pairs_among(np.array(rows), angles).min())
             reason = (
                 f"the updates of {', '.join(group)} are nearly the same (cosines of at least "
-                f"{least:.3f}): weight and contribution of each are divided by {len(group)}"
+                f"{least:.3f}): they count as one client, which they share by their samples"
             )
             for row in rows:
                 verdict = Verdict("share", reason, {"cosine": least}, group=group)

@@ -254,23 +254,35 @@ class Replies(list[Reply]):
     def shared(self, values: Mapping[str, float | Estimate]) -> dict[str, Any]:
         """``values`` of clients, those of a group divided by its number; shares stay shares.
 
+        Within a group the samples decide who has how much of it. A copy repeats what another one
+        learned, so what it measures on images of its own must not bring it the other's weight.
+
         >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
         >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
-        >>> replies.shared({"A": 0.3, "B": 0.4, "C": 0.3})
-        {'A': 0.21428571428571425, 'B': 0.5714285714285714, 'C': 0.21428571428571425}
+        >>> shared = replies.shared({"A": 0.2, "B": 0.4, "C": 0.4})
+        >>> {name: round(value, 4) for name, value in shared.items()}
+        {'A': 0.2143, 'B': 0.5714, 'C': 0.2143}
         """
         if not self.groups:
             return dict(values)
-        factors = {client: 1 / len(group) for group in self.groups for client in group}
-        found = {
-            client: _times(value, factors.get(client, 1.0)) for client, value in values.items()
-        }
+        samples = {reply.client: reply.num_samples for reply in self}
+        found = dict(values)
+        for group in self.groups:
+            members = [client for client in group if client in values]
+            together = sum(float(values[client]) for client in members) / len(group)
+            samples_of_group = sum(samples[client] for client in members)
+            for client in members:
+                own = together * samples[client] / samples_of_group
+                found[client] = _moved(values[client], own, 1 / len(group))
         before = sum(float(value) for value in values.values())
         after = sum(float(value) for value in found.values())
         are_shares = math.isclose(before, 1.0) and min(map(float, values.values())) >= 0
         if not are_shares or after <= 0:
             return found
-        return {client: _times(value, 1 / after) for client, value in found.items()}
+        return {
+            client: _moved(value, float(value) / after, 1 / after)
+            for client, value in found.items()
+        }
 
     def _with(self, replies: Sequence[Reply], updates: Mapping[int, Weights]) -> Replies:
         """Other replies in the same order, whose inner products are computed again.
@@ -366,8 +378,9 @@ class Replies(list[Reply]):
         return Averaging(clients, starts, self.matrix, self.labelled, self.spec)
 
 
-def _times(value: float | Estimate, factor: float) -> float | Estimate:
+def _moved(value: float | Estimate, to: float, factor: float) -> float | Estimate:
+    """Another value, whose standard error is that of the first one times ``factor``."""
     if not isinstance(value, Estimate):
-        return value * factor
+        return to
     stderr = None if value.stderr is None else value.stderr * factor
-    return Estimate(value.value * factor, stderr, value.n)
+    return Estimate(to, stderr, value.n)

@@ -46,9 +46,10 @@ class FedCE(Strategy):
     releases). An unseen client's prior is 1 / (known clients + 1).
 
     The model without client i is exact where w is the average of the models that clients hold.
-    So a client whose update a guard shortened, or averaged with another's that is nearly the same,
-    is not asked for its error in the next round, and gets the mean of the others'. Another average
-    or a reward, put in by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+    So a client whose update a guard shortened, or counted with others that are nearly the same, is
+    not asked for its error in the next round, and gets the mean of the others'. Where these updates
+    are equal, its error is that of the model without them all. Another average or a reward, put in
+    by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
 
     >>> FedCE("sum").mode
     'sum'
@@ -74,7 +75,8 @@ class FedCE(Strategy):
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
         self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
         self.entered: dict[str, float] = {}  # weights in the present global model
-        # Clients whose updates a guard shortened for that model.
+        # Clients that cannot take themselves out of that model: a guard shortened their updates, or
+        # counted them with others that are nearly the same.
         self.shortened: list[str] = []
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
@@ -122,9 +124,14 @@ class FedCE(Strategy):
         contributions = {client: self._estimate(client) for client in weights}
         result = self.finish(local, weights, contributions)
 
-        # Another weighting, put in by compose(), may have weighed the average.
-        self.entered = {client: float(weight) for client, weight in result.aggregation.items()}  # type: ignore[arg-type]
-        self.shortened = sorted(local.shortened & set(self.entered))
+        # Another weighting, put in by compose(), may have weighed the average. A client's copies
+        # hold the same update: its error is that of the model without them all.
+        weight_of: Mapping[str, float] = result.aggregation  # type: ignore[assignment]
+        self.entered = {}
+        for client in weight_of:
+            copies = local.copies_of(client) & weight_of.keys()
+            self.entered[client] = float(sum(weight_of[copy] for copy in sorted(copies)))
+        self.shortened = sorted((local.shortened | _unequal_copies(local)) & set(self.entered))
         return result
 
     def _measured_by(self, client: str) -> tuple[str, ...]:
@@ -253,6 +260,22 @@ def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[
     weights = np.array([prior[reply.client] for reply in replies])
     cosines = replies.geometry.cosines_with_sum(weights, without_own=True)
     return {reply.client: float(c) for reply, c in zip(replies, cosines, strict=True)}
+
+
+def _unequal_copies(replies: Replies) -> set[str]:
+    """Clients that count with others, whose updates are only nearly the same.
+
+    None of them can take the others out of the model.
+    """
+    gram = replies.geometry.gram
+    found: set[str] = set()
+    for group in replies.groups:
+        rows = [row for row, reply in enumerate(replies) if reply.client in group]
+        lengths = np.diag(gram)[rows]
+        squares = lengths[:, None] + lengths - 2 * gram[np.ix_(rows, rows)]
+        if squares.max() > ROUNDING * lengths.max():
+            found.update(group)
+    return found
 
 
 def _distance(cosine: float) -> float:

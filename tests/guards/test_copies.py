@@ -36,9 +36,9 @@ def test_nearly_the_same_updates_share_one_weight() -> None:
     weights = {"A": 0.3, "B": 0.2, "C": 0.2, "D": 0.2, "E": 0.1}
     by_hand = {"A": 0.15 / 0.8, "B": 0.25, "C": 0.25, "D": 0.25, "E": 0.05 / 0.8}
     assert passed.shared(weights) == pytest.approx(by_hand)
-    # What is no share of a whole is divided, and that is all.
+    # What is no share of a whole is divided, too: their mean of 1.7 by their samples.
     values = {"A": Estimate(0.4, 0.1, 7), "B": -2.0, "E": 3.0}
-    assert passed.shared(values) == {"A": Estimate(0.2, 0.05, 7), "B": -2.0, "E": 1.5}
+    assert passed.shared(values) == {"A": Estimate(1.275, 0.05, 7), "B": -2.0, "E": 0.425}
 
 
 def test_a_cosine_with_the_others_leaves_out_copies_and_counts_them_once() -> None:
