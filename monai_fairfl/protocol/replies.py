@@ -254,8 +254,7 @@ class Replies(list[Reply]):
     def shared(self, values: Mapping[str, float | Estimate]) -> dict[str, Any]:
         """``values`` of clients, those of a group divided by its number; shares stay shares.
 
-        Within a group the samples decide who has how much of it. A copy repeats what another one
-        learned, so what it measures on images of its own must not bring it the other's weight.
+        Within a group the samples decide who has how much of it.
 
         >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
         >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
@@ -358,7 +357,7 @@ class Replies(list[Reply]):
             scale: client -> factor of its update; 1 when ``None``.
         """
         found = self._averaging.reduced(reduce, start, scale)
-        found.update(reduced_buffers(self, self.spec, reduce, buffers))
+        found.update(reduced_buffers(self._with_buffers_of_first, self.spec, reduce, buffers))
         return found
 
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
@@ -368,7 +367,18 @@ class Replies(list[Reply]):
             weights: as for :meth:`average`.
             policy: one of :data:`BUFFER_POLICIES`.
         """
-        return averaged_buffers(self, self.spec, weights, policy)
+        return averaged_buffers(self._with_buffers_of_first, self.spec, weights, policy)
+
+    @property
+    def _with_buffers_of_first(self) -> list[Reply]:
+        """These replies, where copies have the buffers of their group's first client.
+
+        The others' may not belong to the update that they repeat.
+        """
+        buffers = {reply.client: reply.buffers for reply in self}
+        for group in self.groups:
+            buffers.update(dict.fromkeys(group, buffers[group[0]]))
+        return [replace(reply, buffers=buffers[reply.client]) for reply in self]
 
     @property
     def _averaging(self) -> Averaging:

@@ -457,13 +457,15 @@ class Strategy(ABC):
 
         Returns:
             client -> number. A client that sent none, or one that was dropped, gets the mean of the
-            others, and a note.
+            others, and a note. Copies have the number of their group's first client.
 
         Raises:
             FederationError: if no client sent one.
         """
-        known = self.known(replies, name)
+        known = dict(self.known(replies, name))
         mean = sum(known.values()) / len(known)
+        for first, *copies in replies.groups:
+            known.update(dict.fromkeys(copies, known.get(first, mean)))
         measured = {}
         for client in replies.clients:
             if client not in known:

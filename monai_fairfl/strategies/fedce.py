@@ -47,9 +47,9 @@ class FedCE(Strategy):
 
     The model without client i is exact where w is the average of the models that clients hold.
     So a client whose update a guard shortened, or counted with others that are nearly the same, is
-    not asked for its error in the next round, and gets the mean of the others'. Where these updates
-    are equal, its error is that of the model without them all. Another average or a reward, put in
-    by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+    not asked for its error in the next round, and gets the mean of the others'. Of clients with
+    equal updates the first is asked, for the error of the model without them all. Another average
+    or a reward, put in by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
 
     >>> FedCE("sum").mode
     'sum'
@@ -131,7 +131,7 @@ class FedCE(Strategy):
         for client in weight_of:
             copies = local.copies_of(client) & weight_of.keys()
             self.entered[client] = float(sum(weight_of[copy] for copy in sorted(copies)))
-        self.shortened = sorted((local.shortened | _unequal_copies(local)) & set(self.entered))
+        self.shortened = sorted((local.shortened | _copies(local)) & set(self.entered))
         return result
 
     def _measured_by(self, client: str) -> tuple[str, ...]:
@@ -262,19 +262,21 @@ def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[
     return {reply.client: float(c) for reply, c in zip(replies, cosines, strict=True)}
 
 
-def _unequal_copies(replies: Replies) -> set[str]:
-    """Clients that count with others, whose updates are only nearly the same.
+def _copies(replies: Replies) -> set[str]:
+    """Clients that cannot take themselves and their copies out of the model.
 
-    None of them can take the others out of the model.
+    Only the first of a group can, whose buffers stand for all; and none where the updates are only
+    nearly the same.
     """
     gram = replies.geometry.gram
     found: set[str] = set()
     for group in replies.groups:
+        found.update(group[1:])
         rows = [row for row, reply in enumerate(replies) if reply.client in group]
         lengths = np.diag(gram)[rows]
         squares = lengths[:, None] + lengths - 2 * gram[np.ix_(rows, rows)]
         if squares.max() > ROUNDING * lengths.max():
-            found.update(group)
+            found.add(group[0])
     return found
 
 
