@@ -14,7 +14,6 @@ from typing import Any
 from study import ROOT
 
 from monai_fairfl.bundle.initial import initial_model
-from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.data import write_clinics, write_sites
 from monai_fairfl.guards import Guard
@@ -27,6 +26,7 @@ GENERATED: Mapping[str, Callable[..., list[str]]] = {
     "six_fundus": write_clinics,
 }
 """Sites that are not real -> writes their images."""
+LIGHT = ("configs/train.json", "configs/light.json")
 Wrap = Callable[[str, Client], Client]
 """A site's name and its client -> the client that takes part."""
 
@@ -57,7 +57,7 @@ class Training:
     local_epochs: int
     overrides: Mapping[str, Any]
     of_sites: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    config: Sequence[str] = TRAIN
+    config: Sequence[str] = LIGHT
 
     def run(
         self,

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +69,6 @@ class ModelValues:
         unchanged: sections that must be as in ``config``, such as ``"preprocessing"``: an argument
             such as ``--preprocessing#transforms#5#mode nearest`` changes results that no plain
             value shows.
-        added: key -> value of keys that the bundle got after models had been trained: what these
-            models have.
 
     Raises:
         ConfigError: when the model file or its recipe cannot be read.
@@ -101,7 +98,6 @@ class ModelValues:
         defaults: Mapping[str, Any] | None = None,
         config: Sequence[str] = (),
         unchanged: Sequence[str] = (),
-        added: Mapping[str, Any] | None = None,
     ):
         self.path = Path(ckpt_path)
         self.bundle_root = Path(bundle_root)
@@ -126,9 +122,6 @@ class ModelValues:
         if self.used:
             with errors_in_one_line():
                 self.recipe = _read_recipe(self.path)
-        if self.recipe is not None:
-            values = {**(added or {}), **self.recipe.values}
-            self.recipe = replace(self.recipe, values=values)
 
     def __getitem__(self, key: str) -> Any:
         """Return the value of a key; :data:`NOT_GIVEN` where the model's recipe does not have it.

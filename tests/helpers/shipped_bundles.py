@@ -146,7 +146,7 @@ PROSTATE = Bundle(
     masks="*_pred.nii.gz",
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "slices_per_volume": 8},
-    recipes={"strong": {"filters": [4, 8, 8]}, "volumes": {"filters": [4, 8, 8]}},
+    recipes={"light": {}, "strong": {}, "volumes": {}},
 )
 FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
@@ -157,7 +157,7 @@ FUNDUS = Bundle(
     masks="*_pred.png",
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),
     quick_learning={"learning_rate": 0.01, "augmentation": [], "photographs_per_epoch": 2},
-    recipes={"strong": {}},
+    recipes={"light": {}, "strong": {}},
     partial="cypress",
 )
 BUNDLES = (PROSTATE, FUNDUS)

@@ -308,7 +308,8 @@ def train(
     rounds: int = 2,
 ) -> list[Any]:
     """The words of a short training."""
-    more = [] if config is None else ["--config", config]
+    # The only recipe of the commit that ``before`` names.
+    more = ["--recipe", "light", *([] if config is None else ["--config", config])]
     return [
         *("train", data, "--out", out, "--strategies", *methods, "--rounds", rounds),
         *("--local-epochs", 1, "--jobs", jobs, "--overrides", json.dumps(overrides), *more),
