@@ -94,6 +94,7 @@ def test_monais_own_export_gives_the_networks_numbers(
     network = ConfigParser(json.loads(small.read_text())).get_parsed_content("network_def")
     network.load_state_dict(torch.load(trained, weights_only=True)["model"])
     exported = torch.jit.load(str(tmp_path / "model.ts"))
-    image = torch.rand(2, bundle.config("inference")["network_def"]["in_channels"], 32, 32)
+    channels = bundle.config("metadata")["network_data_format"]["inputs"]["image"]["num_channels"]
+    image = torch.rand(2, channels, 32, 32)
     with torch.no_grad():
         torch.testing.assert_close(exported.eval()(image), network.eval()(image))

@@ -63,6 +63,12 @@ def stock_client(data: Path, folder: Path, **overrides: Any) -> MonaiAlgo:
     return client
 
 
+def first_weights() -> dict[str, torch.Tensor]:
+    """A first model with all names of its tensors, as a file of PyTorch's has them."""
+    weights, spec = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    return dict(spec.with_aliases(weights))
+
+
 @pytest.fixture(autouse=True)
 def clean_board() -> None:
     board("default").values, board("default").context = {}, {}
@@ -73,7 +79,7 @@ def test_two_rounds_send_every_measurement_in_the_statistics(
     hospitals: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    weights = first_weights()
     client = stock_client(hospitals / "alder", tmp_path, learning_rate=0.02)
     client.train(ExchangeObject(weights=dict(weights)))
     first = client.get_weights()
@@ -118,7 +124,7 @@ def test_a_site_without_validation_cases_sends_what_it_can_measure(
     file.write_text(json.dumps(by_hand))
 
     torch.manual_seed(0)
-    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    weights = first_weights()
     client = stock_client(hospitals / "alder", tmp_path)
     client.train(ExchangeObject(weights=dict(weights)))
     sent = client.get_weights()
@@ -143,7 +149,7 @@ def test_handlers_disturb_neither_the_training_nor_the_checkpoints(
     hospitals: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    weights = first_weights()
     updates = []
     for folder, extra in ((tmp_path / "with", {}), (tmp_path / "without", {"train#handlers": []})):
         client = stock_client(hospitals / "alder", folder, **extra)
@@ -269,7 +275,7 @@ def test_losses_and_sharpness_can_be_sent_too_and_disturb_nothing(
     hospitals: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    weights = first_weights()
     measuring: list[dict[str, Any]] = [
         {"_target_": "monai_fairfl.handlers.GlobalLoss"},
         {"_target_": "monai_fairfl.handlers.Sharpness", "rho": 0.1},
@@ -298,7 +304,7 @@ def test_sharpness_aware_and_proximal_training_by_configuration_alone(
     hospitals: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(0)
-    weights, _ = initial_model(BUNDLE, {k: TINY[k] for k in ("size", "channels")})
+    weights = first_weights()
     updates = []
     for name, handlers in {
         "plain": [],
