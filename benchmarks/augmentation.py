@@ -29,7 +29,7 @@ OURS = "monai_fairfl.data.UntrackedCompose"
 def dataset(bundle: Path, site: Path, size: int, kind: str) -> Any:
     """Build the bundle's training images with one kind of Compose, all of them cached."""
     parser = ConfigParser()
-    parser.read_config(str(bundle / "configs" / "train.json"))
+    parser.read_config([str(bundle / "configs" / f"{name}.json") for name in ("train", "light")])
     parser["train#preprocessing#_target_"] = kind
     parser.update({"dataset_dir": str(site), "bundle_root": str(bundle), "size": [size, size]})
     # Nothing is written into the bundle.

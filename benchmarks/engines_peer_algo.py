@@ -33,7 +33,9 @@ def algo_of(site: str, settings_file: str) -> MonaiAlgo:
     algo = MonaiAlgo(
         settings["bundle"],
         settings["local_epochs"],
+        config_train_filename=settings["config"],
         train_kwargs=arguments,
+        config_evaluate_filename=[*settings["config"], "configs/evaluate.json"],
         eval_kwargs=dict(arguments),
     )
     algo.initialize({ExtraItems.CLIENT_NAME: site})

@@ -25,6 +25,7 @@ from monai_fairfl.utils.random_state import own_random_state
 
 CLIENTS = ["alder", "birch", "cedar"]
 BUNDLE = "prostate_mri_segmentation"
+LIGHT = ["configs/train.json", "configs/light.json"]
 OVERRIDES = {
     "size": [64, 64],
     "channels": [16, 32, 64, 128],
@@ -94,7 +95,7 @@ class Run:
         """Write what the sites of an engine's own method read; returns the file."""
         bundle = find_bundle(BUNDLE).absolute()
         file = Path(self.folder) / SETTINGS
-        file.write_text(json.dumps({"bundle": str(bundle), **asdict(self)}))
+        file.write_text(json.dumps({"bundle": str(bundle), "config": LIGHT, **asdict(self)}))
         return file
 
 
@@ -107,6 +108,7 @@ def in_process(run: Run) -> None:
         run.rounds,
         str(Path(run.folder) / "run"),
         site_names=CLIENTS,
+        config=LIGHT,
         overrides=run.overrides,
         local_epochs=run.local_epochs,
         min_clients=len(CLIENTS),
@@ -127,6 +129,7 @@ def ours_over_nvflare(run: Run) -> None:
         min_clients=len(CLIENTS),
         num_rounds=run.rounds,
         sites_root=run.hospitals,
+        config=LIGHT,
         overrides=run.overrides,
         local_epochs=run.local_epochs,
         resume=False,  # a run that began again would take the time of two
@@ -143,7 +146,7 @@ def nvflares_own(run: Run) -> None:
 
     folder = Path(run.folder)
     parameters = write_initial_model(run)
-    parser = train_config(find_bundle(BUNDLE), run.overrides)
+    parser = train_config(find_bundle(BUNDLE), run.overrides, LIGHT)
     network = parser.get_parsed_content("network_def", instantiate=False).config
     class_path = f"monai.networks.nets.{network.pop('_target_')}"
     arguments = {
@@ -191,6 +194,7 @@ def ours_over_flower(run: Run) -> None:
         strategy=METHODS[run.method],
         num_rounds=run.rounds,
         name="job",
+        config=LIGHT,
         overrides=run.overrides,
         local_epochs=run.local_epochs,
         evaluate=[],
@@ -215,7 +219,7 @@ def flowers_own(run: Run) -> None:
 def write_initial_model(run: Run) -> list[str]:
     """Write the model that our engines begin with; returns the names of its parameters."""
     with own_random_state(0):
-        weights, spec = initial_model(find_bundle(BUNDLE).absolute(), run.overrides)
+        weights, spec = initial_model(find_bundle(BUNDLE).absolute(), run.overrides, config=LIGHT)
     torch.save(spec.with_aliases(weights), Path(run.folder) / INITIAL)
     return list(spec.parameters)
 

@@ -165,7 +165,7 @@ def slices_at(size: int, sites: Path, arguments: argparse.Namespace, folder: Pat
         bundle=find_bundle("prostate_mri_segmentation"),
         sites=sites,
         overrides={"size": [size, size], "batch_size": 2, "slices_per_volume": 4},
-        config=("configs/train.json",),
+        config=("configs/train.json", "configs/light.json"),
         device=arguments.device,
         rounds=arguments.rounds,
         repeats=arguments.repeats,

@@ -38,6 +38,7 @@ from monai_fairfl.cli import main as monai_fairfl
 BUNDLE = "prostate_mri_segmentation"
 METHODS = ("Standalone", "FedAvg", "FedCE")
 OVERRIDES = {"size": [64, 64], "channels": [16, 32, 64, 128]}
+FEDERATE = ("federate", "federate_light")
 LOCAL_EPOCHS = 4
 
 
@@ -76,7 +77,7 @@ def comparison(
     """Return the words of the command that compares the demo's methods over seeds."""
     words = [sys.executable, "-W", "ignore", "-m", "monai_fairfl", "compare", str(hospitals)]
     words += ["--strategies", *METHODS, "--seeds", *map(str, seeds), "--out", str(folder)]
-    words += ["--rounds", str(rounds), "--local-epochs", str(LOCAL_EPOCHS)]
+    words += ["--recipe", "light", "--rounds", str(rounds), "--local-epochs", str(LOCAL_EPOCHS)]
     return [*words, "--overrides", json.dumps(OVERRIDES), "--jobs", str(jobs)]
 
 
@@ -85,7 +86,7 @@ def command(jobs: int, rounds: int, hospitals: Path, folder: Path) -> list[str]:
     root = find_bundle(BUNDLE)
     strategies = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in METHODS]
     values = {
-        "config_file": root / "configs" / "federate.json",
+        "config_file": [str(root / "configs" / f"{name}.json") for name in FEDERATE],
         "bundle_root": root,
         "sites_root": hospitals,
         "run_dir": folder,

@@ -25,10 +25,10 @@ HERE = Path(__file__).parent
 NOISY = Site("hemlock", 18, "plain 3 T images", scale=600, fov=195, blur=0.6)
 LYING = Site("yew", 18, "plain 3 T images", scale=1200, noise=0.03, fov=205)
 HOSPITALS = (*DEMO_SITES, NOISY, LYING)
-TRAIN = "configs/train.json"
+LIGHT = ["configs/train.json", "configs/light.json"]
 ATTACKS = {
-    NOISY.name: {"config": [TRAIN, str(HERE / "attacks" / "noise.json")]},
-    LYING.name: {"config": [TRAIN, str(HERE / "attacks" / "lie.json")]},
+    NOISY.name: {"config": [*LIGHT, str(HERE / "attacks" / "noise.json")]},
+    LYING.name: {"config": [*LIGHT, str(HERE / "attacks" / "lie.json")]},
 }
 """Site -> what it changes in its own configuration."""
 
@@ -96,6 +96,7 @@ def _federation(story: Story, out: Path, rounds: int, seed: int, turn: Turn) -> 
         rounds,
         str(out / story.name),
         sites=story.sites,
+        config=LIGHT,
         overrides={"size": [64, 64], "channels": [16, 32, 64, 128]},
         local_epochs=4,
         resume=True,

@@ -24,7 +24,7 @@ BUNDLE = find_bundle("prostate_mri_segmentation")
 # A first try; not for results.
 SMALL = {
     "size": [32, 32],
-    "channels": [4, 8],
+    "channels": [4, 8, 8],
     "batch_size": 2,
     "slices_per_volume": 4,
 }

@@ -43,6 +43,7 @@ from monai_fairfl.valuation.utility import MeasuredModels
 STUDIES = ()
 ROUNDS = 3
 LOCAL_EPOCHS = 2
+LIGHT = ("configs/train.json", "configs/light.json")
 OVERRIDES = {"size": [64, 64], "channels": [16, 32, 64, 128]}
 
 
@@ -128,6 +129,7 @@ def measure(data: Path, runs: Path) -> dict[str, Any]:
             strategy,
             ROUNDS,
             run,
+            config=LIGHT,
             overrides=OVERRIDES,
             local_epochs=LOCAL_EPOCHS,
             record_updates=True,

@@ -116,8 +116,9 @@ def _configuration(study: Study, site: Path) -> ConfigParser:
     """Return the training configuration of a site, as its runs had it."""
     bundle = ROOT / "bundles" / study.bundle
     parser = ConfigParser()
-    parser.read_config(str(bundle / "configs" / "train.json"))
-    parser.update(study.overrides_of(Cell("", "FedAvg", FOLD)))
+    cell = Cell("", "FedAvg", FOLD)
+    parser.read_config([str(bundle / file) for file in study.arguments_of(cell)["config"]])
+    parser.update(study.overrides_of(cell))
     parser.update({"dataset_dir": str(site), "bundle_root": str(bundle)})
     return parser
 

@@ -136,7 +136,8 @@ def figure() -> Figure:
 def _network(study: Study, cell: Cell, runs: Path) -> nn.Module:
     """A finished run's global model."""
     overrides = {"channels": study.overrides_of(cell)["channels"]}
-    parser = train_config(ROOT / "bundles" / study.bundle, overrides)
+    files = study.arguments_of(cell)["config"]
+    parser = train_config(ROOT / "bundles" / study.bundle, overrides, files)
     network: nn.Module = parser.get_parsed_content("network_def")
     network.load_state_dict(read_state_dict(study.model(cell, runs)))
     return network

@@ -164,7 +164,7 @@ def full_run_of(bundle_root: Path) -> Any:
 
     >>> from monai_fairfl.bundle.shipped import find_bundle
     >>> full_run_of(find_bundle("prostate_mri_segmentation"))["rounds"]
-    60
+    100
     """
     return _keys_if_any(bundle_root / FEDERATE).get("full_run")
 

@@ -47,9 +47,9 @@ def initial_model(
 
     >>> from monai_fairfl import find_bundle
     >>> root = find_bundle("prostate_mri_segmentation")
-    >>> weights, spec = initial_model(root, {"channels": [2, 4]})
+    >>> weights, spec = initial_model(root, {"channels": [2, 4, 4]})
     >>> sum(weights[name].numel() for name in spec.parameters), spec.output
-    (165, ('model.2.conv', 1))
+    (1297, ('output_block.conv.conv', 0))
     """
     root = Path(bundle_root)
     configuration.make_scripts_importable(root)

@@ -32,7 +32,7 @@ def add_commands(add: Add) -> None:
         train,
         "train hospitals              # as the bundle was measured\n"
         "train hospitals --strategies \"FedCE('sum')\" --adapt\n"
-        "train hospitals --recipe strong\n"
+        "train hospitals --recipe light\n"
         "train hospitals --quick      # a first look, in minutes",
     )
     command.epilog = f"{command.epilog}\n{NOTES}"

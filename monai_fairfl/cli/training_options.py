@@ -21,7 +21,7 @@ def add_recipe(command: argparse._ActionsContainer) -> None:
         "--recipe",
         metavar="NAME",
         help=(
-            "another recipe of the bundle, such as strong: better masks for more training "
+            "another recipe of the bundle, such as light: less training, and worse masks "
             "(default: that of its federate.json)"
         ),
     )

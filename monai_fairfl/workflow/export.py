@@ -219,11 +219,12 @@ def _with_values(config: dict[str, Any], file: Path, recipe: ModelRecipe) -> dic
 
 
 def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
-    """A bundle's metadata with the shape of the image that the inferer gets.
+    """A bundle's metadata with the image that the inferer gets.
 
-    The bundle's own has the shape that the network gets, as the model zoo checks it. MONAI Deploy
-    4.0 takes a volume for one slice with many channels where two axes are named, and drops all
-    slices but the first.
+    The bundle's own have what the network gets, as the model zoo checks it: a slice, and its
+    neighbours as channels. MONAI Deploy 4.0 takes a volume for one slice with many channels where
+    two axes are named, and drops all slices but the first; where several channels are named, it
+    refuses a volume of one.
 
     Args:
         bundle_root: the bundle.
@@ -244,12 +245,22 @@ def _of_whole_images(bundle_root: Path, parser: ConfigParser) -> dict[str, Any]:
         axis = 2
     if axis is None:
         return metadata
+    seen = network_shape(bundle_root, parser)[1]
+    channels = seen // (2 * getattr(inferer, "neighbours", 0) + 1)
     try:
-        metadata["network_data_format"]["inputs"]["image"]["spatial_shape"].insert(axis, "*")
+        image = metadata["network_data_format"]["inputs"]["image"]
+        image["spatial_shape"].insert(axis, "*")
     except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"{file} must give network_data_format.inputs.image.spatial_shape, a list: {error!r}"
         ) from error
+    image["num_channels"] = channels
+    # The slice itself lies between its neighbours.
+    names = list(image.get("channel_def", {}).values())
+    first = (len(names) - channels) // 2
+    if first > 0:
+        own = names[first : first + channels]
+        image["channel_def"] = {str(place): name for place, name in enumerate(own)}
     return metadata
 
 

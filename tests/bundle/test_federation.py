@@ -480,9 +480,8 @@ def test_an_override_that_names_nothing_is_refused() -> None:
         "did you mean 'learning_rate'",
     ):
         train_config(BUNDLE, {"learning_rte": 0.1})
-    assert (
-        train_config(BUNDLE, {"network_def#norm": "instance"})["network_def"]["norm"] == "instance"
-    )
+    changed = train_config(BUNDLE, {"network_def#norm_name": "instance"})
+    assert changed["network_def"]["norm_name"] == "instance"
     with pytest.raises(
         ConfigError, match="override 'network_def' is a Linear, built here and not at the sites"
     ):
@@ -495,7 +494,7 @@ def test_an_override_that_names_nothing_is_refused() -> None:
 def test_overrides_reach_every_site_and_the_first_model_and_additions_one_site(
     three: Path, tmp_path: Path
 ) -> None:
-    overrides = {**OVERRIDES, "network_def#norm": "instance"}
+    overrides = {**OVERRIDES, "network_def#norm_name": "instance"}
     sites = {"cedar": {"slices_per_volume": 2}}
     (history,) = federation(
         three, tmp_path / "run", FedAvg(), overrides=overrides, sites=sites, rounds=1
@@ -549,23 +548,25 @@ def test_an_overlay_acts_at_every_site_and_on_the_first_model(three: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("recipe", "shape"), [("strong", (4, 3, 3, 3)), ("volumes", (4, 1, 3, 3, 3))]
+    ("recipe", "layer", "shape"),
+    [
+        ("strong", "input_block.conv1.conv", (4, 3, 3, 3)),
+        ("light", "model.0.conv", (4, 1, 3, 3)),
+        ("volumes", "input_block.conv1.conv", (4, 1, 3, 3, 3)),
+    ],
 )
 def test_a_recipes_network_may_take_other_channels_and_axes_than_the_bundles_own(
-    recipe: str, shape: tuple[int, ...]
+    recipe: str, layer: str, shape: tuple[int, ...]
 ) -> None:
     config = ["configs/train.json", f"configs/{recipe}.json"]
-    weights, _ = initial_model(BUNDLE, {"filters": [4, 8, 8]}, config=config)
-    assert weights["input_block.conv1.conv.weight"].shape == shape
+    weights, _ = initial_model(BUNDLE, {"channels": [4, 8, 8]}, config=config)
+    assert weights[f"{layer}.weight"].shape == shape
 
 
 @pytest.mark.slow
 def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_path: Path) -> None:
     config = ["configs/train.json", "configs/strong.json"]
-    small = {**OVERRIDES, "filters": [4, 8, 8]}
-    (history,) = federation(
-        three, tmp_path / "run", FedCE(), rounds=1, config=config, overrides=small
-    ).run()
+    (history,) = federation(three, tmp_path / "run", FedCE(), rounds=1, config=config).run()
     assert history.finished
     for measured in history.rounds[0]["measurements"].values():
         assert 0 <= measured["global_score"]["mean"]["value"] <= 1
@@ -576,7 +577,7 @@ def test_slices_and_their_neighbours_are_trained_and_scored(three: Path, tmp_pat
     model = tmp_path / "run" / "models" / "global.pt"
     recipe = read_recipe(model)
     assert recipe is not None
-    assert (recipe.values["neighbours"], recipe.values["filters"]) == (1, [4, 8, 8])
+    assert (recipe.values["neighbours"], recipe.values["channels"]) == (1, [4, 8, 8])
 
 
 def test_a_network_that_cannot_be_built_and_a_file_that_is_no_configuration_are_told(

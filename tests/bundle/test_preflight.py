@@ -96,15 +96,16 @@ def clinics(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variant", "data", "advises_paper"),
+    ("variant", "data", "number", "advises_paper"),
     [
-        ("recommended", "validation", True),
-        ("released", "validation", True),
-        ("paper", "training", False),
+        # Validation also looks at the mirror image.
+        ("recommended", "validation", 2, True),
+        ("released", "validation", 2, True),
+        ("paper", "training", 1, False),
     ],
 )
 def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
-    variant: str, data: str, advises_paper: bool, clinics: Path, tmp_path: Path
+    variant: str, data: str, number: int, advises_paper: bool, clinics: Path, tmp_path: Path
 ) -> None:
     strategies = [FedAvg(), FedLWR(variant=variant)]
     given = BundleFederation(
@@ -122,8 +123,8 @@ def test_too_few_images_for_cka_are_found_before_any_strategy_is_trained(
     assert message.startswith(strategies[1].name)
     first, second = sorted(site.name for site in clinics.iterdir() if site.is_dir())
     expected = (
-        f"at least 4 different {data} images of a site, and {first} has 1, {second} has 1: "
-        f"add {data} cases"
+        f"at least 4 different {data} images of a site, and {first} has {number}, {second} has "
+        f"{number}: add {data} cases"
     )
     assert expected in message
     assert ("variant='paper'" in message) == advises_paper

@@ -46,7 +46,7 @@ def test_schema_refuses_metadata_without_a_required_field(
 def test_every_property_of_the_workflows_is_defined_and_wired(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
-    with_overlays = [("train", overlay) for overlay in bundle.overlays]
+    with_overlays = [("train", *overlay) for overlay in bundle.overlays]
     for names in (TRAIN, EVALUATE, *with_overlays):
         assert bundle.workflow(names, site, tmp_path).check_properties() == [], names
     assert bundle.workflow(INFERENCE, site / bundle.images, tmp_path).check_properties() == []
@@ -75,7 +75,7 @@ def test_training_and_inference_define_the_same_network(bundle: Bundle) -> None:
     for key in inference["deciding"]:
         if inference[key] == f"$@recipe['{key}']":
             from_recipe.add(key)
-    assert from_recipe >= {"channels", "res_units", "norm", "size", "largest_component"}
+    assert from_recipe >= {"channels", "norm", "size", "largest_component"}
     for key in from_recipe:
         assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
 
@@ -92,7 +92,11 @@ def test_training_and_inference_define_the_same_network(bundle: Bundle) -> None:
 def test_training_and_inference_have_the_same_inferer(bundle: Bundle) -> None:
     inferer = bundle.config("inference")["inferer"]
     trained = bundle.config("train")["validate"]["inferer"]
-    assert inferer.get("inferer", inferer) == trained
+    inferer = inferer.get("inferer", inferer)
+    # Validation looks at the whole photograph first, and at no squares.
+    assert {**inferer, "scales": None} == {**trained, "scales": None}
+    assert inferer.get("scales") in (None, "@scales")
+    assert trained.get("scales") in (None, "@first_looks")
 
 
 def test_training_and_inference_preprocess_an_image_alike(bundle: Bundle) -> None:

@@ -200,10 +200,10 @@ def test_evaluation_names_a_model_that_is_missing_or_of_another_size(
     assert isinstance(error, ConfigError)
     assert "No trained weights at" in str(error)
 
-    smaller = {"ckpt_path": str(trained), "channels": [4, 8]}
+    smaller = {"ckpt_path": str(trained), "channels": [4, 8, 8]}
     error = bundle.cause_of_failed_run(EVALUATE, site, tmp_path, **smaller)
     assert isinstance(error, ConfigError)
-    assert "channels is [4, 8] here, and model.pt was trained with [4, 8, 16]" in str(error)
+    assert "channels is [4, 8, 8] here, and model.pt was trained with [4, 8, 16]" in str(error)
 
 
 def test_an_evaluation_tests_the_cases_that_its_training_left(
@@ -236,10 +236,10 @@ def test_an_evaluation_tests_the_cases_that_its_training_left(
 @pytest.mark.slow
 def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     for overlay in bundle.overlays:
-        out = tmp_path / overlay
-        bundle.run(("train", overlay), site, out, max_epochs=1)
+        out = tmp_path / overlay[-1]
+        bundle.run(("train", *overlay), site, out, max_epochs=1)
         model = {"ckpt_path": str(out / "model.pt")}
-        made = bundle.run(("train", overlay, "evaluate"), site, out, **model)
+        made = bundle.run(("train", *overlay, "evaluate"), site, out, **model)
         assert 0 <= made.evaluator.state.metrics["val_mean_dice"] <= 1, overlay
 
 

@@ -25,7 +25,8 @@ def test_a_training_has_the_layout_that_is_chosen_and_is_compiled_when_asked(
     bundle: Bundle, tmp_path: Path
 ) -> None:
     site = bundle.write(tmp_path)[0]
-    plain = bundle.workflow(TRAIN, tmp_path / site, tmp_path / "plain").parser
+    settings: dict[str, object] = {"memory_format": "preserve_format"}
+    plain = bundle.workflow(TRAIN, tmp_path / site, tmp_path / "plain", **settings).parser
     network = plain.get_parsed_content("network")
     assert all(tensor.is_contiguous() for tensor in network.state_dict().values())
     assert network._compiled_call_impl is None

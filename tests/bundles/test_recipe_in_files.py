@@ -75,7 +75,7 @@ def test_the_command_that_trains_a_bundle_records_its_files(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
     command = ["-m", "monai.bundle", "run"]
-    command += ["--config_file", str(bundle.files("train", "paper_setting"))]
+    command += ["--config_file", str(bundle.files("train", "light", "paper_setting"))]
     command += ["--bundle_root", str(bundle.root)]
     command += ["--dataset_dir", str(site)]
     command += ["--ckpt_dir", str(tmp_path)]
@@ -88,7 +88,8 @@ def test_the_command_that_trains_a_bundle_records_its_files(
 
     recipe = read_recipe(tmp_path / "model.pt")
     assert recipe is not None
-    assert list(recipe.files) == ["configs/train.json", "configs/paper_setting.json"]
+    names = ("train", "light", "paper_setting")
+    assert list(recipe.files) == [f"configs/{name}.json" for name in names]
     digest = hashlib.sha256((bundle.configs / "train.json").read_bytes()).hexdigest()
     assert recipe.files["configs/train.json"] == digest
     assert "train#deterministic_transforms" in recipe.sections
@@ -173,6 +174,20 @@ def test_the_axis_of_an_inferer_that_another_key_has_goes_into_the_exported_meta
     export_model(trained, tmp_path / "moved", changed_copy(bundle, tmp_path, "inference", move))
     metadata = [tmp_path / name / "configs" / "metadata.json" for name in ("own", "moved")]
     assert metadata[0].read_text() == metadata[1].read_text()
+
+
+def test_exported_metadata_have_the_image_that_a_program_hands_in(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    export_model(trained, tmp_path / "out", bundle.root)
+    metadata = json.loads((tmp_path / "out" / "configs" / "metadata.json").read_text())
+    image = metadata["network_data_format"]["inputs"]["image"]
+    # Of a volume one channel: the inferer makes channels of its slices.
+    volume = bundle.images == "."
+    assert image["num_channels"] == len(image["channel_def"]) == (1 if volume else 3)
+    assert len(image["spatial_shape"]) == (3 if volume else 2)
+    if volume:
+        assert image["channel_def"]["0"].startswith("T2-weighted")
 
 
 def changed_copy(

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.changed_recipes import with_recipe
-from helpers.shipped_bundles import BUNDLES, INFERENCE, PROSTATE, Bundle
+from helpers.shipped_bundles import BUNDLES, INFERENCE, PROSTATE, TRAIN, Bundle
 from PIL import Image
 
 from monai_fairfl.bundle.adaptation import adapt_model
@@ -32,7 +32,12 @@ pytestmark = pytest.mark.slow
 
 OWN = "a file of the user"
 OWN_OVERLAYS: dict[str, dict[str, Any]] = {
-    PROSTATE.name: {"neighbours": 2, "filters": [4, 8, 16], "part": "largest"},
+    PROSTATE.name: {
+        "neighbours": 2,
+        "part": "largest",
+        "network_def#act_name": "relu",
+        "validate#inferer#mode": "gaussian",
+    },
     BUNDLES[1].name: {
         "network_def#act": "RELU",
         "validate#inferer#margin": 3.0,
@@ -87,8 +92,8 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("recipe")
     bundle.write(folder / "sites")
     config = ["configs/train.json"]
-    if recipe in bundle.recipes or bundle is PROSTATE and recipe == OWN:
-        config.append(f"configs/{'strong' if recipe == OWN else recipe}.json")
+    if recipe in bundle.recipes:
+        config.append(f"configs/{recipe}.json")
     if recipe == OWN:
         overlay = folder / "own.json"
         overlay.write_text(json.dumps(OWN_OVERLAYS[bundle.name]))
@@ -190,7 +195,7 @@ class CopiedBundle(Bundle):
 
 
 def test_the_model_is_adapted_as_it_was_trained(run: Run, tmp_path: Path) -> None:
-    if run.recipe not in ("strong", "volumes"):
+    if run.recipe not in ("light", "volumes"):
         pytest.skip("as every model")
     datalist = run.folder / "datalists" / f"{run.site.name}.json"
     found = adapt_model(
@@ -230,18 +235,18 @@ def test_dicom_series_are_segmented_with_what_the_model_brings(run: Run, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def strong(bundle: Bundle, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a model of the strong recipe."""
-    folder = tmp_path_factory.mktemp("strong")
-    bundle.run(("train", "strong"), site, folder, max_epochs=1)
+def brings(bundle: Bundle, site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model that brings a network and an inferer of its own."""
+    folder = tmp_path_factory.mktemp("brings")
+    bundle.run(TRAIN, site, folder, max_epochs=1, **OWN_OVERLAYS[bundle.name])
     return folder / "model.pt"
 
 
 def test_without_what_the_model_brings_a_configuration_is_refused(
-    bundle: Bundle, one_image: Path, strong: Path, tmp_path: Path
+    bundle: Bundle, one_image: Path, brings: Path, tmp_path: Path
 ) -> None:
     error = bundle.without_overrides().cause_of_failed_run(
-        INFERENCE, one_image, tmp_path, ckpt_path=str(strong)
+        INFERENCE, one_image, tmp_path, ckpt_path=str(brings)
     )
     assert "model.pt was trained with another " in str(error)
     assert "monai-fairfl infer, evaluate and export-model use what a model brings" in str(error)
@@ -263,10 +268,10 @@ def test_without_what_the_model_brings_a_configuration_is_refused(
     ],
 )
 def test_a_part_that_would_do_more_than_compute_is_refused(
-    content: Any, named: str, strong: Path, tmp_path: Path
+    content: Any, named: str, brings: Path, tmp_path: Path
 ) -> None:
     parts = {"validate#inferer": {"content": content, "values": []}}
-    sent = with_recipe(strong, tmp_path / "sent.pt", parts=parts)
+    sent = with_recipe(brings, tmp_path / "sent.pt", parts=parts)
     with pytest.raises(ConfigError) as refused:
         read_recipe(sent)
     text = f"sent.pt holds a recipe whose validate#inferer has {named}, which no model may bring"
@@ -274,30 +279,30 @@ def test_a_part_that_would_do_more_than_compute_is_refused(
 
 
 def test_a_model_replaces_only_what_the_bundle_lets_models_bring(
-    bundle: Bundle, strong: Path, tmp_path: Path
+    bundle: Bundle, brings: Path, tmp_path: Path
 ) -> None:
-    recipe = read_recipe(strong)
+    recipe = read_recipe(brings)
     assert recipe is not None
     parts = {**recipe.parts, "output_dir": {"content": "/elsewhere", "values": []}}
     values = {**recipe.values, "recipe#sections": ["output_dir"]}
-    sent = read_recipe(with_recipe(strong, tmp_path / "sent.pt", parts=parts, values=values))
+    sent = read_recipe(with_recipe(brings, tmp_path / "sent.pt", parts=parts, values=values))
     assert sent is not None and "output_dir" in sent.parts
     assert inference_overlay(sent, bundle.root) == inference_overlay(recipe, bundle.root)
     assert evaluation_overlay(sent, bundle.root) == evaluation_overlay(recipe, bundle.root)
 
     parts = {"network_def": {"content": {"_target_": "UNet"}, "values": ["cases#folder"]}}
-    sent_file = with_recipe(strong, tmp_path / "other.pt", parts=parts)
+    sent_file = with_recipe(brings, tmp_path / "other.pt", parts=parts)
     with pytest.raises(ConfigError, match="network_def has 'cases#folder', which no model may"):
         read_recipe(sent_file)
 
 
 def test_a_value_by_hand_that_a_part_was_made_of_is_refused(
-    bundle: Bundle, one_image: Path, strong: Path, tmp_path: Path
+    bundle: Bundle, one_image: Path, brings: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     # The line that the command prints, with another size.
-    assert main(["infer", str(strong), str(one_image), "--out", str(out)]) == 0
+    assert main(["infer", str(brings), str(one_image), "--out", str(out)]) == 0
     merged = json.loads((out / "recipe.json").read_text())
-    given = {"ckpt_path": str(strong), "size": [48, 48], "own_values": ["size"], **merged}
+    given = {"ckpt_path": str(brings), "size": [48, 48], "own_values": ["size"], **merged}
     error = bundle.without_overrides().cause_of_failed_run(INFERENCE, one_image, tmp_path, **given)
     assert "size is [48, 48] here, and model.pt brings its own validate#inferer" in str(error)

@@ -223,7 +223,8 @@ def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
     assert json.loads(metadata[ONNX_KEY]) == recipe.state_dict()
 
     export_model(trained, tmp_path / "model.ts", bundle.root)
-    image = torch.rand(3, bundle.config("inference")["network_def"]["in_channels"], 32, 32)
+    channels = bundle.config("metadata")["network_data_format"]["inputs"]["image"]["num_channels"]
+    image = torch.rand(3, channels, 32, 32)
     with torch.no_grad():
         expected = torch.jit.load(str(tmp_path / "model.ts"))(image)
     found = ReferenceEvaluator(model).run(None, {"image": image.numpy()})[0]

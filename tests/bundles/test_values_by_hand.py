@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 import torch
 from helpers.changed_recipes import with_recipe
-from helpers.checkout import CHECKOUT
 from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, TRAIN, Bundle
 from monai.fl.client import MonaiAlgo
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.saved_files import read_state_dict
-from monai_fairfl.workflow import ModelValues
 
 OTHER_SIZE = [48, 48]
 
@@ -112,24 +110,6 @@ def test_a_value_of_the_recipe_that_the_configuration_does_not_know_is_refused(
     message = refusal(bundle, INFERENCE, one_image, tmp_path, ckpt_path=str(older))
     assert "older.pt does not give size" in message
     assert "it has no recipe" not in message
-
-
-def test_a_prostate_model_from_before_the_key_part_keeps_the_largest(
-    trained: Path, tmp_path: Path
-) -> None:
-    recipe = read_recipe(trained)
-    assert recipe is not None
-    values = {key: value for key, value in recipe.values.items() if key != "part"}
-    older = with_recipe(trained, tmp_path / "older.pt", values=values)
-    of_model = ModelValues(older, CHECKOUT, added={"part": "largest"})
-    assert of_model["part"] == "largest"
-    newer = with_recipe(trained, tmp_path / "newer.pt", values={**values, "part": "surest"})
-    assert ModelValues(newer, CHECKOUT, added={"part": "largest"})["part"] == "surest"
-    for file in ("evaluate.json", "inference.json"):
-        config = json.loads(
-            (CHECKOUT / "bundles" / "prostate_mri_segmentation" / "configs" / file).read_text()
-        )
-        assert config["recipe"]["added"] == {"part": "largest"}
 
 
 # --- sections of the configuration

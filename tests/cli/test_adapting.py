@@ -28,7 +28,7 @@ from monai_fairfl.model_files.recipe import read_recipe, save_model_file, state_
 from monai_fairfl.protocol.values import Estimate, value_of
 
 PROSTATE = find_bundle("prostate_mri_segmentation")
-SMALL = {"size": [32, 32], "channels": [4, 8]}
+SMALL = {"size": [32, 32], "channels": [4, 8, 8]}
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def test_the_bundle_follows_from_the_images_and_what_is_not_given_from_its_full_
 ) -> None:
     plan = asked(sites, "--strategies", "FedAvg", "FedCE")
     assert plan.bundle == find_bundle(PROSTATE)
-    assert plan.training() == {"rounds": 60, "local_epochs": 4}
+    assert plan.training() == {"rounds": 100, "local_epochs": 6}
     assert plan.overrides == {}
     assert plan.cells() == [Cell("FedAvg", 0, None), Cell("FedCE", 0, None)]
 

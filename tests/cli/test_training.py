@@ -30,7 +30,7 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies.resolver import strategy_of
 
 TINY = ["--rounds", "2", "--local-epochs", "1", "--jobs", "1"]
-TINY += ["--overrides", "{'size': [32, 32], 'channels': [4, 8]}"]
+TINY += ["--overrides", "{'size': [32, 32], 'channels': [4, 8, 8]}"]
 FEDCE = ["--strategy", "FedCE('sum')"]
 
 Run = Callable[..., pytest.CaptureFixture[str]]
@@ -91,7 +91,7 @@ def test_what_is_given_is_an_argument_of_the_line(sites: Path) -> None:
     assert arguments["--seed"] == "3"
     assert arguments["--devices"] == '["cpu", "cpu"]'
     assert arguments["--strategy"] == "FedCE('sum')"
-    assert arguments["--overrides"] == '{"size": [32, 32], "channels": [4, 8]}'
+    assert arguments["--overrides"] == '{"size": [32, 32], "channels": [4, 8, 8]}'
     assert arguments["--run_dir"] == str(Path("there").absolute())
 
 
@@ -124,7 +124,7 @@ def test_a_recipe_is_named_by_one_word_and_what_is_given_wins(sites: Path) -> No
 
 def test_a_recipe_is_trained_and_its_precision_is_in_the_log(sites: Path, tmp_path: Path) -> None:
     small = ["--rounds", "1", "--local-epochs", "1", "--jobs", "1", "--devices", "cpu"]
-    small += ["--overrides", "{'size': [32, 32], 'filters': [4, 8, 8]}"]
+    small += ["--overrides", "{'size': [32, 32], 'channels': [4, 8, 8]}"]
     out = tmp_path / "run"
     assert main(["train", str(sites), "--recipe", "strong", "--out", str(out), *small]) == 0
     precision = read_ledger(out / "ledger.jsonl")[1]["precision"]
@@ -139,7 +139,10 @@ def test_a_recipe_is_trained_and_its_precision_is_in_the_log(sites: Path, tmp_pa
         (["--bundle", "prostat"], "bundle 'prostat' is neither a folder"),
         (["--bundle", FUNDUS], f"holds volumes, and {FUNDUS} is for photographs: leave --bundle"),
         (["--overrides", "{'sise': [32, 32]}"], "override 'sise' names nothing"),
-        (["--recipe", "stong"], "has no recipe 'stong': name strong or volumes, or leave --recipe"),
+        (
+            ["--recipe", "stong"],
+            "has no recipe 'stong': name light or strong or volumes, or leave --recipe",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_anything_is_trained(

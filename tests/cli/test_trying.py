@@ -132,7 +132,7 @@ def test_from_a_folder_to_a_report_in_one_command(
         shutil.copytree(site, root / site.name)
     tiny = {
         "size": [32, 32],
-        "channels": [4, 8],
+        "channels": [4, 8, 8],
         **({"working_size": 64} if kind == "fundus" else {}),
     }
     name = bundle_for(site_folders(root))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from helpers.client_requests import after, equal_states, same, stored_state, train
+from helpers.client_requests import after, equal_states, same, stored_state, tiny_model, train
 from ignite.engine import Events
 
 from monai_fairfl.client.adapting import PATIENCE
@@ -108,9 +108,11 @@ def test_the_same_request_gives_the_same_model_in_a_new_process(
 @pytest.mark.slow
 @pytest.mark.parametrize("rate", [1e-12, 1e6])
 def test_without_a_gain_the_model_stays_and_the_training_ends_early(
-    rate: float, prostate_client: Maker, weights: Weights, tmp_path: Path
+    rate: float, prostate_client: Maker, tmp_path: Path
 ) -> None:
-    client = prostate_client(**TWO_VALIDATE)
+    # Statistics of batches would be averaged at any rate, and gain.
+    weights, _ = tiny_model(norm="instance")
+    client = prostate_client(**TWO_VALIDATE, norm="instance")
     begun: list[int] = []
     client.initialize({"client_name": "alder"})
     client.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: begun.append(1))

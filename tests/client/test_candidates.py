@@ -21,6 +21,7 @@ from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.model_files.recipe import save_model_file, state_of_file
 from monai_fairfl.protocol.last_mile import CANDIDATES, chosen, gain_name, score_names
 from monai_fairfl.protocol.messages import Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.utils.engine_internals import postprocessing_of
 
@@ -49,14 +50,14 @@ def score(client: FairMonaiAlgo, weights: Weights, name: str = "score") -> Any:
 
 @pytest.mark.slow
 def test_a_model_trained_alone_is_taken_where_validation_says_so(
-    prostate_client: Maker, weights: Weights, tmp_path: Path
+    prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
     trained = prostate_client(state="alone", **TWO_VALIDATE)
     alone = weights
     for number in range(6):
         alone = after(alone, train(trained, alone, number, local_epochs=4.0))
     file = tmp_path / "alone.pt"
-    save_model_file(file, alone)
+    save_model_file(file, spec.with_aliases(alone))
 
     client = prostate_client(state="federated", **TWO_VALIDATE)
     client.alone = file
@@ -66,7 +67,7 @@ def test_a_model_trained_alone_is_taken_where_validation_says_so(
     assert found["alone_score"] == score(client, alone)
     assert found["alone_test_score"] == score(client, alone, "test_score")
     [own] = [path for path in tmp_path.rglob("*own.pt") if "federated" in str(path)]
-    assert same(dict(state_of_file(own)), alone)
+    assert same(dict(state_of_file(own)), spec.with_aliases(alone))
 
 
 @pytest.mark.slow
@@ -82,7 +83,7 @@ def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
     if content == "garbage":
         file.write_bytes(b"no model")
     if content == "another network":
-        save_model_file(file, tiny_model(channels=[8, 16])[0])
+        save_model_file(file, tiny_model(channels=[8, 16, 16])[0])
     client = prostate_client(**TWO_VALIDATE)
     client.alone = file
     with caplog.at_level(logging.WARNING):
@@ -93,15 +94,18 @@ def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
 
 @pytest.mark.slow
 def test_the_fused_candidate_is_the_ensemble_of_the_own_model_and_the_one_trained_alone(
-    prostate_client: Maker, weights: Weights, tmp_path: Path
+    prostate_client: Maker, tmp_path: Path
 ) -> None:
-    client = prostate_client(**TWO_VALIDATE)
+    # Averaged statistics of batches gain at any rate, and then the adapted model would be fused.
+    settings = {**TWO_VALIDATE, "norm": "instance"}
+    weights, spec = tiny_model(norm="instance")
+    client = prostate_client(**settings)
     received = weights
     for number in range(3):
         received = after(received, train(client, received, number))
-    alone = after(weights, train(prostate_client(state="alone", **TWO_VALIDATE), weights, 0))
+    alone = after(weights, train(prostate_client(state="alone", **settings), weights, 0))
     file = tmp_path / "alone.pt"
-    save_model_file(file, alone)
+    save_model_file(file, spec.with_aliases(alone))
     client.alone = file
 
     assert "fused_gain" not in close(client, received)
@@ -118,11 +122,11 @@ def test_the_fused_candidate_is_the_ensemble_of_the_own_model_and_the_one_traine
 
 @pytest.mark.slow
 def test_a_model_that_was_adapted_is_fused_in_place_of_the_one_before(
-    prostate_client: Maker, weights: Weights, tmp_path: Path
+    prostate_client: Maker, weights: Weights, spec: ModelSpec, tmp_path: Path
 ) -> None:
     alone = after(weights, train(prostate_client(state="alone", **TWO_VALIDATE), weights, 0))
     file = tmp_path / "alone.pt"
-    save_model_file(file, alone)
+    save_model_file(file, spec.with_aliases(alone))
     client = prostate_client(state="federated", **TWO_VALIDATE)
     client.alone = file
     found = close(client, weights, adapt_epochs=20.0, adapt_rate=0.02, adapt_fuse=1.0)

@@ -111,7 +111,7 @@ def test_a_stats_sender_works_without_an_evaluator_in_ours(built: Maker, weights
 
 
 def test_ours_evaluates_with_the_overlays_of_the_training(built: Maker, bundle: Path) -> None:
-    (bundle / "configs" / "small.json").write_text(json.dumps({"channels": [4, 4]}))
+    (bundle / "configs" / "small.json").write_text(json.dumps({"channels": [4, 4, 4]}))
     files = ["configs/train.json", "configs/small.json"]
     evaluated = {}
     for kind in KINDS:

@@ -72,9 +72,21 @@ def test_cka_on_training_images_and_by_the_unbiased_estimator_are_other_numbers(
     assert set(usual) == set(training) == set(unbiased)
 
 
+RESIDUAL = {
+    "_target_": "UNet",
+    "spatial_dims": 2,
+    "in_channels": 3,
+    "out_channels": 1,
+    "channels": [4, 8],
+    "strides": [2],
+    "num_res_units": 2,
+    "norm": "batch",
+}
+
+
 @pytest.mark.slow
 def test_cka_of_the_bundle_with_residual_units(prostate_client: Maker) -> None:
-    client = prostate_client(res_units=2)
+    client = prostate_client(network_def=RESIDUAL)
     client.initialize({})
     initial = client.trainer.network.state_dict()
     parameters, buffers = client.spec.split(

@@ -20,6 +20,7 @@ from helpers.known_faults import broken
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.measurements.leave_one_out import leave_one_out_model
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.values import value_of
 
 # One case trains, and two of the four validate.
@@ -71,12 +72,12 @@ def test_probes_leave_best_checkpoint_metrics_random_state_and_weights_alone(
 
 
 def test_the_score_is_that_of_the_bundles_own_evaluator(
-    prostate_client: Maker, weights: Weights
+    prostate_client: Maker, weights: Weights, spec: ModelSpec
 ) -> None:
     client = prostate_client()
     probed = value_of(measure(client, weights, "score")["score"])
     evaluator = client.train_workflow.evaluator
-    client.trainer.network.load_state_dict(weights)
+    client.trainer.network.load_state_dict(spec.with_aliases(weights))
     evaluator.run()
     assert probed == pytest.approx(evaluator.state.metrics["val_mean_dice"], abs=1e-6)
 

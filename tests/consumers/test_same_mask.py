@@ -66,7 +66,7 @@ def labels_of_picture(file: Path) -> np.ndarray:
     return labels
 
 
-@pytest.mark.parametrize("recipe", ["", "strong", "volumes"])
+@pytest.mark.parametrize("recipe", ["", "light", "volumes"])
 def test_monai_label_gives_the_volume_the_mask_of_infer(
     recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
@@ -83,7 +83,7 @@ def test_monai_label_gives_the_volume_the_mask_of_infer(
     np.testing.assert_allclose(nib.load(mask).affine, nib.load(expected).affine, atol=1e-5)
 
 
-@pytest.mark.parametrize("recipe", ["", "strong"])
+@pytest.mark.parametrize("recipe", ["", "light"])
 def test_monai_label_gives_the_photograph_the_mask_of_infer(
     recipe: str, monai_label: Environment, made_once: MadeOnce, tmp_path: Path
 ) -> None:
@@ -102,7 +102,7 @@ def test_monai_label_gives_the_photograph_the_mask_of_infer(
 
 @pytest.mark.parametrize(
     ("form", "recipe"),
-    [("bundle", ""), ("model.ts", ""), ("model.ts", "strong"), ("bundle", "volumes")],
+    [("bundle", ""), ("model.ts", ""), ("model.ts", "light"), ("bundle", "volumes")],
 )
 def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
     form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path
@@ -124,7 +124,7 @@ def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
 
 
 @pytest.mark.parametrize(
-    ("form", "recipe"), [("bundle", ""), ("model.ts", ""), ("model.ts", "strong")]
+    ("form", "recipe"), [("bundle", ""), ("model.ts", ""), ("model.ts", "light")]
 )
 def test_a_monai_deploy_application_gives_the_photograph_the_mask_of_infer(
     form: str, recipe: str, monai_deploy: Environment, made_once: MadeOnce, tmp_path: Path

@@ -610,7 +610,7 @@ def test_in_a_federation_the_overlay_reaches_the_sites_of_the_group_only(hospita
             site_names=names,
             config=["configs/train.json", str(OVERLAYS / "corrupted_images.json")],
             groups=groups,
-            overrides={"size": [32, 32], "channels": [4, 8], "slices_per_volume": 2},
+            overrides={"size": [32, 32], "channels": [4, 8, 8], "slices_per_volume": 2},
             report=False,
         ).run()
         lines = (tmp_path / run / "ledger.jsonl").read_text().splitlines()

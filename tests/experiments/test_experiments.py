@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import itertools
@@ -141,6 +142,22 @@ def test_a_missing_or_changed_file_is_noticed(
     assert results.filled(page) != page.read_text()
 
 
+def keys_of(command: str) -> dict[str, Any]:
+    """The keys of a recorded command, where the light recipe is the bundle's own.
+
+    It was when these studies were trained: then ``light.json`` was not there, and no first look
+    was at a part of a photograph.
+    """
+    words = shlex.split(command)
+    begin = words.index("--config_file")
+    found: dict[str, Any] = dict(zip(words[begin::2], words[begin + 1 :: 2], strict=True))
+    config = ast.literal_eval(found.get("--config", "['configs/train.json']"))
+    found["--config"] = [file for file in config if file != "configs/light.json"]
+    overrides = ast.literal_eval(found.get("--overrides", "{}"))
+    assert overrides.pop("scales", []) == []
+    return {**found, "--overrides": overrides}
+
+
 @pytest.mark.parametrize("name", names())
 def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name: str) -> None:
     study = load("study").Study.read(name)
@@ -156,8 +173,9 @@ def test_a_studys_files_are_its_cells_made_by_the_command_that_it_gives_now(name
         assert (result["fold"], result["seed"]) == (cell.fold, study.seed_of(cell))
         words = shlex.split(result["command"])
         device = words[words.index("--device") + 1]
-        assert result["command"] == study.recorded_command(
-            cell, device
+        now = study.recorded_command(cell, device)
+        assert keys_of(result["command"]) == keys_of(
+            now
         ), f"{path} is of other settings: delete it, and its folder of runs"
         rounds = study.arguments_of(cell).get("rounds", study.rounds)
         assert all(len(values) == rounds for values in (result.get("global_score") or {}).values())

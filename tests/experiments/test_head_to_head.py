@@ -48,7 +48,7 @@ def three(hospitals: Path, tmp_path: Path) -> Path:
 
 def task(sites_root: Path, rounds: int = 2, **changes: Any) -> Any:
     """A small training of the strong network, or of another one."""
-    overrides = {**SMALL, "split_seed": 0, "filters": [4, 8, 8]}
+    overrides = {**SMALL, "split_seed": 0, "channels": [4, 8, 8]}
     settings = {"rounds": rounds, "local_epochs": 2, "seed": 5, "overrides": overrides, **changes}
     return load("task").Task(sites_root=str(sites_root), **settings)
 

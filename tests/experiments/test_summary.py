@@ -23,7 +23,7 @@ Wrap = Callable[[str, Client], Client]
 SITES = ["alder", "birch", "cedar"]
 SMALL = {
     "size": [32, 32],
-    "channels": [4, 8],
+    "channels": [4, 8, 8],
     "split_folds": 2,
     "split_fold": 0,
     "split_validation": 0.5,

@@ -383,7 +383,7 @@ def test_yardsticks_test_the_models_as_their_own_runs_did(
         settings={"": {"strategies": ["Standalone"]}},
         repeats=[1],
         rounds=3,
-        overrides={"size": [32, 32], "filters": [8, 16, 16], "split_validation": 0.35},
+        overrides={"size": [32, 32], "channels": [8, 16, 16], "split_validation": 0.35},
         arguments={
             "config": ["configs/train.json", "configs/strong.json"],
             "sites": {"birch": {"split_validation": 0.75}},

@@ -47,7 +47,7 @@ ATTACKS = {HOSPITAL: "share", TWIN: "copy", REPORTER: "report", BROKEN: "nan"}
 SITES = sorted(["alder", "birch", "elm", *ATTACKS])
 
 RUN = "attacked"
-OVERRIDES = {**SETTINGS, "channels": [8, 16]}
+OVERRIDES = {**SETTINGS, "channels": [8, 16, 16]}
 """A tiny network, and still more than the 1000 parameters below which no direction is judged."""
 
 

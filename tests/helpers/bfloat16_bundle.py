@@ -12,11 +12,11 @@ from monai_fairfl.bundle.shipped import find_bundle
 
 NETWORK = '''
 import torch
-from monai.networks.nets import UNet
+from monai.networks.nets import DynUNet
 
 
-class Bfloat16UNet(UNet):
-    """A UNet in bfloat16, between images and predictions in float32."""
+class Bfloat16DynUNet(DynUNet):
+    """A DynUNet in bfloat16, between images and predictions in float32."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -35,6 +35,6 @@ def write_bfloat16_bundle(folder: Path) -> Path:
     (folder / "scripts" / "bfloat16.py").write_text(NETWORK)
     file = folder / "configs" / "train.json"
     config = json.loads(file.read_text())
-    config["network_def"]["_target_"] = "scripts.bfloat16.Bfloat16UNet"
+    config["network_def"]["_target_"] = "scripts.bfloat16.Bfloat16DynUNet"
     file.write_text(json.dumps(config, indent=4))
     return folder

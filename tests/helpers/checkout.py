@@ -17,7 +17,7 @@ DEVICE = os.environ.get("MONAI_FAIRFL_TEST_DEVICE", "cpu")
 
 TINY = {
     "size": [32, 32],
-    "channels": [4, 8],
+    "channels": [4, 8, 8],
     "batch_size": 2,
     "slices_per_volume": 4,
     "decay_epochs": 4,

@@ -33,7 +33,7 @@ class Bundle:
         write: writes two generated sites of four cases each below a folder, and returns their
             names.
         small: overrides for a small and quick network.
-        overlays: further files of ``configs`` that training accepts.
+        overlays: further files of ``configs`` that training accepts, each with those before it.
         images: folder of a site whose images inference reads.
         masks: pattern of the masks that inference writes.
         metrics: of ``evaluate.json``.
@@ -45,7 +45,7 @@ class Bundle:
     name: str
     write: Callable[[Path], list[str]]
     small: Mapping[str, Any]
-    overlays: tuple[str, ...]
+    overlays: tuple[tuple[str, ...], ...]
     images: str
     masks: str
     metrics: frozenset[str]
@@ -141,7 +141,7 @@ PROSTATE = Bundle(
     name="prostate_mri_segmentation",
     write=_write_two_hospitals,
     small={"size": [32, 32], "channels": [4, 8, 16], "slices_per_volume": 4},
-    overlays=("two_channel", "paper_setting"),
+    overlays=(("two_channel",), ("light", "paper_setting")),
     images=".",
     masks="*_pred.nii.gz",
     metrics=frozenset({"val_mean_dice", "dice_slices", "hd95"}),
@@ -152,7 +152,7 @@ FUNDUS = Bundle(
     name="fundus_disc_cup_segmentation",
     write=_write_two_clinics,
     small={"size": [32, 32], "channels": [4, 8, 16], "working_size": 64},
-    overlays=("paper_setting",),
+    overlays=(("light", "paper_setting"),),
     images="images",
     masks="*_pred.png",
     metrics=frozenset({"val_mean_dice", "cup_to_disc_error"}),

@@ -25,7 +25,7 @@ def test_a_round_without_a_site_that_fails_is_not_timed(tmp_path: Path) -> None:
         name="slices",
         bundle=find_bundle("prostate_mri_segmentation"),
         sites=sites,
-        overrides={"size": [32, 32], "channels": [4, 8]},
+        overrides={"size": [32, 32], "channels": [4, 8, 8]},
         config=("configs/train.json",),
         device="cpu",
         rounds=2,

@@ -113,7 +113,7 @@ def test_every_shipped_bundle_names_its_full_run_and_passes_it_on(name: str) -> 
     full = FullRun.read(config["full_run"])
     assert full is not None and full.mean_dice >= 0.5
     assert (
-        full.epochs == {"prostate_mri_segmentation": 240, "fundus_disc_cup_segmentation": 60}[name]
+        full.epochs == {"prostate_mri_segmentation": 600, "fundus_disc_cup_segmentation": 240}[name]
     )
     assert config["share_cases"] is False
     parser = ConfigParser({**config, "bundle_root": str(find_bundle(name))})

@@ -80,8 +80,8 @@ def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
 
     records = read_ledger(run_dir / "ledger.jsonl")
     # Layers in the order in which they run.
-    assert records[0]["layers"][0] == "model.0.conv"
-    assert records[0]["layers"][-1].startswith("model.2")
+    assert records[0]["layers"][0] == "input_block.conv1.conv"
+    assert records[0]["layers"][-1].startswith("output_block")
 
     # FedAvg's values share out what the training gained.
     measured = records[1]["measurements"].items()

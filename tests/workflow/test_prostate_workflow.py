@@ -85,6 +85,8 @@ def bright(tmp_path: Path) -> dict[str, Any]:
             "keys": "pred",
             "other": "$lambda x: torch.sigmoid(4 * x - 8)",
         },
+        "neighbours": 0,
+        "smoothing": 0.0,
         "size": [96, 96],
         "field_of_view": 1.0,
     }

@@ -14,7 +14,7 @@ from monai_fairfl.transports.flare import FairFLRecipe
 
 SMALL = {
     "size": [32, 32],
-    "channels": [4, 8],
+    "channels": [4, 8, 8],
     "batch_size": 2,
     "slices_per_volume": 4,
 }  # a first try; not for results

@@ -66,11 +66,11 @@ def test_the_simulator_does_what_one_process_does(
     assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (
         ROUNDS,
         1,
-        60,
+        100,
     )
     report = json.loads((results / "report.json").read_text())
     (found,) = report["strategies"].values()
-    assert found["not_judged"].endswith("a full run of the bundle has 240 (60 rounds of 4)")
+    assert found["not_judged"].endswith("a full run of the bundle has 600 (100 rounds of 6)")
 
 
 @pytest.mark.simulator

@@ -74,7 +74,7 @@ def test_the_simulation_does_what_one_process_does(
     assert {path.name for path in run.iterdir()} >= {"models", "report.html", "config.json"}
     config = json.loads((run / "config.json").read_text())
     assert config["engine"] == "Flower"
-    assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (2, 1, 60)
+    assert (config["rounds"], config["local_epochs"], config["full_run"]["rounds"]) == (2, 1, 100)
 
     # Each site has its state and its receipts in its own folder, and they prove the ledger.
     records = read_ledger(run / "ledger.jsonl")

@@ -62,7 +62,7 @@ class FairFLRecipe(Recipe):
     ...     strategy="FedCE",
     ...     min_clients=3,
     ...     num_rounds=2,
-    ...     overrides={"size": [32, 32], "channels": [4, 8]},
+    ...     overrides={"size": [32, 32], "channels": [4, 8, 8]},
     ... )
     >>> recipe.name
     'prostate_mri_segmentation-FedCE'

@@ -177,7 +177,7 @@ def test_a_job_carries_what_its_report_must_know_of_the_bundle(tmp_path: Path) -
 
     asked = json.loads((job / "app" / "config" / "initial" / "job.json").read_text())
     assert (asked["bundle"], asked["local_epochs"], asked["overrides"]) == (BUNDLE, 3, SETTINGS)
-    assert asked["full_run"]["local_epochs"] == 4 and "train.json" in asked["files"]
+    assert asked["full_run"]["local_epochs"] == 6 and "train.json" in asked["files"]
 
 
 def test_the_same_seed_gives_the_same_job(tmp_path: Path) -> None:
