@@ -65,6 +65,8 @@ def main(words: Sequence[str] | None = None) -> None:
                 print(f"{cell.name}: {study.recorded_command(cell, arguments.device)}")
             continue
         if arguments.again:
+            if arguments.only == ["*"]:
+                parser.error("--again deletes results: name the cells with --only")
             tables.remove(study.table, [cell.name for cell in cells])
             for cell in cells:
                 shutil.rmtree(arguments.runs / study.name / cell.name, ignore_errors=True)
@@ -106,7 +108,9 @@ def _trainings(
             sys.exit(
                 f"{study.name} needs real images in {data / folder}; name their folder with --data"
             )
-    root = study.sites_root(data, runs)
+    # Another runner may be generating the same hospitals.
+    with tables.alone(runs / "sites"):
+        root = study.sites_root(data, runs)
     return [
         CellOfStudy(study, cell, root, data, runs, study.table, device).training() for cell in todo
     ]

@@ -24,6 +24,8 @@ from typing import Any
 
 from monai_fairfl.utils.files import write_atomically
 
+# Python's own limit for a field is 128 kB.
+csv.field_size_limit(2**30)
 MOST_BYTES = 300_000
 SITE = "*"
 WITH_SITES = ("samples", "touched", "testing")
@@ -84,14 +86,14 @@ def add(stem: Path, found: Mapping[str, Mapping[str, Any]], order: Iterable[str]
         found: name of a cell -> its result.
         order: the names of all cells, in the order of their rows.
     """
-    with _alone(stem.parent):
+    with alone(stem.parent):
         together = {**read(stem), **found}
         _write(stem, {name: together[name] for name in order if name in together})
 
 
 def remove(stem: Path, cells: Iterable[str]) -> None:
     """Remove cells from a table."""
-    with _alone(stem.parent):
+    with alone(stem.parent):
         left = dict(read(stem))
         for name in cells:
             left.pop(name, None)
@@ -99,8 +101,8 @@ def remove(stem: Path, cells: Iterable[str]) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes a table of this folder."""
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process writes in this folder."""
     import fcntl  # here, not at the top: Windows has none, and reads tables without
 
     folder.mkdir(parents=True, exist_ok=True)

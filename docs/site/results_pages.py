@@ -21,12 +21,14 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 
 import results  # noqa: E402
 
+# All are imported here: MkDocs takes back what a hook adds to the path.
+MAKERS = results.makers()
 MARKER = re.compile(r"<!-- result (\w+) -->")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the figures, which are drawn from the tables of the studies."""
-    for name, makers in results.makers().items():
+    for name, makers in MAKERS.items():
         if "figure" in makers:
             files.append(File.generated(config, place(name), content=results.picture(name)))
     return files
@@ -49,9 +51,9 @@ def block(name: str, folder: str) -> str:
         folder: of the page on the site.
     """
     parts: list[Any] = []
-    if "table" in results.makers()[name]:
+    if "table" in MAKERS[name]:
         parts.append(results.block(name))
-    if "figure" in results.makers()[name]:
+    if "figure" in MAKERS[name]:
         way = posixpath.relpath(place(name), folder or ".")
         parts.append(f"![{results.title(name)}]({way})")
     return "\n\n".join(parts)

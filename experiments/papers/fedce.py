@@ -236,10 +236,10 @@ def _agreement_table(study: str) -> str:
         for name, estimated in estimates.items():
             folds = list(zip(estimated, reference, strict=True))
             row = [name]
-            for measure in MEASURES:
+            for measure in AGREEMENTS:
                 row.append(words(over_folds(folds, partial(agree, measure)), 2))
             rows.append(row)
-    return markdown(["strategy", *MEASURES], rows)
+    return markdown(["strategy", *AGREEMENTS], rows)
 
 
 def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
@@ -253,11 +253,11 @@ def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
     true = leave_one_out_shares(lost).shares
     if not np.isfinite(list(true.values())).all():
         return float("nan")
-    value = float(getattr(agreement(estimated, true), MEASURES[measure]))
+    value = float(getattr(agreement(estimated, true), AGREEMENTS[measure]))
     return value / 100 if measure == "Pearson" else value
 
 
-MEASURES = {"Pearson": "pearson", "Spearman": "", "Euclid": "euclidean", "cosine": "cosine"}
+AGREEMENTS = {"Pearson": "pearson", "Spearman": "", "Euclid": "euclidean", "cosine": "cosine"}
 """Title of a column -> its name in the package's ``agreement``."""
 
 
