@@ -165,11 +165,6 @@ def not_found(
     return sum(value < NOT_FOUND for value in dice), len(dice)
 
 
-def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
-    """Return a closing measurement of every site, such as ``"sharpness"``."""
-    return {site: found[model][name] for site, found in result["closing"].items()}
-
-
 def shares(result: Result, of: str = "contributions") -> dict[str, float]:
     """Compute every site's share of the contributions, which sum to one.
 
@@ -189,15 +184,8 @@ def shares(result: Result, of: str = "contributions") -> dict[str, float]:
     return {site: value / total for site, value in positive.items()}
 
 
-class Touched(NamedTuple):
-    """How many client-rounds a guard touched, and of how many."""
-
-    touched: int
-    client_rounds: int
-
-
-def touched_by_guards(results: Iterable[Result]) -> Touched:
-    """Count the client-rounds in which a guard touched a client.
+def touched_by_guards(results: Iterable[Result]) -> tuple[int, int]:
+    """Count the client-rounds in which a guard touched a client, and all.
 
     A result has the verdicts under ``guards``. Those of before 23 November 2026 have none; the
     guards of that time only quarantined, and a quarantined client has no weight in the round, and
@@ -206,7 +194,7 @@ def touched_by_guards(results: Iterable[Result]) -> Touched:
     last mile and no verdicts, as its guards could also clip and share.
 
     >>> touched_by_guards([{"aggregation": {"A": [0.5, None], "B": [0.5, 1.0]}}])
-    Touched(touched=1, client_rounds=4)
+    (1, 4)
     """
     touched = 0
     client_rounds = 0
@@ -219,7 +207,7 @@ def touched_by_guards(results: Iterable[Result]) -> Touched:
             for values in series.values():
                 client_rounds += len(values)
                 touched += sum(value is None for value in values)
-    return Touched(touched, client_rounds)
+    return touched, client_rounds
 
 
 # --- over folds and cases

@@ -159,14 +159,16 @@ def text_of(value: Any) -> str:
     >>> text_of([0.25, None, 1]), text_of("FedCE"), text_of("1e9"), text_of("")
     ('[0.25 null 1]', 'FedCE', '"1e9"', '""')
     """
-    text = json.dumps(value)
+    as_json = json.dumps(value)
+    text = as_json
     if isinstance(value, str):
         text = value
     elif isinstance(value, list) and value:
         text = f"[{' '.join(text_of(each) for each in value)}]"
-    if text and _same(value_of(text), value):
+    # Compared with types: 1 is not 1.0.
+    if text and json.dumps(value_of(text)) == as_json:
         return text
-    return json.dumps(value)
+    return as_json
 
 
 def value_of(text: str) -> Any:
@@ -184,8 +186,3 @@ def value_of(text: str) -> Any:
     if listed:
         return [value_of(each) for each in text[1:-1].split(" ")]
     return text
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Compare with types: 1 is not 1.0."""
-    return json.dumps(one) == json.dumps(other)

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import numpy as np
-from figures import PALETTE, lines, panels
+from figures import lines, panels
 from matplotlib.figure import Figure
 from reading import (
     NOTHING,
@@ -31,24 +31,19 @@ from monai_fairfl.statistics.fairness import pearson
 
 # --- Fig. 1
 
-OVER = {"clients": "clients N", "parameters": "parameters D"}
-"""What Fig. 1 varies, with D = 1024 and with N = 10 -> label of the axis."""
-METHODS = ("psi", "sampling", "equal shares", "exact", "sampling, no Gram matrix")
-COMPARED = METHODS[:3]
-TIMED = ("psi", "sampling", "exact", "sampling, no Gram matrix")
 
-
-def figure1_table() -> str:
+def figure1() -> str:
     """Errors of psi, of (0.1, 0.1)-sampling and of equal shares, from the exact Shapley value.
+
+    Updates have D parameters, and there are N clients.
 
     Means and standard deviations of ten draws of random updates; Pearson times 100.
     """
     found = measurement("cgsv_figure1")
     rows = []
-    sentences = []
     for kind in ("as in the paper", "of equal length", "related"):
-        clients, parameters = (found[f"{kind}, over {over}"] for over in OVER)
-        for name in COMPARED:
+        clients, parameters = (found[f"{kind}, over {over}"] for over in ("clients", "parameters"))
+        for name in ("psi", "sampling", "equal shares"):
             ten = clients["10"][name]
             errors = [ten["l1"], ten["l2"], clients["16"][name]["l1"]]
             errors.append(parameters["262144"][name]["l1"])
@@ -56,57 +51,8 @@ def figure1_table() -> str:
             correlation = ten["pearson"][0]
             cells.append(NOTHING if correlation is None else f"{correlation:.1f}")
             rows.append([kind, name, *cells])
-        sentences.append(
-            f"Updates {kind}: sampling is nearer to the exact value than psi for "
-            f"{_nearer(clients, 'sampling', 'psi')} clients, and for "
-            f"{_nearer(parameters, 'sampling', 'psi')} parameters. Equal shares are nearer than "
-            f"sampling for {_nearer(parameters, 'equal shares', 'sampling')} parameters."
-        )
-    related = found["related, over clients"]
-    faster = _where(related, lambda at: at["exact"]["seconds"] < at["sampling"]["seconds"])
-    sentences.append(f"Exact values take less time than sampling for {faster} clients.")
     head = ["updates", "method", "l1, N = 10, D = 1024", "l2", "l1, N = 16", "l1, D = 262144"]
-    return "\n".join([markdown([*head, "Pearson"], rows), "", *sentences])
-
-
-def _nearer(points: Mapping[str, Any], one: str, other: str) -> str:
-    return _where(points, lambda at: at[one]["l1"] < at[other]["l1"])
-
-
-def _where(points: Mapping[str, Any], holds: Callable[[Any], bool]) -> str:
-    """List the points at which something holds."""
-    return ", ".join(at for at, found in points.items() if holds(found)) or "no number of"
-
-
-def figure1() -> Figure:
-    """Error and time of psi and of sampling beside the exact Shapley value, over N and D."""
-    found = measurement("cgsv_figure1")
-    titles = ["error, D = 1024", "error, N = 10", "time, D = 1024", "time, N = 10"]
-    drawn, axes = panels(titles, across=2, height=2.4, share=False)
-    for axis, over in zip(axes[:2], OVER):
-        for kind, style in (("as in the paper", "-"), ("related", "--")):
-            points = found[f"{kind}, over {over}"]
-            for name in COMPARED:
-                mean, std = np.array([point[name]["l1"] for point in points.values()]).T
-                at = [int(point) for point in points]
-                colour = PALETTE[METHODS.index(name)]
-                axis.plot(at, mean, style, color=colour, label=f"{name}, {kind}")
-                axis.fill_between(at, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
-        axis.set_ylabel("l1 distance from exact")
-    for axis, over in zip(axes[2:], OVER):
-        points = found[f"as in the paper, over {over}"]
-        for name in TIMED:
-            seconds = [point[name]["seconds"] for point in points.values()]
-            colour = PALETTE[METHODS.index(name)]
-            axis.plot([int(point) for point in points], seconds, color=colour, label=name)
-        axis.set_ylabel("seconds")
-    for axis, label in zip(axes, [*OVER.values()] * 2):
-        axis.set_yscale("log")
-        axis.set_xlabel(label)
-    for axis in axes[1::2]:
-        axis.set_xscale("log", base=2)
-        axis.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
-    return drawn
+    return markdown([*head, "Pearson"], rows)
 
 
 # --- Fig. 2
@@ -239,10 +185,10 @@ def overhead() -> str:
 
 
 TABLES: Mapping[str, Any] = {
-    "cgsv_figure1": figure1_table,
+    "cgsv_figure1": figure1,
     "cgsv_figure2": figure2_table,
     "cgsv_partitions": partitions,
     "cgsv_beta": beta,
     "cgsv_overhead": overhead,
 }
-FIGURES: Mapping[str, Any] = {"cgsv_figure1": figure1, "cgsv_figure2": figure2}
+FIGURES: Mapping[str, Any] = {"cgsv_figure2": figure2}

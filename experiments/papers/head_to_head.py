@@ -128,9 +128,9 @@ def _row_of_report(system: str, report: str, results: Sequence[dict[str, Any]]) 
     """Write a row; where the run ended early, why."""
     folds = ", ".join(str(result["fold"]) for result in results)
     row = [SHOWN[system], report or "its own error", folds]
-    ended = sorted({_end_of(result) for result in results if result["ended"]})
+    ended = [result["ended"] for result in results if result["ended"]]
     if ended:
-        return [*row, *[NOTHING] * 4, "; ".join(ended)]
+        return [*row, *[NOTHING] * 4, f"ends, without a model: {ended[0]}"]
     weights = []
     honest = []
     for result in results:
@@ -143,13 +143,3 @@ def _row_of_report(system: str, report: str, results: Sequence[dict[str, Any]]) 
         number = sum(result["refused"]["UCL"] for result in results)
         refused = f"{number} of {sum(result['rounds'] - 1 for result in results)}"
     return [*row, f"{np.mean(weights):.3f}", mean, worst, refused, "to its end"]
-
-
-def _end_of(result: dict[str, Any]) -> str:
-    """Say how a run ended early: NVFlare keeps the model of each round that was finished."""
-    finished = len(result["seconds_of_rounds"])
-    where = "ends, without a model"
-    if finished:
-        number = f"{finished + 1} of {result['rounds']}"
-        where = f"ends in round {number}, with the model of the round before"
-    return f"{where}: {result['ended']}"

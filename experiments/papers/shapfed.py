@@ -39,8 +39,11 @@ def figure3_table() -> str:
 
     The truth is the Shapley value of every class's accuracy, by averaging coalitions' updates.
     """
-    found = _of_figure3()
-    means = {name: values.mean(axis=0) for name, values in found.items()}
+    found = {}
+    for name, values in measurement("shapfed_figure3").items():
+        # Seed x client x class.
+        found[name] = np.array(values)
+    means = {name: found[name].mean(axis=0) for name in ("truth for CSSV", "CSSV", "CGSV")}
     rows = []
     for row, name in enumerate(CLIENTS):
         cells = []
@@ -66,20 +69,6 @@ def figure3_table() -> str:
     head = ["rank correlation with the truth", "over pairs of client and class", "over clients"]
     agreement = markdown([*head, "client 2 is last in class 2"], rows)
     return f"{values}\n\n\\* wrong labels in class {WRONG_CLASS + 1}\n\n{agreement}"
-
-
-def figure3() -> Figure:
-    """Class-specific values and CGSV's one number beside the truth, each class on its own scale."""
-    found = _of_figure3()
-    names = {"truth": "truth for CSSV", "CSSV": "CSSV", "CGSV": "CGSV"}
-    maps = {title: found[name].mean(axis=0) for title, name in names.items()}
-    return heat_maps(maps, CLIENTS, [str(index + 1) for index in range(maps["CSSV"].shape[1])])
-
-
-def _of_figure3() -> dict[str, np.ndarray]:
-    """Name -> seed x client x class."""
-    found = measurement("shapfed_figure3")
-    return {name: np.array(values) for name, values in found.items() if name != "minutes"}
 
 
 def _rank_correlation(values: np.ndarray, true: np.ndarray) -> str:
@@ -218,4 +207,4 @@ TABLES: Mapping[str, Any] = {
     "shapfed_figure5": figure5_table,
     "shapfed_table1": table1,
 }
-FIGURES: Mapping[str, Any] = {"shapfed_figure3": figure3, "shapfed_figure5": figure5}
+FIGURES: Mapping[str, Any] = {"shapfed_figure5": figure5}

@@ -545,47 +545,52 @@ def kept_part() -> str:
 
     A row per kind of cases and seed: Dice of both parts, and the volumes that each loses.
     """
-    found = _scored_again("kept_part")
+    parts = ("largest", "surest")
     rows = []
     for kind, name in KINDS.items():
-        for seed in sorted({result["seed"] for result in found}):
-            of_models = [result[kind] for result in found if result["seed"] == seed]
+        for seed in range(3):
+            of_models = _scored_again("kept_part", kind, seed)
             row = [name, seed, len(of_models)]
-            for part in ("largest", "surest"):
-                values = []
-                for model in of_models:
-                    for of_cases in model.values():
-                        values += [of_parts[part] for of_parts in of_cases.values()]
-                lost = sum(value < NOT_FOUND for value in values)
-                row += [f"{np.mean(values):.3f}", f"{lost} of {len(values)}"]
+            for part in parts:
+                values = np.concatenate(_dice(of_models, part))
+                row += [f"{values.mean():.3f}", f"{sum(values < NOT_FOUND)} of {len(values)}"]
             rows.append([*row, _mean_gain(of_models, "surest", "largest")])
-    head = ["cases", "seed", "models", "largest part: mean Dice", f"Dice below {NOT_FOUND}"]
-    head += ["surest part: mean Dice", f"Dice below {NOT_FOUND}", "surest − largest"]
-    return markdown(head, rows)
+    head = ["cases", "seed", "models"]
+    for part in parts:
+        head += [f"{part} part: mean Dice", f"Dice below {NOT_FOUND}"]
+    return markdown([*head, "surest − largest"], rows)
 
 
 def last_mile_share() -> str:
     """How far towards the adapted model a site should go: not at all, half of the way, or all."""
-    found = _scored_again("last_mile_share")
     rows = []
     for kind, name in KINDS.items():
-        of_models = [result.get(kind, {}) for result in found]
-        row = [name, sum(len(model) for model in of_models)]
+        of_models = _scored_again("last_mile_share", kind)
+        row = [name, len(_dice(of_models, "half"))]
         for share in ("0", "half", "1"):
-            means = []
-            for model in of_models:
-                for of_cases in model.values():
-                    means.append(fmean(of_shares[share] for of_shares in of_cases.values()))
-            row.append(f"{fmean(means):.3f}")
-        row += [_mean_gain(of_models, "half", other) for other in ("0", "1")]
-        rows.append(row)
+            row.append(f"{fmean(map(fmean, _dice(of_models, share))):.3f}")
+        rows.append([*row, *(_mean_gain(of_models, "half", other) for other in ("0", "1"))])
     head = ["cases", "models", "received", "half of the way", "`adapted`", "half − received"]
     return markdown([*head, "half − `adapted`"], rows)
 
 
-def _scored_again(name: str) -> list[Mapping[str, Any]]:
+def _scored_again(name: str, kind: str, seed: int | None = None) -> list[Mapping[str, Any]]:
+    """Read of each model: site -> case -> way of scoring -> Dice."""
     used[name] = None
-    return list(tables.read(RESULTS / name).values())
+    found = []
+    for result in tables.read(RESULTS / name).values():
+        if seed in (None, result["seed"]):
+            found.append(result.get(kind, {}))
+    return found
+
+
+def _dice(of_models: Iterable[Mapping[str, Any]], way: str) -> list[list[float]]:
+    """List the Dice of a site's cases, for each model and site."""
+    found = []
+    for model in of_models:
+        for of_cases in model.values():
+            found.append([of_ways[way] for of_ways in of_cases.values()])
+    return found
 
 
 def _mean_gain(of_models: Iterable[Mapping[str, Any]], better: str, other: str) -> str:

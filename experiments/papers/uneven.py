@@ -18,7 +18,6 @@ from reading import (
     Result,
     Results,
     by_seed,
-    closing,
     hierarchical_difference,
     markdown,
     measurement,
@@ -180,14 +179,13 @@ def _ratios(study: str, results: Iterable[Result]) -> str:
     clients = Study.read(study).arguments["groups"]
     ratios = []
     for result in results:
-        measured = result["closing"].values()
-        if any("sharpness" not in of_client["own"] for of_client in measured):
-            # Ditto's personal models were not measured.
-            return NOTHING
-        sharpness = closing(result, "sharpness")
         means = []
         for group in GROUPS:
-            means.append(np.mean([sharpness[client] for client in clients[group]]))
+            own = [result["closing"][client]["own"] for client in clients[group]]
+            if "sharpness" not in own[0]:
+                # Ditto's personal models were not measured.
+                return NOTHING
+            means.append(np.mean([measured["sharpness"] for measured in own]))
         ratios.append(f"{means[0] / means[1]:.1f}")
     return ", ".join(ratios)
 

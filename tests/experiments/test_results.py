@@ -243,6 +243,22 @@ def _of(run: dict[str, Any]) -> tuple[int, str, str]:
     return run["agents"], run["partition"], run["method"]
 
 
+def test_which_estimate_of_a_shapley_value_is_nearer() -> None:
+    found = json.loads((RESULTS / "cgsv_figure1.json").read_text())
+
+    def nearer(updates: str, over: str) -> list[int]:
+        """The numbers for which sampling is nearer to the exact value than psi."""
+        points = found[f"{updates}, over {over}"]
+        return [int(n) for n, at in points.items() if at["sampling"]["l1"] < at["psi"]["l1"]]
+
+    # As in docs/results/cgsv.md.
+    assert nearer("as in the paper", "clients") == []
+    assert nearer("as in the paper", "parameters") == [16, 64, 256]
+    assert nearer("related", "clients") == [12, 14, 16]
+    for at in found["related, over clients"].values():
+        assert at["exact"]["seconds"] < at["sampling"]["seconds"]
+
+
 def test_predictions_of_uneven_volumes_by_numpy() -> None:
     [rows] = tables("uneven_predictions")
     for row, others in ((rows[1], ("FedAvg", "FedAvg-uniform")), (rows[2], ("FedAvg-uniform",))):
