@@ -20,7 +20,7 @@ DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick net-bits net-update lint format
-.PHONY: results site dist wheelhouse matrix bench clean
+.PHONY: site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
 	@echo "usage: make TARGET [PYTHON=python3.11]"
@@ -88,9 +88,6 @@ format: $(READY) ## mend format and imports
 	$(BIN)/black --quiet .
 	$(BIN)/isort --quiet .
 	$(BIN)/ruff check --quiet --fix --exit-zero .
-
-results: $(READY) ## make the tables and figures of the experiments again, from their committed files
-	$(BIN)/python experiments/results.py
 
 # NO_MKDOCS_2_WARNING: a notice of the theme's makers, not about these pages.
 site: $(READY) ## build the documentation as a site, in build/site

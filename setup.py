@@ -20,8 +20,8 @@ REPORT = ["jinja2>=3.1.2"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
-# whose small data the controls of experiments/ train on; STAPLE for a yardstick there
-EXPERIMENTS = ["scikit-learn", "SimpleITK"]
+# whose small data the controls of experiments/ train on
+EXPERIMENTS = ["scikit-learn"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 # 1.42 does not resolve together with NVFlare 2.9; Ray is for the simulation

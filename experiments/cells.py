@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A cell of a study from its keys to its JSON, as the package's scheduler deals it out.
+"""A cell of a study from its keys to its rows, as the package's scheduler deals it out.
 
 It may be trained in another process, which knows this module and not the script that is run.
 """
@@ -13,9 +13,10 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import tables
 import torch
 from monai.bundle import ConfigParser
-from study import FEDERATE, ROOT, Cell, Study, write_result
+from study import FEDERATE, ROOT, Cell, Study, rounded
 from summary import summary
 
 import monai_fairfl
@@ -23,7 +24,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.files import locked, write_atomically
 
 
 def processor(device: str = "cpu") -> str:
@@ -40,7 +41,7 @@ def processor(device: str = "cpu") -> str:
 
 @dataclass(frozen=True)
 class CellOfStudy:
-    """A cell that has no JSON yet.
+    """A cell that has no result yet.
 
     Args:
         study: of the cell.
@@ -48,7 +49,7 @@ class CellOfStudy:
         sites_root: folder of its sites.
         data: folder of real images.
         runs: folder of all runs.
-        file: its JSON.
+        table: of the results, without its ending.
         device: that trains it.
     """
 
@@ -57,7 +58,7 @@ class CellOfStudy:
     sites_root: Path
     data: Path
     runs: Path
-    file: Path
+    table: Path
     device: str = "cpu"
 
     @property
@@ -66,7 +67,7 @@ class CellOfStudy:
         return self.runs.absolute() / self.study.name / self.cell.name
 
     def training(self) -> Training:
-        """Return its training, which ends with its JSON."""
+        """Return its training, which ends with its rows in the table."""
         return Training(
             title=f"{self.study.name} {self.cell.name}",
             kind=f"{self.study.name} {self.cell.setting} {self.cell.strategy}",
@@ -104,25 +105,30 @@ class CellOfStudy:
     def _require_models_trained_alone(self) -> None:
         """Refuse to leave out a candidate of the last mile because its run was deleted."""
         alone = self.study.alone_of(self.cell)
-        if alone is None or not self.study.path(alone).exists():
+        if alone is None or alone.name not in tables.read(self.table):
             # It is trained before this one.
             return
         models = self.folder.parent / alone.name / "models"
         if not models.is_dir():
             raise ConfigError(
-                f"{models} is not there, and models are not committed: delete "
-                f"{self.study.path(alone)} and {models.parent}, and train again"
+                f"{models} is not there, and models are not committed: train {alone.name} again, "
+                f"by run.py {self.study.name} --only {alone.name} --again"
             )
 
     def run(self, turn: Turn) -> bool:
-        """Train and test, write the JSON, and remove what only a resumed run would need.
+        """Train and test, add the result to the table, and remove what only resuming needs.
 
         Returns:
             Whether it is finished; ``False`` when a signal stopped it.
 
         Raises:
-            ConfigError: its folder has a finished run of another command.
+            FederationError: another runner trains it at the moment.
         """
+        with locked(self.folder / "cell"):
+            # Another runner may have finished it since this one began.
+            return self.cell.name in tables.read(self.table) or self._run(turn)
+
+    def _run(self, turn: Turn) -> bool:
         done = self.folder / "done"
         command = self.study.recorded_command(self.cell, self.device)
         if done.exists() and done.read_text() != command:
@@ -133,10 +139,8 @@ class CellOfStudy:
             )
         file = self.folder / "minutes.txt"
         # Those of a run that was stopped included.
-        minutes = 0.0
-        if file.exists():
-            minutes = float(file.read_text())
-        # A finished run has no checkpoints any more: only its JSON is written again.
+        minutes = float(file.read_text()) if file.exists() else 0.0
+        # A finished run has no checkpoints any more: only its rows are written again.
         if not done.exists():
             # Of the processor: other work on the machine does not count.
             started = time.process_time()
@@ -151,18 +155,13 @@ class CellOfStudy:
                 return False
             write_atomically(done, command.encode())
         result = {
-            "study": self.study.name,
-            "setting": self.cell.setting,
-            "strategy": self.cell.strategy,
-            "fold": self.cell.fold,
-            "seed": self.study.seed_of(self.cell),
-            "command": command,
             "version": monai_fairfl.__version__,
             "minutes": round(minutes, 1),
             "processor": processor(self.device),
             **summary(self.folder, self.study.keep),
         }
-        write_result(self.file, result)
+        order = [cell.name for cell in self.study.cells()]
+        tables.add(self.table, {self.cell.name: rounded(result)}, order)
         remove_spare(self.folder)
         shutil.rmtree(self.folder / "updates", ignore_errors=True)
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from io import BytesIO
 from typing import Any
 
 import matplotlib
@@ -102,8 +102,9 @@ def heat_maps(
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write SVG without the date, so that equal numbers give an equal file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+def svg(figure: Figure) -> bytes:
+    """Write SVG without the date, so that equal numbers give equal bytes."""
+    written = BytesIO()
+    figure.savefig(written, metadata={"Date": None})
     plt.close(figure)
+    return written.getvalue()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Committed results: read, pooled over folds, and put into tables."""
+"""Results of studies: read, pooled over folds and seeds, compared, and put into tables."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations_with_replacement
 from math import factorial, prod
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from study import HERE, Study
+from study import RESULTS, Study
 
 from monai_fairfl.statistics.fairness import performance
 from monai_fairfl.statistics.intervals import Interval, bootstrap_site_mean
 
 Result = Mapping[str, Any]
 BySeed = Mapping[Any, Mapping[str, Mapping[str, float]]]
-"""Seed of the training -> site -> case -> a score, or a gain in it."""
+"""Seed of the run -> site -> case -> a score, or a gain in it."""
 OverSites = Callable[..., Any]
 """A summary of sites' means along ``axis``, such as ``np.mean`` or ``np.min``."""
 SHOWN_NAMES = {"qFedAvg": "loss-weighted"}
 """A strategy's name in the studies -> its name in tables and figures, where that is another one."""
-CANDIDATES = ("adapted", "averaged", "alone", "fused")
-"""Of the last mile in the studies. ``"averaged"``, the mean of the models that a site received in
-the last five rounds, is no candidate of the package any more."""
+MODELS = {"test": "received", "test_used": "used"}
+"""Key of a result -> what the sites test: what they receive, or what they use after a last mile."""
 LAST = 10
 """Rounds over whose mean a method's weights are judged: single rounds of some methods are noisy."""
 DRAWS = 2000
@@ -51,43 +49,45 @@ def shown_name(strategy: str) -> str:
     return SHOWN_NAMES.get(strategy, strategy)
 
 
+# --- read
+
+
 class NotFinished(Exception):
     """A result that a table needs does not exist yet; the text names it."""
 
 
 class Results(dict[str, list[dict[str, Any]]]):
-    """strategy -> results of all folds, of the strategies that have all folds."""
+    """strategy -> results of all seeds and folds, of the strategies that have all of them."""
 
     def __missing__(self, strategy: str) -> list[dict[str, Any]]:
         raise NotFinished(f"runs of {strategy}")
 
 
-def read(study: str, setting: str = "", seed: int | None = None) -> Results:
-    """Read a study's results in its order.
+used: dict[str, None] = {}
+"""Studies and measurements that were read, in their order."""
 
-    Args:
-        study: its name.
-        setting: of the study.
-        seed: one of the study's; ``None`` where it names none.
+
+def read(study: str, setting: str = "") -> Results:
+    """Read a setting of a study: of each strategy seed by seed, and fold by fold.
 
     Raises:
-        NotFinished: there is none; also when a strategy is asked for that is not complete.
+        NotFinished: no strategy is complete; also when one is asked for that is not.
     """
+    used[study] = None
+    found: dict[str, list[dict[str, Any] | None]] = {}
     which = Study.read(study)
-    paths: dict[str, list[Path]] = {}
+    results = which.results()
     for cell in which.cells():
-        if (cell.setting, cell.seed) == (setting, seed):
-            paths.setdefault(cell.strategy, []).append(which.path(cell))
-    results = Results()
-    for strategy, of_folds in paths.items():
-        if all(path.exists() for path in of_folds):
-            results[strategy] = [json.loads(path.read_text()) for path in of_folds]
-    if not results:
-        wanted = f"runs of {study} {setting}".rstrip()
-        if seed is not None:
-            wanted += f" with seed {seed}"
-        raise NotFinished(wanted)
-    return results
+        if cell.setting == setting:
+            found.setdefault(cell.strategy, []).append(results.get(cell))
+    complete = Results()
+    for strategy, of_cells in found.items():
+        existing = [result for result in of_cells if result is not None]
+        if len(existing) == len(of_cells):
+            complete[strategy] = existing
+    if not complete:
+        raise NotFinished(f"runs of {study} {setting}".rstrip())
+    return complete
 
 
 def joined(*names: str) -> Results:
@@ -103,8 +103,9 @@ def joined(*names: str) -> Results:
 
 
 def measurement(name: str) -> dict[str, Any]:
-    """Read what an experiment measured itself, beside or without trainings."""
-    path = HERE / "results" / f"{name}.json"
+    """Read what an experiment measured itself, beside or without studies."""
+    used[name] = None
+    path = RESULTS / f"{name}.json"
     if not path.exists():
         raise NotFinished("the measurement itself")
     return dict(json.loads(path.read_text()))
@@ -113,7 +114,7 @@ def measurement(name: str) -> dict[str, Any]:
 def cases(
     results: Iterable[Result], column: str = "dice", model: str = "test"
 ) -> dict[str, dict[str, float]]:
-    """Pool the scores of all folds: site -> case -> score of the model that the site would use.
+    """Pool the scores of all folds of one seed: site -> case -> score.
 
     Structures that are not labelled are left out.
 
@@ -130,41 +131,86 @@ def cases(
     pooled: dict[str, dict[str, float]] = {}
     for result in results:
         tests = result.get(model) or result["test"]
+        # The used models are tested with the cases of the received ones.
+        of_sites = tests.get("cases") or result["test"]["cases"]
         for site, scores in tests[column].items():
-            # The used models are tested with the cases of the received ones.
-            of_sites = tests.get("cases") or result["test"]["cases"]
             names = of_sites.get(site) or of_sites["all"]
-            if len(set(names)) < len(names):
-                raise ValueError(f"{result['strategy']}: {site} has several cases of one name")
             of_site = pooled.setdefault(site, {})
-            tested_twice = []
             for name, score in zip(names, scores, strict=True):
                 if score is None:
                     continue
                 if name in of_site:
-                    tested_twice.append(name)
+                    raise ValueError(f"{result['strategy']}: {site} tested {name} twice")
                 of_site[name] = score
-            if tested_twice:
-                raise ValueError(
-                    f"{result['strategy']}: {site} tested {sorted(tested_twice)} in two folds"
-                )
     return {site: scores for site, scores in sorted(pooled.items()) if scores}
+
+
+def by_seed(
+    results: Iterable[Result], model: str = "test"
+) -> dict[Any, dict[str, dict[str, float]]]:
+    """Seed -> site -> test case -> Dice; the folds of a seed are pooled."""
+    of_seeds: dict[Any, list[Result]] = {}
+    for result in results:
+        of_seeds.setdefault(result["seed"], []).append(result)
+    return {seed: cases(of_seed, model=model) for seed, of_seed in of_seeds.items()}
 
 
 def not_found(
     results: Iterable[Result], column: str = "dice", model: str = "test"
 ) -> tuple[int, int]:
-    """Count the cases whose Dice is below ``NOT_FOUND``, and all.
-
-    Args:
-        results: of a method, one for each fold.
-        column: as for :func:`cases`.
-        model: as for :func:`cases`.
-    """
+    """Count the cases whose Dice is below ``NOT_FOUND``, and all."""
     dice: list[float] = []
     for of_cases in cases(results, column, model).values():
         dice += of_cases.values()
     return sum(value < NOT_FOUND for value in dice), len(dice)
+
+
+def shares(result: Result, of: str = "contributions") -> dict[str, float]:
+    """Compute every site's share of the contributions, which sum to one.
+
+    A share is the mean over the last ten rounds, negative ones 0; a site without any value in these
+    has none. A method without contributions has its weights for them; ``of="aggregation"`` takes
+    these of any.
+    """
+    by_site: Mapping[str, Sequence[float | None]] = result[of] or result["aggregation"]
+    positive = {}
+    for site, values in by_site.items():
+        last = [value for value in values[-LAST:] if value is not None]
+        if last:
+            positive[site] = max(float(np.mean(last)), 0.0)
+    total = sum(positive.values())
+    if not total:
+        return dict.fromkeys(positive, 1 / len(positive))
+    return {site: value / total for site, value in positive.items()}
+
+
+def touched_by_guards(results: Iterable[Result]) -> tuple[int, int]:
+    """Count the client-rounds in which a guard touched a client, and all.
+
+    A result has the verdicts under ``guards``. Those of before 23 November 2026 have none; the
+    guards of that time only quarantined, and a quarantined client has no weight in the round, and
+    no contribution: such client-rounds are counted. The rounds of a result are left out where
+    nothing can be counted: with neither weights nor contributions (``Standalone``), and with a
+    last mile and no verdicts, as its guards could also clip and share.
+
+    >>> touched_by_guards([{"aggregation": {"A": [0.5, None], "B": [0.5, 1.0]}}])
+    (1, 4)
+    """
+    touched = 0
+    client_rounds = 0
+    for result in results:
+        if "guards" in result:
+            client_rounds += result["guards"]["client_rounds"]
+            touched += sum(result["guards"]["touched"].values())
+        elif "last_mile" not in result:
+            series = result["aggregation"] or result["contributions"] or {}
+            for values in series.values():
+                client_rounds += len(values)
+                touched += sum(value is None for value in values)
+    return touched, client_rounds
+
+
+# --- over folds and cases
 
 
 def site_means(pooled: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -194,7 +240,7 @@ def difference(
 def by_fold(
     one: Sequence[Result], other: Sequence[Result], sites: Sequence[str] | None = None
 ) -> str:
-    """Write the same gain in each fold: how far one training differs from the next."""
+    """Write the same gain in each fold: how far one run differs from the next."""
     gains = []
     for first, second in zip(one, other, strict=True):
         means = site_means(_gains([first], [second], sites))
@@ -214,72 +260,6 @@ def _gains(
         for case, score in first[site].items():
             gains[site][case] = score - second[site][case]
     return gains
-
-
-def shares(result: Result, of: str = "contributions") -> dict[str, float]:
-    """Compute every site's share of the contributions, which sum to one.
-
-    A share is the mean over the last ten rounds, negative ones 0; a site without any value in these
-    has none. A method without contributions has its weights for them; ``of="aggregation"`` takes
-    these of any.
-    """
-    by_site: Mapping[str, Sequence[float | None]] = result[of] or result["aggregation"]
-    positive = {}
-    for site, values in by_site.items():
-        last = [value for value in values[-LAST:] if value is not None]
-        if last:
-            positive[site] = max(float(np.mean(last)), 0.0)
-    total = sum(positive.values())
-    if not total:
-        return dict.fromkeys(positive, 1 / len(positive))
-    return {site: value / total for site, value in positive.items()}
-
-
-class Touched(NamedTuple):
-    """How many client-rounds a guard touched, and of how many."""
-
-    touched: int
-    client_rounds: int
-
-
-def touched_by_guards(results: Iterable[Result], attackers: Iterable[str] = ()) -> Touched:
-    """Count the client-rounds in which a guard touched an honest client.
-
-    A result has the verdicts under ``guards``. Those of before 23 November 2026 have none; the
-    guards of that time only quarantined, and a quarantined client has no weight in the round, and
-    no contribution: such client-rounds are counted. The rounds of a result are left out where
-    nothing can be counted: with neither weights nor contributions (``Standalone``), and with a
-    last mile and no verdicts, as its guards could also clip and share.
-
-    Args:
-        results: of any strategies.
-        attackers: sites that are not honest; they are left out of the touched.
-
-    >>> touched_by_guards([{"aggregation": {"A": [0.5, None], "B": [0.5, 1.0]}}])
-    Touched(touched=1, client_rounds=4)
-    """
-    touched = 0
-    client_rounds = 0
-    for result in results:
-        if "guards" in result:
-            client_rounds += result["guards"]["client_rounds"]
-            for site, rounds in result["guards"]["touched"].items():
-                if site not in attackers:
-                    touched += rounds
-            continue
-        if "last_mile" in result:
-            continue
-        series = result["aggregation"] or result["contributions"] or {}
-        for site, values in series.items():
-            client_rounds += len(values)
-            if site not in attackers:
-                touched += sum(value is None for value in values)
-    return Touched(touched, client_rounds)
-
-
-def closing(result: Result, name: str, model: str = "own") -> dict[str, float]:
-    """Return a closing measurement of every site, such as ``"sharpness"``."""
-    return {site: found[model][name] for site, found in result["closing"].items()}
 
 
 def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float]) -> Interval:
@@ -305,6 +285,28 @@ def over_folds(values: Sequence[Any], statistic: Callable[[Sequence[Any]], float
         shares = np.cumsum([orders_of[drawn] for drawn in ascending]) / sum(orders_of.values())
         low, high = (float(ascending[place]) for place in np.searchsorted(shares, [0.025, 0.975]))
     return Interval(statistic(values), low, high)
+
+
+# --- over seeds and cases
+
+
+def pooled(values: BySeed) -> dict[str, dict[str, float]]:
+    """Put the cases of all seeds together: site -> seed and case -> Dice.
+
+    >>> pooled({0: {"A": {"c1": 0.5}}, 1: {"A": {"c1": 0.75}}})
+    {'A': {'0 c1': 0.5, '1 c1': 0.75}}
+    """
+    found: dict[str, dict[str, float]] = {}
+    for seed, of_sites in values.items():
+        for site, scores in of_sites.items():
+            for case, score in scores.items():
+                found.setdefault(site, {})[f"{seed} {case}"] = score
+    return found
+
+
+def only(values: BySeed, site: str) -> BySeed:
+    """Leave one site of the values."""
+    return {seed: {site: of_seed[site]} for seed, of_seed in values.items()}
 
 
 def hierarchical_interval(values: BySeed, seed: int = 0) -> Interval:
@@ -451,6 +453,9 @@ def _means_of_known(drawn: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return means
 
 
+# --- tables
+
+
 def words(interval: Interval, digits: int = 3, signed: bool = False) -> str:
     """Write an interval for a cell of a table.
 
@@ -483,6 +488,16 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return "\n".join(lines)
 
 
+def summary_cells(pooled_cases: Mapping[str, Mapping[str, float]], interval: Interval) -> list[str]:
+    """Write mean with its interval, deviation over sites, and worst site."""
+    summary = performance(site_means(pooled_cases))
+    worst = f"{summary.worst:.3f} ({summary.worst_client})"
+    return [words(interval), f"{summary.std:.3f}", worst]
+
+
+SUMMARY = ("mean", "std", "worst site")
+
+
 def dice_table(results: Results, structures: Sequence[str] = (), baseline: str = "FedAvg") -> str:
     """Write every strategy's Dice at every site, its mean, spread and worst site, and its gain.
 
@@ -499,27 +514,71 @@ def dice_table(results: Results, structures: Sequence[str] = (), baseline: str =
             if structures:
                 name = f"{column}, {name}"
             head.append(name)
-    head += ["mean", "95 % interval", "std", "worst site", f"gain over {baseline}", "fold by fold"]
+    head += [*SUMMARY, f"gain over {baseline}", "fold by fold"]
     rows = []
     for strategy, found in results.items():
         row = [shown_name(strategy)]
         for column in columns:
             row += [f"{mean:.3f}" for mean in site_means(cases(found, column)).values()]
-        pooled = cases(found)
-        summary = performance(site_means(pooled))
-        interval = interval_of(pooled)
-        row += [
-            f"**{summary.mean:.3f}**",
-            f"{interval.low:.3f} to {interval.high:.3f}",
-            f"{summary.std:.3f}",
-            f"{summary.worst:.3f} ({summary.worst_client})",
-        ]
-        if strategy == baseline:
-            row += [NOTHING, NOTHING]
-        else:
-            row += [
+        row += summary_cells(cases(found), interval_of(cases(found)))
+        gain = [NOTHING, NOTHING]
+        if strategy != baseline:
+            gain = [
                 words(difference(found, results[baseline]), signed=True),
                 by_fold(found, results[baseline]),
             ]
-        rows.append(row)
+        rows.append([*row, *gain])
     return markdown(head, rows)
+
+
+def table_of_seeds(
+    values: Mapping[str, BySeed], sites: Sequence[str] = (), baseline: str = "FedAvg"
+) -> str:
+    """Write a row for every method, with its gains over one of them.
+
+    Args:
+        values: method -> seed -> site -> case -> Dice.
+        sites: whose gain has a column of its own.
+        baseline: one of the methods.
+    """
+    names = list(pooled(values[baseline]))
+    head = ["method", *names, *SUMMARY]
+    head += [f"{of} above {baseline}" for of in ("mean", "worst site", *sites)]
+    rows = []
+    for method, of_method in values.items():
+        means = site_means(pooled(of_method))
+        row = [shown_name(method), *(f"{means[site]:.3f}" for site in names)]
+        row += summary_cells(pooled(of_method), hierarchical_interval(of_method))
+        gain = [NOTHING] * (3 + len(sites))
+        if method != baseline:
+            gain = gain_cells(of_method, values[baseline], sites)
+        rows.append([*row, *gain])
+    return markdown([*head, "seed by seed"], rows)
+
+
+def gain_cells(one: BySeed, other: BySeed, sites: Sequence[str] = ()) -> list[str]:
+    """Write what a method gains over another: the mean, the worst site, some sites, each seed."""
+    cells = [
+        words(hierarchical_difference(one, other), signed=True),
+        words(hierarchical_difference(one, other, np.min), signed=True),
+    ]
+    for site in sites:
+        gain = hierarchical_difference(only(one, site), only(other, site))
+        cells.append(words(gain, signed=True))
+    seeds = []
+    for seed in one:
+        gain = hierarchical_difference({seed: one[seed]}, {seed: other[seed]})
+        seeds.append(f"{gain.estimate:+.3f}")
+    return [*cells, ", ".join(seeds)]
+
+
+def received_and_used(
+    results: Mapping[str, Sequence[Result]], sites: Sequence[str] = (), baseline: str = "FedAvg"
+) -> str:
+    """Write the Dice of the models that the sites receive, and of those that they use."""
+    parts = []
+    for model, name in MODELS.items():
+        values = {method: by_seed(found, model) for method, found in results.items()}
+        parts.append(f"The models that the sites have {name}:")
+        parts.append(table_of_seeds(values, sites, baseline))
+    return "\n\n".join(parts)

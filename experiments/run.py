@@ -1,55 +1,34 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Run a study, two cells at a time, each on one thread; finished cells are not run again.
+"""Run studies, two cells at a time, each on one thread; finished cells are not run again.
 
 ::
-
-    # the plan: what is done, what is left, how long it takes
-    python experiments/run.py
 
     # all cells of a study, or some; DATA/prostate/SITE/... as in docs/data.md
     python experiments/run.py prostate --data DATA
     python experiments/run.py prostate --data DATA --only 'FedCE-*'
+
+A finished cell is added to ``results/STUDY.csv``. Several runners may work on one study at a time:
+none trains what another one trains or has finished. A run that is stopped goes on after its last
+whole round when the same command is entered again.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+import tables
 from cells import CellOfStudy
-from reading import NOTHING, markdown
-from study import Study, studies
+from study import Cell, Study, studies
 
 from monai_fairfl.bundle.trainings import Training, run_trainings
 from monai_fairfl.errors import FairFLError
-
-
-def plan(names: Sequence[str]) -> str:
-    """Write Markdown with a row for every study: its cells, and planned and spent minutes."""
-    head = ["study", "what", "cells", "minutes each", "hours in all", "done", "took, minutes each"]
-    rows = []
-    planned_hours = 0.0
-    spent_hours = 0.0
-    for name in names:
-        study = Study.read(name)
-        number = len(list(study.cells()))
-        minutes = [result["minutes"] for result in study.committed()]
-        hours = number * study.minutes / 60
-        planned_hours += hours
-        spent_hours += sum(minutes) / 60
-        took = NOTHING
-        if minutes:
-            took = f"{sum(minutes) / len(minutes):.1f}"
-        each = f"{study.minutes:g}"
-        rows.append([name, study.what, number, each, f"{hours:.1f}", len(minutes), took])
-    lines = [markdown(head, rows)]
-    lines.append(f"| all | | | | {planned_hours:.1f} | | {spent_hours:.1f} h in all |")
-    return "\n".join(lines)
 
 
 def real_images() -> Path:
@@ -62,37 +41,38 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "study", nargs="*", help=f"any of: {', '.join(studies())}; none: show the plan"
-    )
+    parser.add_argument("study", nargs="+", help=f"any of: {', '.join(studies())}")
     parser.add_argument(
         "--data",
         type=Path,
-        help="folder with prostate/ and fundus/; MONAI_FAIRFL_REALDATA by default",
+        help="folder with prostate/ and fundus/; default: MONAI_FAIRFL_REALDATA",
     )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        default=Path("runs"),
-        help="folder of the runs themselves; default: runs",
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=2, help="cells at a time, one thread each; default: 2"
-    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="default: runs")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time; default: 2")
     parser.add_argument("--device", default="cpu", help="that trains, such as cuda:0; default: cpu")
-    parser.add_argument(
-        "--only", nargs="*", default=["*"], help="patterns of names, such as '*FedCE-fold0'"
-    )
+    parser.add_argument("--only", nargs="*", default=["*"], help="patterns, as '*FedCE-fold0'")
+    parser.add_argument("--again", action="store_true", help="delete their results and runs first")
+    parser.add_argument("--commands", action="store_true", help="only print the command of each")
     arguments = parser.parse_args(words)
-    if not arguments.study:
-        print(plan(studies()))
-        return
-    data = arguments.data or real_images()
     chosen = [Study.read(name) for name in arguments.study]
     _require_cells(chosen, arguments.only)
+    data = arguments.data or real_images()
     trainings = []
     for study in chosen:
-        trainings += _trainings(study, arguments.only, data, arguments.runs, arguments.device)
+        cells = [cell for cell in study.cells() if _matches(cell, arguments.only)]
+        if arguments.commands:
+            for cell in cells:
+                print(f"{cell.name}: {study.recorded_command(cell, arguments.device)}")
+            continue
+        if arguments.again:
+            if arguments.only == ["*"]:
+                parser.error("--again deletes results: name the cells with --only")
+            tables.remove(study.table, [cell.name for cell in cells])
+            for cell in cells:
+                shutil.rmtree(arguments.runs / study.name / cell.name, ignore_errors=True)
+        missing = set(study.missing())
+        todo = [cell for cell in cells if cell in missing]
+        trainings += _trainings(study, todo, data, arguments.runs, arguments.device)
     try:
         # Sites take turns in the process of their cell: its minutes are those of one thread.
         failed = run_trainings(trainings, jobs=arguments.jobs, most=1)
@@ -105,6 +85,10 @@ def main(words: Sequence[str] | None = None) -> None:
         )
 
 
+def _matches(cell: Cell, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(cell.name, pattern) for pattern in patterns)
+
+
 def _require_cells(chosen: Sequence[Study], patterns: Sequence[str]) -> None:
     """Refuse a pattern that no cell of the studies has, as of a misspelt name."""
     names = [cell.name for study in chosen for cell in study.cells()]
@@ -114,16 +98,9 @@ def _require_cells(chosen: Sequence[Study], patterns: Sequence[str]) -> None:
 
 
 def _trainings(
-    study: Study, patterns: Sequence[str], data: Path, runs: Path, device: str
+    study: Study, todo: Sequence[Cell], data: Path, runs: Path, device: str
 ) -> list[Training]:
-    """List the trainings of the cells without result whose names match one of the patterns.
-
-    Real images must exist, others are generated.
-    """
-    todo = []
-    for cell in study.missing():
-        if any(fnmatch(cell.name, pattern) for pattern in patterns):
-            todo.append(cell)
+    """Make the trainings of these cells; real images must exist, others are generated."""
     if not todo:
         return []
     for folder in study.folders_of_data():
@@ -131,10 +108,11 @@ def _trainings(
             sys.exit(
                 f"{study.name} needs real images in {data / folder}; name their folder with --data"
             )
-    root = study.sites_root(data, runs)
+    # Another runner may be generating the same hospitals.
+    with tables.alone(runs / "sites"):
+        root = study.sites_root(data, runs)
     return [
-        CellOfStudy(study, cell, root, data, runs, study.path(cell), device).training()
-        for cell in todo
+        CellOfStudy(study, cell, root, data, runs, study.table, device).training() for cell in todo
     ]
 
 

@@ -29,14 +29,19 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from cells import CellOfStudy, processor
 from ignite.engine import Events
+from monai.bundle import ConfigParser
+from monai.engines import SupervisedEvaluator
 from run import real_images
-from study import ALONE, HERE, Cell, Study
-from yardsticks import dice, folders, test_engine, training_configuration
+from study import ALONE, HERE, ROOT, Cell, Study
 
+from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.trainings import run_logged
+from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoints, read_checkpoint
 from monai_fairfl.transports.workers import Turn
@@ -44,6 +49,8 @@ from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.saved_files import read_state_dict
 
 RESULTS = HERE / "results" / "search.csv"
+EVALUATE = "configs/evaluate.json"
+Mask = npt.NDArray[np.bool_]
 COLUMNS = (
     *("search", "candidate", "look", "fold", "strategy", "rounds", "epochs", "mean"),
     *("sites", "structures", "missed", "cases", "minutes", "precision", "processor"),
@@ -138,6 +145,62 @@ def train(at_work: CellOfStudy) -> float:
             raise SystemExit("stopped; the same command goes on")
         write_atomically(at_work.folder / "done", b"")
     return spent
+
+
+def folders(study: Study, data: Path) -> dict[str, Path]:
+    """Site -> the folder of its images."""
+    return dict(sorted(site_folders(study.sites_root(data, Path())).items()))
+
+
+def training_configuration(study: Study, cell: Cell) -> ConfigParser:
+    """Return the training configuration of a cell, with the values that all sites share."""
+    bundle = ROOT / "bundles" / study.bundle
+    files = study.arguments_of(cell)["config"]
+    parser = train_config(bundle, study.overrides_of(cell), files)
+    parser["bundle_root"] = str(bundle)
+    parser["device"] = "$torch.device('cpu')"
+    return parser
+
+
+def test_engine(
+    study: Study, cell: Cell, cases: list[dict[str, Any]], **values: Any
+) -> SupervisedEvaluator:
+    """Return what tests a network of the cell on these cases, without any saved file.
+
+    Args:
+        study: of the cell.
+        cell: whose network and settings are tested.
+        cases: of one site.
+        values: of the configuration, other than in the study.
+    """
+    bundle = ROOT / "bundles" / study.bundle
+    files = [*study.arguments_of(cell)["config"], EVALUATE]
+    deciding = training_configuration(study, cell).get_parsed_content("deciding")
+    parser = ConfigParser()
+    parser.read_config([str(bundle / file) for file in files])
+    parser.update({**deciding, **study.overrides_of(cell), **values})
+    parser["bundle_root"] = str(bundle)
+    parser["device"] = "$torch.device('cpu')"
+    parser["network"] = "$@network_def.to(@device)"
+    parser["datalist"] = {"training": [], "validation": [], "testing": cases}
+    # They save numbers, and read weights that are not in a file here.
+    parser["validate#handlers"] = []
+    # Only masks are taken from it: distances of surfaces would take longer than all the rest.
+    parser["validate#additional_metrics"] = None
+    engine: SupervisedEvaluator = parser.get_parsed_content("validate#evaluator")
+    return engine
+
+
+def dice(mask: Mask, label: Mask) -> float:
+    """Compute Dice; 1 where both are empty.
+
+    >>> dice(np.array([True, True, False]), np.array([True, False, False]))
+    0.6666666666666666
+    """
+    size = int(mask.sum()) + int(label.sum())
+    if not size:
+        return 1.0
+    return 2 * int((mask & label).sum()) / size
 
 
 def weights_of(study: Study, cell: Cell, look: str, site: str, runs: Path) -> Weights:
@@ -261,7 +324,7 @@ def main(words: Sequence[str] | None = None) -> None:
     study = search.study
     root = study.sites_root(data, runs)
     print(time.strftime("%H:%M"), study.name, cell.name, looks, flush=True)
-    minutes = train(CellOfStudy(study, cell, root, data, runs, study.path(cell)))
+    minutes = train(CellOfStudy(study, cell, root, data, runs, study.table))
     for look in looks:
         found = row(search, cell, look, data)
         found["minutes"] = f"{minutes:.1f}"

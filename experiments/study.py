@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study: one federation for every setting, strategy, fold and seed.
 
-Each of them is one cell, and its result one small JSON. ``studies/NAME.json`` describes what is
-run, ``python experiments/run.py NAME`` runs it, and ``results/NAME/*.json`` are the results. Tables
-and figures are made from these files alone.
+Each of them is one cell. ``studies/NAME.json`` describes what is run, ``python experiments/run.py
+NAME`` runs it, and ``results/NAME.csv`` has the results. Tables and figures are made from these
+tables alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tables
+
 from monai_fairfl.data import write_clinics, write_sites
 from monai_fairfl.utils.files import write_atomically
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results"
 ROOT = HERE.parent
 FEDERATE = "configs/federate.json"
 ALONE = "Standalone"
@@ -53,7 +56,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name of its result file and of its folder of runs.
+        """The name of its rows and of its folder of runs.
 
         >>> Cell("", "FedAvg", 0).name, Cell("uniform", "FedAvg", 0, seed=2).name
         ('FedAvg-fold0', 'uniform-FedAvg-fold0-seed2')
@@ -69,7 +72,7 @@ class Study:
     """The content of ``studies/NAME.json``.
 
     Args:
-        name: of the file, and of the folder of results.
+        name: of the file, and of the table of results.
         bundle: its folder's name.
         sites: a folder of real images within the data root; or of generated hospitals,
             ``{"kind": "prostate", "size": [64, 64, 16], "seed": 0}``, with ``"spare": 4`` empty
@@ -147,9 +150,9 @@ class Study:
         return cls(name=name, **json.loads(path.read_text()))
 
     @property
-    def results(self) -> Path:
-        """The folder of its JSON files."""
-        return HERE / "results" / self.name
+    def table(self) -> Path:
+        """The file of its results, without its ending."""
+        return RESULTS / self.name
 
     def cells(self) -> Iterator[Cell]:
         """Yield all cells: seed by seed and fold by fold, so that what is done can be compared."""
@@ -175,22 +178,29 @@ class Study:
             return of_setting
         return self.strategies
 
-    def path(self, cell: Cell) -> Path:
-        """Return the file of a cell's result."""
-        return self.results / f"{cell.name}.json"
+    def about(self, cell: Cell) -> dict[str, Any]:
+        """Return what a result has of its study, and its table does not store."""
+        return {
+            "study": self.name,
+            "setting": cell.setting,
+            "strategy": cell.strategy,
+            "fold": cell.fold,
+            "seed": self.seed_of(cell),
+        }
+
+    def results(self) -> dict[Cell, dict[str, Any]]:
+        """Read the results that exist, in the order of the cells."""
+        table = tables.read(self.table)
+        found = {}
+        for cell in self.cells():
+            if cell.name in table:
+                found[cell] = {**self.about(cell), **table[cell.name]}
+        return found
 
     def missing(self) -> list[Cell]:
         """List the cells that have no result."""
-        return [cell for cell in self.cells() if not self.path(cell).exists()]
-
-    def committed(self) -> list[dict[str, Any]]:
-        """Read the results that exist, in the order of the cells."""
-        results = []
-        for cell in self.cells():
-            path = self.path(cell)
-            if path.exists():
-                results.append(json.loads(path.read_text()))
-        return results
+        table = tables.read(self.table)
+        return [cell for cell in self.cells() if cell.name not in table]
 
     def overrides_of(self, cell: Cell) -> dict[str, Any]:
         """Return a cell's plain values for the bundle's config; a setting's own come last."""
@@ -296,8 +306,8 @@ class Study:
             model = own
         if not model.exists():
             raise SystemExit(
-                f"{model} is not there, and models are not committed: delete {self.path(cell)} and "
-                f"{models.parent}, and train again"
+                f"{model} is not there, and models are not committed: train {cell.name} again, by "
+                f"run.py {self.name} --only {cell.name} --again"
             )
         return model
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 
 Record = Mapping[str, Any]
-Value = Callable[[Record, str], "float | None"]
-"""A number of one round's record for one site."""
 BY_LAYER = ("cka", "feature_cosine")
 LAST = 10  # rounds over which values by layer are averaged
 
@@ -51,7 +48,7 @@ def summary(run_dir: Path, keep: Sequence[str]) -> dict[str, Any]:
         "closing": {site: _numbers(end["scores"][site]) for site in clients},
         **_last_mile(run_dir, end, clients, len(rounds)),
         "best": end["best"],
-        "contributions": _series(rounds, clients, _contribution),
+        "contributions": _series(rounds, clients, "contributions"),
         "aggregation": _aggregation(rounds, clients),
         "guards": guards_of(start, rounds),
         "model": end["model"],
@@ -95,12 +92,8 @@ def guards_of(start: Record, rounds: Sequence[Record]) -> dict[str, Any]:
     for record in rounds:
         client_rounds += len(record["clients"])
         touched.update(record["guards"].keys())
-    names = start["guards"]
-    return {
-        "names": names,
-        "client_rounds": client_rounds,
-        "touched": dict(sorted(touched.items())),
-    }
+    of_sites = dict(sorted(touched.items()))
+    return {"names": start["guards"], "client_rounds": client_rounds, "touched": of_sites}
 
 
 def _by_name(
@@ -115,7 +108,7 @@ def _by_name(
     measured = any(name in last["measurements"].get(site, {}) for site in clients)
     if name in BY_LAYER and measured:
         return {site: _means_by_layer(rounds[-LAST:], site, name) for site in clients}
-    return _series(rounds, clients, partial(_measured, name=name))
+    return _series(rounds, clients, "measurements", name)
 
 
 def _free_riders(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
@@ -127,19 +120,6 @@ def _free_riders(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _contribution(record: Record, site: str) -> float | None:
-    return number_in(record["contributions"].get(site))
-
-
-def _measured(record: Record, site: str, name: str) -> float | None:
-    return number_in(record["measurements"].get(site, {}).get(name))
-
-
-def _weight(record: Record, site: str) -> float | None:
-    weight: float | None = record["aggregation"].get(site)
-    return weight
-
-
 def _aggregation(
     rounds: Sequence[Record], clients: Sequence[str]
 ) -> dict[str, list[float | None]] | None:
@@ -147,7 +127,7 @@ def _aggregation(
     last = rounds[-1]["aggregation"]
     if any(isinstance(weight, Mapping) for weight in last.values()):
         return None
-    return _series(rounds, clients, _weight)
+    return _series(rounds, clients, "aggregation")
 
 
 def _numbers(closing: Record) -> dict[str, dict[str, float | None]]:
@@ -159,16 +139,19 @@ def _numbers(closing: Record) -> dict[str, dict[str, float | None]]:
 
 
 def _series(
-    rounds: Sequence[Record], clients: Sequence[str], value: Value
+    rounds: Sequence[Record], clients: Sequence[str], key: str, measurement: str = ""
 ) -> dict[str, list[float | None]] | None:
     """Collect a value per round for every site; ``None`` where no site has any."""
-    series = {}
-    for site in clients:
-        series[site] = [value(record, site) for record in rounds]
-    for numbers in series.values():
-        if any(number is not None for number in numbers):
-            return series
-    return None
+    series: dict[str, list[float | None]] = {site: [] for site in clients}
+    known = False
+    for record in rounds:
+        for site, values in series.items():
+            value = record[key].get(site)
+            if measurement:
+                value = (value or {}).get(measurement)
+            values.append(number_in(value))
+            known = known or values[-1] is not None
+    return series if known else None
 
 
 def _means_by_layer(rounds: Sequence[Record], site: str, name: str) -> dict[str, float]:
@@ -264,6 +247,4 @@ def _number_of_request(file: Path) -> int:
 
 
 def _score(text: str) -> float | None:
-    if not text:
-        return None
-    return round(float(text), 4)
+    return round(float(text), 4) if text else None

@@ -31,7 +31,10 @@ import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.axes import Axes  # noqa: E402
 
 FOLDER = Path(__file__).parent
-RESULTS = FOLDER.parents[1] / "experiments" / "results" / "strong_prostate"
+sys.path.append(str(FOLDER.parents[1] / "experiments"))
+
+from study import Study  # noqa: E402
+
 STRATEGIES = {"Standalone": "alone", "FedAvg": "FedAvg", "FedCE-sum": "FedCE's sum"}
 
 # Told apart with any eyes, after Okabe and Ito; all are read on white and on black.
@@ -44,9 +47,10 @@ Array = npt.NDArray[np.floating]
 def site_dice(strategy: str) -> dict[str, float]:
     """The mean test Dice of each hospital, over its cases in all folds and seeds, as received."""
     cases: dict[str, list[float]] = {}
-    for file in sorted(RESULTS.glob(f"{strategy}-fold*-seed*.json")):
-        for site, values in json.loads(file.read_text())["test"]["dice"].items():
-            cases.setdefault(site, []).extend(values)
+    for result in Study.read("strong_prostate").results().values():
+        if (result["strategy"], result["setting"]) == (strategy, ""):
+            for site, values in result["test"]["dice"].items():
+                cases.setdefault(site, []).extend(values)
     return {site: float(np.mean(values)) for site, values in cases.items()}
 
 

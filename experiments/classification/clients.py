@@ -26,8 +26,7 @@ class Recipe:
 
     Args:
         features: values of a sample.
-        hidden: units of every hidden layer.
-        depth: hidden layers.
+        hidden: units of the hidden layer.
         classes: of the labels.
         rate: learning rate.
         batch: samples of a batch.
@@ -36,7 +35,6 @@ class Recipe:
 
     features: int = 64
     hidden: int = 32
-    depth: int = 1
     classes: int = 10
     rate: float = 0.1
     batch: int = 16
@@ -44,12 +42,8 @@ class Recipe:
 
     def network(self) -> nn.Sequential:
         """Build the network, with random weights."""
-        layers: list[nn.Module] = []
-        width = self.features
-        for _ in range(self.depth):
-            layers += [nn.Linear(width, self.hidden), nn.ReLU()]
-            width = self.hidden
-        return nn.Sequential(*layers, nn.Linear(width, self.classes))
+        first = nn.Linear(self.features, self.hidden)
+        return nn.Sequential(first, nn.ReLU(), nn.Linear(self.hidden, self.classes))
 
 
 class Client:
@@ -143,21 +137,18 @@ class Client:
 
 def class_accuracies(recipe: Recipe, weights: Weights, test: Samples) -> np.ndarray:
     """Compute the accuracy on the test samples of every class."""
-    network = recipe.network()
-    network.load_state_dict(dict(weights))
-    with torch.no_grad():
-        right = (network(test.points).argmax(dim=1) == test.labels).numpy()
+    right = _right(recipe, weights, test)
     labels = test.labels.numpy()
-    found = []
-    for label in range(recipe.classes):
-        found.append(right[labels == label].mean())
-    return np.array(found)
+    return np.array([right.numpy()[labels == label].mean() for label in range(recipe.classes)])
 
 
 def accuracy(recipe: Recipe, weights: Weights, test: Samples) -> float:
     """Compute the share of test samples that a model labels right."""
+    return float(_right(recipe, weights, test).float().mean())
+
+
+@torch.no_grad()
+def _right(recipe: Recipe, weights: Weights, test: Samples) -> torch.Tensor:
     network = recipe.network()
     network.load_state_dict(dict(weights))
-    with torch.no_grad():
-        right = network(test.points).argmax(dim=1) == test.labels
-    return float(right.float().mean())
+    return network(test.points).argmax(dim=1) == test.labels

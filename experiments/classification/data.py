@@ -7,7 +7,7 @@ Nothing is downloaded. Every function is a function of its seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -231,8 +231,3 @@ def class_shares(samples: Samples, classes: int) -> np.ndarray:
     """Compute the share of every class among the samples."""
     counts = np.bincount(samples.labels.numpy(), minlength=classes)
     return counts / counts.sum()
-
-
-def sizes(parts: Mapping[str, Samples]) -> list[int]:
-    """List the clients' numbers of samples."""
-    return [len(samples.labels) for samples in parts.values()]

@@ -81,6 +81,7 @@ def federate(
         watch: is shown the clients' models after every round.
         guards: none by default, as in the papers.
     """
+    torch.set_num_threads(1)
 
     def initial() -> Any:
         network = recipe.network()

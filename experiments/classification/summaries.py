@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -86,11 +85,3 @@ def chosen(runs: Iterable[Mapping[str, Any]], **wanted: Any) -> list[Mapping[str
         if all(run[name] == value for name, value in wanted.items()):
             found.append(run)
     return sorted(found, key=lambda run: run["seed"])
-
-
-def thread_minutes(begun: float) -> float:
-    """Return the minutes of one thread since ``time.process_time()`` was ``begun``.
-
-    Other work on the machine does not lengthen them.
-    """
-    return round((time.process_time() - begun) / 60, 2)

@@ -9,17 +9,15 @@ rounds, as in the paper.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from classification.clients import Recipe, accuracy
 from classification.data import by_shares, client_names, dealt, digits, dirichlet_shares, noisy
 from classification.federations import federate
-from classification.summaries import SEEDS, answer, chosen, spread, thread_minutes
+from classification.summaries import SEEDS, answer, chosen, spread
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.protocol.replies import Replies
@@ -27,7 +25,6 @@ from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy, compose
 from monai_fairfl.strategies.parts import Weighting
 
-STUDIES = ()
 CLIENTS, CORRUPTED = 20, 4
 POOL = 1200
 NOISE = 0.38
@@ -73,16 +70,12 @@ DEALS: Mapping[str, Sequence[str]] = {
 """How the digits are dealt -> what is trained; the even deal is a control without label skew."""
 
 
-def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Train every method; returns accuracies, and sharpness where the method measures it."""
-    torch.set_num_threads(1)
-    begun = time.process_time()
-    found = []
+def measure(data: Path, runs: Path) -> Iterator[dict[str, Any]]:
+    """Train every method; yield accuracies, and sharpness where the method measures it."""
     for deal, methods in DEALS.items():
         for seed in SEEDS:
             for method in methods:
-                found.append(one_run(deal, method, seed))
-    return {"minutes": thread_minutes(begun), "runs": found}
+                yield one_run(deal, method, seed)
 
 
 def one_run(deal: str, method: str, seed: int, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -179,32 +172,17 @@ def _predicates(runs: Sequence[Mapping[str, Any]]) -> str:
     return markdown(head, rows)
 
 
-def over_baseline(
-    found: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
-) -> tuple[list[float], list[float], list[bool]]:
-    """Compute the gains of corrupted and of clean clients, and whether the predicate holds.
-
-    Args:
-        found: ``corrupted`` and ``clean`` scores of a method, for each seed.
-        baseline: those of FedAvg.
-    """
-    of_corrupted = []
-    of_clean = []
-    holds = []
-    for run, of_baseline in zip(found, baseline, strict=True):
-        of_corrupted.append(run["corrupted"] - of_baseline["corrupted"])
-        of_clean.append(run["clean"] - of_baseline["clean"])
-        holds.append(of_corrupted[-1] > 0 and of_clean[-1] >= -MOST_LOSS)
-    return of_corrupted, of_clean, holds
-
-
 def _answers(
     found: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    gains, losses, holds = over_baseline(found, baseline)
+    """The gains of corrupted and of clean clients, and whether the predicate holds."""
+    gains = {}
+    for group in ("corrupted", "clean"):
+        pairs = zip(found, baseline, strict=True)
+        gains[group] = [run[group] - of_baseline[group] for run, of_baseline in pairs]
+    holds = [up > 0 and down >= -MOST_LOSS for up, down in zip(*gains.values(), strict=True)]
     premise = NOTHING
     if found[0]["ratios"]:
         premise = answer([float(np.median(run["ratios"])) > 1 for run in found])
-    shown_gains = ", ".join(f"{gain:+.3f}" for gain in gains)
-    shown_losses = ", ".join(f"{loss:+.3f}" for loss in losses)
-    return [premise, shown_gains, shown_losses, answer(holds)]
+    shown = [", ".join(f"{gain:+.3f}" for gain in of_group) for of_group in gains.values()]
+    return [premise, *shown, answer(holds)]

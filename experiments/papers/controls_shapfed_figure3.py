@@ -9,25 +9,20 @@ round, smoothed over all.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from classification.clients import Recipe, class_accuracies
 from classification.data import Split, by_shares, digits, stripes
 from classification.federations import federate
-from classification.summaries import SEEDS, answer, chosen, spread, thread_minutes
-from figures import heat_maps
-from matplotlib.figure import Figure
+from classification.summaries import SEEDS, answer, chosen, spread
 from reading import markdown, measurement
 
 from monai_fairfl.strategies import ShapFed
 
-STUDIES = ()
 ROUNDS = 30
 LEAST_RATIO = 5
 
@@ -63,15 +58,11 @@ DESIGNS = (
 )
 
 
-def measure(data: Path, runs: Path) -> dict[str, Any]:
-    """Train every design with every seed; returns the class values."""
-    torch.set_num_threads(1)
-    begun = time.process_time()
-    found = []
+def measure(data: Path, runs: Path) -> Iterator[dict[str, Any]]:
+    """Train every design with every seed; yield the class values."""
     for design in DESIGNS:
         for seed in SEEDS:
-            found.append(one_run(design, seed))
-    return {"minutes": thread_minutes(begun), "runs": found}
+            yield one_run(design, seed)
 
 
 def one_run(design: Design, seed: int, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -132,15 +123,3 @@ def _row(design: Design, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     columns = (own_means, own_least, other_means, other_most)
     cells = [spread(values) for values in columns]
     return [design.name, spread(accuracies, 1), *cells, spread(ratios, 1), answer(holds)]
-
-
-def figure() -> Figure:
-    """Draw the class values of the first and the last design, means over the seeds."""
-    runs = measurement("controls_shapfed_figure3")["runs"]
-    design = DESIGNS[0]
-    values = []
-    for run in chosen(runs, design=design.name):
-        values.append(run["values"])
-    classes = [str(label) for label in range(design.recipe.classes)]
-    clients = [f"client {index + 1}" for index in range(design.clients)]
-    return heat_maps({design.name: np.mean(values, axis=0)}, clients, classes)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -79,8 +79,6 @@ class CorruptQualityd(MapTransform):
         severity: 1 to 5; 0 leaves images as they are.
         seed: with the case's file, or the image's content if it knows no file, it decides noise and
             direction.
-        intensity_range: ``(low, high)`` for noise, also the limits of clipping, instead of each
-            image's own. For photographs in 0 to 1, ``(0, 1)`` is FedISM's definition to the letter.
         allow_missing_keys: whether keys may be absent.
 
     Returns (of a call):
@@ -106,7 +104,6 @@ class CorruptQualityd(MapTransform):
         kind: str = "gaussian_noise",
         severity: int = 3,
         seed: int = 0,
-        intensity_range: Sequence[float] | None = None,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
@@ -116,14 +113,9 @@ class CorruptQualityd(MapTransform):
             raise ConfigError(
                 f"severity={severity!r}: give a whole number from 0 (no change) to 5."
             )
-        if intensity_range is not None and not _is_range(intensity_range):
-            raise ConfigError(
-                f"intensity_range={intensity_range}: give (low, high) with low below high."
-            )
         self.kind = kind
         self.severity = int(severity)
         self.seed = seed
-        self.intensity_range = intensity_range
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -140,17 +132,10 @@ class CorruptQualityd(MapTransform):
         return d
 
     def _with_noise(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        if self.intensity_range is None:
-            low, high = np.percentile(image, PERCENTILES)
-            least = image.min()
-            greatest = image.max()
-        else:
-            low, high = self.intensity_range
-            least = low
-            greatest = high
+        low, high = np.percentile(image, PERCENTILES)
         std = NOISE_STD[self.severity] * (high - low)
         noise = rng.standard_normal(image.shape)
-        return np.clip(image + std * noise, least, greatest)
+        return np.clip(image + std * noise, image.min(), image.max())
 
     def _blurred(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         shorter_side = min(image.shape[1:3])
@@ -166,10 +151,6 @@ class CorruptQualityd(MapTransform):
             kernel = kernel[..., None]
         blurred: np.ndarray = oaconvolve(padded, kernel, mode="valid", axes=(1, 2))
         return blurred
-
-
-def _is_range(limits: Sequence[float]) -> bool:
-    return len(limits) == 2 and limits[0] < limits[1]
 
 
 def _identity_of(value: Any, voxels: np.ndarray) -> str:

@@ -10,15 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.checkout import CHECKOUT
 
 from monai_fairfl.data import SITES, write_sites
 from monai_fairfl.strategies import FedAvg
-
-
-@pytest.fixture(autouse=True)
-def _experiments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(CHECKOUT / "experiments"))
 
 
 def load() -> Any:
