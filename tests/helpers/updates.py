@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl import ModelSpec, Replies, Reply, Request
 
 SHAPES = {"conv.weight": (40, 60), "out.bias": (3,), "out.weight": (3, 100)}
 STATISTICS = ("norm.num_batches_tracked", "norm.running_mean", "norm.running_var")

@@ -1,5 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""CFFL: reputations of the scores, and who loses its say."""
+
 from __future__ import annotations
 
 import json
@@ -24,19 +26,23 @@ WORKED = GOLDEN["cffl"]
 SCORES = reported("local_score", WORKED["val_acc"])
 
 
-def test_reputations_are_the_worked_ones() -> None:
-    strategy = CFFL()
+def of_ten_rounds(strategy: CFFL | None = None) -> CFFL:
+    strategy = strategy or CFFL()
     strategy.rounds_planned = WORKED["fl_epochs"]
-    first, second = play(strategy, [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
+    return strategy
+
+
+def test_reputations_are_the_worked_ones() -> None:
+    first, second = play(of_ten_rounds(), [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
     np.testing.assert_allclose(values(first.aggregation), WORKED["reputation_round0"], atol=2e-6)
     np.testing.assert_allclose(values(second.aggregation), WORKED["reputation_round1"], atol=2e-6)
 
 
 def test_the_papers_form_fades_by_half_and_its_alpha_stays() -> None:
-    first, second = play(CFFL(variant="paper"), [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
+    results = play(CFFL(variant="paper"), [UPDATES] * 2, [SCORES] * 2, COMMON["w0"])
     share = np.array(WORKED["val_acc"]) / sum(WORKED["val_acc"])
     reputation = np.zeros(3)
-    for result in (first, second):
+    for result in results:
         reputation = np.sinh(5 * (reputation + share) / 2)
         reputation /= reputation.sum()
         np.testing.assert_allclose(values(result.aggregation), reputation, atol=1e-12)
@@ -45,42 +51,43 @@ def test_the_papers_form_fades_by_half_and_its_alpha_stays() -> None:
 def test_a_client_below_the_threshold_loses_its_say_for_good() -> None:
     poor = reported("local_score", [0.8, 0.7, 0.1])  # a positive score, below the threshold
     good = reported("local_score", [0.1, 0.1, 0.9])
-    first, second = play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"])
-    assert values(first.aggregation)[2] == 0 and values(second.aggregation)[2] == 0
-    assert sum(values(second.aggregation)) == pytest.approx(1)
-    assert set(first.notes) == set(second.notes) == {"3"} and "for good" in first.notes["3"]
+    for result in play(CFFL(), [UPDATES] * 2, [poor, good], COMMON["w0"]):
+        assert values(result.aggregation)[2] == 0 and set(result.notes) == {"3"}
+        assert sum(values(result.aggregation)) == pytest.approx(1)
 
 
-def test_arguments_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="CFFL"):
-        CFFL(fade=1.0)
-    with pytest.raises(ValueError, match="alpha must be from 0.001 to 300, got 1000"):
-        CFFL(alpha=1000)
+def test_the_threshold_is_a_third_of_the_even_share() -> None:
+    """With sinh almost linear, a share of the scores is the reputation."""
+    for third, keeps_its_say in ((0.1115, True), (0.1105, False)):
+        rest = (1 - third) / 2
+        scores = reported("local_score", [rest, rest, third])
+        strategy = CFFL(alpha=0.001)
+        (result,) = play(strategy, [UPDATES], [scores], COMMON["w0"])
+        assert (values(result.aggregation)[2] > 0) == keeps_its_say
+
+
+def test_an_excluded_client_stays_so_when_the_reputable_ones_are_absent() -> None:
+    poor = reported("local_score", [0.9, 0.2, 0.15])
+    strategy = of_ten_rounds()
+    results = play(strategy, [UPDATES] * 2, [poor] * 2, COMMON["w0"])
+    assert values(results[1].aggregation) == [1.0, 0.0, 0.0]
+    others = play_round(strategy, {c: UPDATES[c] for c in ("2", "3")}, poor)
+    assert others.aggregation == {"2": 0.5, "3": 0.5} and not others.notes
+    assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]
 
 
 def test_the_largest_alpha_overflows_in_no_round() -> None:
     """It has almost doubled in the last one, when one client has all of the reputation."""
     alone = reported("local_score", [0.9, 0.0, 0.0])
-    results = play(_of_ten_rounds(CFFL(alpha=300)), [UPDATES] * 10, [alone] * 10, COMMON["w0"])
+    strategy = of_ten_rounds(CFFL(alpha=300))
+    results = play(strategy, [UPDATES] * 10, [alone] * 10, COMMON["w0"])
     assert values(results[-1].aggregation) == [1.0, 0.0, 0.0]
 
 
-def _of_ten_rounds(strategy: CFFL) -> CFFL:
-    strategy.rounds_planned = 10
-    return strategy
-
-
-def test_an_excluded_client_stays_so_when_the_reputable_ones_are_absent() -> None:
-    poor = reported("local_score", [0.9, 0.2, 0.15])
-    strategy = CFFL()
-    strategy.rounds_planned = 10
-    play(strategy, [UPDATES] * 2, [poor] * 2, COMMON["w0"])
-    before = dict(strategy.reputation)
-    assert before["2"] == before["3"] == 0
-    others = play_round(strategy, {c: UPDATES[c] for c in ("2", "3")}, poor)
-    assert others.aggregation == {"2": 0.5, "3": 0.5}
-    assert not others.notes and strategy.reputation == before
-    assert values(play_round(strategy, UPDATES, poor).aggregation) == [1.0, 0.0, 0.0]
+def test_arguments_out_of_range_are_refused() -> None:
+    for arguments in ({"fade": 1.0}, {"alpha": 1000}):
+        with pytest.raises(ValueError, match="|".join(arguments)):
+            CFFL(**arguments)
 
 
 def test_a_run_that_is_resumed_before_a_site_joins_gives_the_same_bits() -> None:
@@ -92,7 +99,7 @@ def test_a_run_that_is_resumed_before_a_site_joins_gives_the_same_bits() -> None
     ]
 
     def last_weights(resumed: bool) -> dict[str, float]:
-        strategy = _of_ten_rounds(CFFL())
+        strategy = of_ten_rounds()
         strategy.start({"w": vector([0.0] * 4)}, ("2", "4"), SPEC)
         for of_round in scores:
             if resumed:

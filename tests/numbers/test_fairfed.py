@@ -1,5 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""FairFed: weights move against the gap of a client's score."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,13 +11,12 @@ from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, reported, va
 from monai_fairfl.strategies import FairFed
 
 WORKED = GOLDEN["fairfed"]
+SCORES = reported("global_score", WORKED["acc"])
 
 
 def test_weights_follow_the_worked_gaps() -> None:
-    scores = reported("global_score", WORKED["acc"])
-    first, second = play(
-        FairFed(WORKED["beta"]), [UPDATES] * 2, [scores] * 2, COMMON["w0"], SAMPLES
-    )
+    strategy = FairFed(WORKED["beta"])
+    first, second = play(strategy, [UPDATES] * 2, [SCORES] * 2, COMMON["w0"], SAMPLES)
     np.testing.assert_allclose(values(first.details["gap"]), WORKED["gap"], atol=2e-6)
     np.testing.assert_allclose(values(first.aggregation), WORKED["weights"], atol=2e-6)
     step = WORKED["beta"] * (np.array(WORKED["gap"]) - np.mean(WORKED["gap"]))
@@ -24,10 +25,8 @@ def test_weights_follow_the_worked_gaps() -> None:
 
 
 def test_the_released_gap_is_the_worked_one() -> None:
-    scores = reported("global_score", WORKED["acc"])
-    (first,) = play(
-        FairFed(WORKED["beta"], variant="released"), [UPDATES], [scores], COMMON["w0"], SAMPLES
-    )
+    strategy = FairFed(WORKED["beta"], variant="released")
+    (first,) = play(strategy, [UPDATES], [SCORES], COMMON["w0"], SAMPLES)
     np.testing.assert_allclose(values(first.details["gap"]), WORKED["buggy_ffl4mia_gap"], atol=2e-6)
     np.testing.assert_allclose(values(first.aggregation), WORKED["buggy_weights"], atol=2e-6)
 

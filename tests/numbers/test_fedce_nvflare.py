@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
+from helpers.driving import drive
 
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl import ModelSpec, Reply, Request
 from monai_fairfl.strategies import FedCE
 
 pytest.importorskip(
@@ -52,19 +49,11 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
                 updates[client][name] = torch.tensor(update, dtype=torch.float32)
         dice = {client: float(generator.uniform(0.3, 0.9)) for client in present}
 
-        playing = ours.round(present)
-        requests = [replace(r, id=i) for i, r in enumerate(next(playing))]
-        replies = []
-        for request in requests:
-            measured = {}
-            if request.measure:
-                measured = {"leave_one_out_error": 1 - dice[request.client]}
-            reply = Reply(request.client, updates[request.client], 8, measured, id=request.id)
-            replies.append(reply)
-        with pytest.raises(StopIteration) as stop:
-            playing.send(Replies(replies, requests, SPEC))
-        result = stop.value.value
-        ours.weights = result.weights
+        def answer(request: Request) -> Reply:
+            measured = {name: 1 - dice[request.client] for name in request.measure}  # noqa: B023
+            return request.reply(updates[request.client], 8, measurements=measured)  # noqa: B023
+
+        result, _ = drive(ours, present, answer, SPEC)
 
         peer.reset_stats()
         for client in present:
@@ -72,10 +61,9 @@ def test_ten_rounds_with_an_absent_client_equal_nvflare(mode: str, theirs: str) 
             dice_history[client].append(dice[client] if number else 0.0)
             error = 1 - float(np.mean(dice_history[client]))
             meta = {"client_name": client, FedCEConstants.MINUS_MODEL_SCORE: error}
-            model = FLModel(
-                ParamsType.DIFF, params=updates[client], current_round=number, meta=meta
+            peer.accept_model(
+                FLModel(ParamsType.DIFF, params=updates[client], current_round=number, meta=meta)
             )
-            peer.accept_model(model)
         aggregated = peer.aggregate_model()
         global_peer = {k: global_peer[k] + aggregated.params[k] for k in global_peer}
 
