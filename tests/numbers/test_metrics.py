@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""Dice of slices, surface distance in millimetres, and the error of the cup-to-disc ratio."""
+
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -11,6 +14,8 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from ignite.metrics import Metric
 from monai.bundle import ConfigParser
 from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
@@ -20,7 +25,8 @@ from monai.transforms import AsDiscreted, Compose, EnsureChannelFirstd, LoadImag
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.metrics.segmentation import (
+from monai_fairfl.metrics import (
+    CupToDiscError,
     SliceDice,
     SliceDiceMetric,
     SpacedHausdorff,
@@ -70,14 +76,18 @@ def hausdorff(pred: Any, label: Any, **arguments: Any) -> list[float]:
     return metric.get_buffer().flatten().tolist()
 
 
+# ---- Dice of slices
+
+
 def test_slice_dice_is_the_mean_of_the_definition_over_slices_with_reference() -> None:
     pred, label = blobs(1), blobs(2)
     pred[..., 0] = 1  # false positives where the reference has nothing: not judged in 2-D
-    metric = SliceDiceMetric()
-    metric(torch.tensor(pred)[None, None], torch.tensor(label)[None, None])
-    assert metric.aggregate().item() == pytest.approx(
-        np.mean(dice_of_slices(pred, label)), abs=1e-6
-    )
+    for axis in (2, 0):
+        metric = SliceDiceMetric(spatial_dim=axis)
+        metric(torch.tensor(pred)[None, None], torch.tensor(label)[None, None])
+        turned = [np.moveaxis(mask, axis, -1) for mask in (pred, label)]
+        expected = np.mean(dice_of_slices(*turned))
+        assert metric.aggregate().item() == pytest.approx(expected, abs=1e-6)
 
 
 def test_slice_dice_pools_the_slices_of_all_cases_and_keeps_each_case_for_reports() -> None:
@@ -114,12 +124,7 @@ def test_slice_dice_is_per_class_and_leaves_out_what_no_reference_holds() -> Non
     assert without.aggregate("none").shape == (1, 2)
 
 
-def test_slice_dice_takes_another_slice_axis() -> None:
-    pred, label = blobs(1), blobs(2)
-    metric = SliceDiceMetric(spatial_dim=0)
-    metric(torch.tensor(pred)[None, None], torch.tensor(label)[None, None])
-    expected = np.mean(dice_of_slices(np.moveaxis(pred, 0, -1), np.moveaxis(label, 0, -1)))
-    assert metric.aggregate().item() == pytest.approx(expected, abs=1e-6)
+# ---- surface distance
 
 
 @pytest.mark.parametrize("spacing", [SPACING, (1.0, 1.0, 1.0), (3.0, 0.4, 0.6)])
@@ -131,24 +136,17 @@ def test_hausdorff_is_the_distance_transforms_in_the_labels_spacing(
     assert found == pytest.approx([hd95(pred, label, spacing)], rel=1e-5)
 
 
-def test_hausdorff_in_voxels_ignores_the_spacing_and_needs_none() -> None:
+def test_the_spacing_is_the_labels_else_the_predictions_or_none_in_voxels() -> None:
     pred, label = blobs(1), blobs(2)
-    expected = pytest.approx([hd95(pred, label, (1, 1, 1))], rel=1e-5)
-    assert (
-        hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels")
-        == expected
-    )
-    assert (
-        hausdorff([torch.tensor(pred)[None]], [torch.tensor(label)[None]], units="voxels")
-        == expected
-    )
-
-
-def test_hausdorff_falls_back_to_the_predictions_spacing_and_prefers_the_labels() -> None:
-    pred, label = blobs(1), blobs(2)
-    fallback = hausdorff([with_spacing(pred[None])], [torch.tensor(label)[None]])
+    plain = [torch.tensor(pred)[None]], [torch.tensor(label)[None]]
+    fallback = hausdorff([with_spacing(pred[None])], plain[1])
     preferred = hausdorff([with_spacing(pred[None], (9.0, 9.0, 9.0))], [with_spacing(label[None])])
     assert fallback == preferred == pytest.approx([hd95(pred, label, SPACING)], rel=1e-5)
+    voxels = pytest.approx([hd95(pred, label, (1, 1, 1))], rel=1e-5)
+    assert (
+        hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels") == voxels
+    )
+    assert hausdorff(*plain, units="voxels") == voxels
 
 
 @pytest.mark.parametrize("decollate", [True, False])
@@ -203,34 +201,33 @@ def test_hausdorff_leaves_the_background_out_unless_asked() -> None:
         (lambda: SpacedHausdorffMetric(units="mm"), ConfigError, "units.*'mm'"),  # type: ignore[arg-type]
         (lambda: SliceDiceMetric().aggregate(), ConfigError, "no case"),
         (lambda: SpacedHausdorffMetric().aggregate(), ConfigError, "no case"),
-        (
-            lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4), torch.ones(1, 1, 4, 4)),
-            DataError,
-            "MeanDice",
-        ),
+        (lambda: SliceDiceMetric()(*[torch.ones(1, 1, 4, 4)] * 2), DataError, "MeanDice"),
         (
             lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 3)),
             DataError,
-            "same shape",
+            "shape",
         ),
         (
             lambda: SliceDiceMetric()(torch.rand(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)),
             DataError,
             "AsDiscreted",
         ),
-        (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2)), DataError, "label is missing"),
+        (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2)), DataError, "label"),
         (
-            lambda: SpacedHausdorffMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)),
+            lambda: SpacedHausdorffMetric()(*[torch.ones(1, 1, 4, 4, 2)] * 2),
             ConfigError,
             "spacing",
         ),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_the_remedy(
+def test_what_cannot_be_measured_is_refused(
     call: Callable[[], object], error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         call()
+
+
+# ---- both in an evaluator
 
 
 @pytest.fixture
@@ -261,11 +258,11 @@ def test_handlers_measure_in_a_real_evaluator_built_from_configuration(
     parser = ConfigParser(
         {
             "dice_slices": {
-                "_target_": "monai_fairfl.metrics.segmentation.SliceDice",
+                "_target_": "monai_fairfl.metrics.SliceDice",
                 "output_transform": output_transform,
             },
             "hd95": {
-                "_target_": "monai_fairfl.metrics.segmentation.SpacedHausdorff",
+                "_target_": "monai_fairfl.metrics.SpacedHausdorff",
                 "output_transform": output_transform,
             },
         }
@@ -305,3 +302,74 @@ def test_handlers_measure_in_a_real_evaluator_built_from_configuration(
     first = dict(metrics)
     evaluator.run()
     assert evaluator.state.metrics == first  # nothing of the first run is left in the second
+
+
+# ---- the cup-to-disc ratio
+
+
+def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 200) -> torch.Tensor:
+    """Two concentric ellipses of these half-axes (horizontal, vertical); width first."""
+    x, y = torch.meshgrid(
+        torch.arange(size) - size / 2, torch.arange(size) - size / 2, indexing="ij"
+    )
+    return torch.stack([((x / a) ** 2 + (y / b) ** 2 <= 1).float() for a, b in (disc, cup)])
+
+
+def errors(prediction: torch.Tensor, label: torch.Tensor) -> list[float]:
+    """The error of each photograph."""
+    metric: Any = CupToDiscError().metric_fn
+    metric(prediction, label)
+    found: list[float] = metric.get_buffer().flatten().tolist()
+    return found
+
+
+NO_CUP = torch.tensor([1.0, 0.0])[:, None, None]
+
+
+@given(st.floats(40, 90), st.floats(40, 90), st.floats(0.1, 1))
+def test_the_error_beside_no_cup_is_the_ratio_of_the_vertical_axes(
+    wide: float, high: float, ratio: float
+) -> None:
+    masks = ellipses((wide, high), (0.5 * wide, ratio * high))
+    [found] = errors((masks * NO_CUP)[None], masks[None])
+    assert found == pytest.approx(ratio, abs=0.03)
+
+
+def test_photographs_whose_label_has_no_cup_are_left_out() -> None:
+    """As in a site where some masks have the disc alone: a true ratio of 0 would be invented."""
+    masks, small = ellipses((50, 60), (20, 30)), ellipses((50, 60), (20, 15))
+    unlabelled, disc_alone = masks.clone(), masks.clone()
+    unlabelled[1], disc_alone[1] = -1, 0
+    metric: Any = CupToDiscError().metric_fn
+    metric(torch.stack([small] * 3), torch.stack([masks, unlabelled, disc_alone]))
+    assert metric.aggregate().item() == pytest.approx(0.25, abs=0.01)
+    assert metric.get_buffer().isnan().flatten().tolist() == [False, True, True]
+    # A cup or a disc that was not found is an error.
+    assert errors(disc_alone[None], masks[None]) == pytest.approx([0.5], abs=0.01)
+    assert errors(torch.zeros(1, 2, 200, 200), masks[None]) == pytest.approx([0.5], abs=0.01)
+    metric.reset()
+    metric(masks[None], unlabelled[None])
+    assert math.isnan(metric.aggregate().item())
+    for dtype in (torch.bool, torch.uint8, torch.float16):
+        assert errors(masks[None].to(dtype), masks[None].to(dtype)) == [0]
+
+
+def test_other_channels_logits_and_probabilities_are_refused_and_not_scored() -> None:
+    """With the background in front, the ratio would be that of the disc and the background."""
+    masks = ellipses((50, 60), (20, 30))[None]
+    three = torch.cat([1 - masks[:, :1], masks], 1)
+    one = masks[:, :1]
+    for prediction, label in ((three, three), (one, one), (masks, three)):
+        with pytest.raises(DataError, match=f"{label.shape[1]}, 200, 200"):
+            errors(prediction, label)
+    logits = (2 * masks - 1) * 4
+    for prediction in (logits, 0.9 * masks, 2 * masks, list(logits)):
+        with pytest.raises(DataError, match="prediction.*AsDiscreted"):
+            errors(prediction, masks if isinstance(prediction, torch.Tensor) else list(masks))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="label"):
+        errors(masks, logits)
+    metric: Any = CupToDiscError().metric_fn
+    with pytest.raises(DataError, match="label"):
+        metric(masks)
+    with pytest.raises(ConfigError, match="no case"):
+        metric.aggregate()
