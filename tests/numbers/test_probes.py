@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client measures: a network's outputs and scores, and the losses and sharpness of training."""
+"""What a client measures: outputs and scores of a network, losses and sharpness of training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.driving import GOLDEN
+from helpers.random_loaders import KINDS, images_of, loaders
 from helpers.small_evaluators import Scaled, cases_of, evaluator_of
 from helpers.small_trainers import (
     ONE_BATCH,
@@ -22,7 +23,7 @@ from helpers.small_trainers import (
     trainer_of,
 )
 from ignite.engine import Events
-from monai.data import DataLoader, Dataset, MetaTensor, PatchDataset, ZipDataset, list_data_collate
+from monai.data import DataLoader, Dataset, MetaTensor
 from monai.engines.utils import IterationEvents
 from monai.handlers import (
     ConfusionMatrix,
@@ -41,10 +42,8 @@ from monai.transforms import (
     AsDiscreted,
     Compose,
     RandGaussianNoised,
-    RandSpatialCropSamplesd,
 )
 from torch import nn
-from torch.utils.data import ConcatDataset, Subset, WeightedRandomSampler
 
 from monai_fairfl import Estimate
 from monai_fairfl.errors import ConfigError, DataError
@@ -576,48 +575,6 @@ def test_a_training_that_was_probed_is_bit_equal_to_one_that_was_not() -> None:
             trainer.run()
         states.append({**trainer.network.state_dict(), "random": torch.random.get_rng_state()})
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
-
-
-def loaders(kind: str) -> Any:
-    """A loader whose random state is where ``kind`` names it.
-
-    It is not only in its dataset's own transform.
-    """
-    data = [{"image": image} for image in image_batches(2)[0]["image"]]
-    noise = Compose([RandGaussianNoised("image", prob=1.0, std=0.5)])
-    noisy: Any = Dataset(data, noise)
-    if kind == "subset":
-        return DataLoader(Subset(noisy, [0, 1, 2]), batch_size=2)
-    if kind == "nested":
-        return DataLoader(
-            Dataset(noisy, Compose([RandGaussianNoised("image", prob=1.0)])), batch_size=2
-        )
-    if kind == "patches":
-        crops = RandSpatialCropSamplesd("image", (4, 4), num_samples=2, random_size=False)
-        return DataLoader(
-            PatchDataset(data, crops, samples_per_image=2, transform=noise), batch_size=2
-        )
-    if kind == "concatenated":
-        return DataLoader(ConcatDataset([noisy, noisy]), batch_size=2)
-    if kind == "zipped":
-        return DataLoader(ZipDataset([noisy, data]), batch_size=2, collate_fn=_first_of_pairs)
-    generator = torch.Generator().manual_seed(3)
-    if kind == "sampler":
-        return DataLoader(
-            noisy, batch_size=2, sampler=WeightedRandomSampler([1.0] * 4, 4, generator=generator)
-        )
-    return DataLoader(noisy, batch_size=2, shuffle=True, generator=generator)
-
-
-def _first_of_pairs(pairs: Any) -> Any:
-    return list_data_collate([first for first, _ in pairs])
-
-
-KINDS = ("subset", "nested", "patches", "concatenated", "zipped", "generator", "sampler")
-
-
-def images_of(loader: Any) -> torch.Tensor:
-    return torch.cat([batch["image"].as_tensor() for batch in loader])
 
 
 @pytest.mark.parametrize("kind", KINDS)

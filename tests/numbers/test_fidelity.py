@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from monai_fairfl import Estimate
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.statistics.intervals import Interval
 from monai_fairfl.valuation import (
     Fidelity,
     Game,
@@ -25,9 +24,9 @@ from monai_fairfl.valuation import (
     permutation_shapley,
 )
 
-# --- published numbers
-
 TABLES = Path(__file__).parents[1] / "golden" / "tables"
+
+
 LEAVE_ONE_OUT = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
 
 
@@ -68,7 +67,7 @@ def test_the_fedavg_rows_of_fedces_table_3(task: str) -> None:
     assert found.cosine.estimate == pytest.approx(cosine, abs=0.005)
 
 
-# --- the measures
+# ---- the measures
 
 
 def estimates(values: list[float], stderr: float | None = 0.0) -> dict[str, float | Estimate]:
@@ -76,8 +75,8 @@ def estimates(values: list[float], stderr: float | None = 0.0) -> dict[str, floa
     return {f"site{i}": Estimate(value, stderr, 10) for i, value in enumerate(values)}
 
 
-def measures(found: Fidelity) -> list[Interval]:
-    return [found.pearson, found.spearman, found.euclidean, found.cosine]
+def measures(found: Fidelity) -> list[tuple[float, float, float]]:
+    return [tuple(one) for one in (found.pearson, found.spearman, found.euclidean, found.cosine)]  # type: ignore[misc]
 
 
 SHARES = [0.35, 0.25, 0.05, 0.15, 0.20]
@@ -86,37 +85,35 @@ OTHER = [0.30, 0.32, 0.08, 0.10, 0.20]
 
 def test_measures_are_scipys_and_numpys() -> None:
     found = fidelity(estimates(SHARES), estimates(OTHER), draws=1)
-    x = np.array(SHARES)
-    y = np.array(OTHER)
+    x, y = np.array(SHARES), np.array(OTHER)
     assert found.pearson.estimate == pytest.approx(100 * stats.pearsonr(x, y).statistic)
     assert found.spearman.estimate == pytest.approx(100 * stats.spearmanr(x, y).statistic)
     assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, OTHER))
     assert found.cosine.estimate == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+    # Equal shares are ties whatever the rounding: the first two differ in the last bit.
+    rounded = estimates([0.30000000000000004 - 0.1, 0.2, 0.6])
+    assert fidelity(rounded, estimates([0.2, 0.2, 0.6]), draws=1).spearman.estimate == (
+        pytest.approx(100)
+    )
 
 
-def test_equal_shares_are_ties_whatever_the_rounding() -> None:
-    # The first two differ in the last bit.
-    rounded = [0.30000000000000004 - 0.1, 0.2, 0.6]
-    found = fidelity(estimates(rounded), estimates([0.2, 0.2, 0.6]), draws=1)
-    assert found.spearman.estimate == pytest.approx(100)
+# ---- intervals
 
 
-# --- intervals
-
-
-@pytest.mark.slow
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
     widths = []
     for stderr in (0.0, 0.01, 0.03):
         found = fidelity(estimates(SHARES, stderr), estimates(OTHER), draws=200)
-        for part in measures(found):
-            assert part.low <= part.high
-        widths.append([part.high - part.low for part in measures(found)])
+        widths.append([high - low for _, low, high in measures(found)])
     none, small, large = widths
     assert none == pytest.approx([0, 0, 0, 0], abs=1e-9)
     # The rank correlation need not widen.
     for i in (0, 2, 3):
         assert none[i] < small[i] < large[i]
+    # Rounded shares, that sum to 0.99.
+    rounded = fidelity(estimates([0.34, *SHARES[1:]]), estimates(OTHER), draws=5)
+    for estimate, low, high in measures(rounded):
+        assert low == pytest.approx(estimate) and high == pytest.approx(estimate)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.95])
@@ -159,23 +156,18 @@ def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> 
     assert -100 <= found.pearson.low < found.pearson.high <= 100
 
 
-def test_rounded_shares_without_errors_have_an_interval_of_no_width_at_the_estimate() -> None:
-    # They sum to 0.99.
-    found = fidelity(estimates([0.34, 0.25, 0.05, 0.15, 0.20]), estimates(OTHER), draws=5)
-    for part in measures(found):
-        assert part.low == pytest.approx(part.estimate)
-        assert part.high == pytest.approx(part.estimate)
-
-
-def test_unknown_errors_leave_the_interval_open() -> None:
+def test_unknown_errors_and_those_of_two_rounds_leave_the_interval_open() -> None:
     without_errors = {f"site{i}": value for i, value in enumerate(SHARES)}
     for given in (estimates(SHARES, None), without_errors):
         found = fidelity(given, estimates(OTHER))
-        assert math.isfinite(found.pearson.estimate)
-        assert math.isnan(found.pearson.low)
+        assert math.isfinite(found.pearson.estimate) and math.isnan(found.pearson.low)
+    for rounds, known in ((2, False), (5, True)):
+        own = {f"site{i}": Estimate(value, 0.01, rounds) for i, value in enumerate(SHARES)}
+        found = fidelity(own, estimates(OTHER), draws=20)
+        assert math.isnan(found.pearson.low) != known
 
 
-# --- where a correlation does not exist
+# ---- where a correlation does not exist
 
 
 def require_no_correlation(found: Fidelity) -> None:
@@ -201,7 +193,7 @@ def test_uniform_shares_have_no_correlation_but_a_distance(constant: str) -> Non
     assert found.cosine.low < found.cosine.high
 
 
-# --- what is compared
+# ---- what is compared
 
 
 def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
@@ -222,42 +214,18 @@ def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("contributions", "reference", "message"),
+    ("contributions", "reference", "words"),
     [
-        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b'\], only reference has \['c'\]"),
-        ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "sum to 1"),
-        ({"a": 1.2, "b": -0.2}, {"a": 0.5, "b": 0.5}, "'b' has -0.2"),
-        ({"a": 1.0}, {"a": 1.0}, "at least two"),
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b'\].*reference.*\['c'\]"),
+        ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "contributions.*sum to 1"),
+        ({"a": 1.2, "b": -0.2}, {"a": 0.5, "b": 0.5}, "'b'.*-0.2"),
+        ({"a": 1.0}, {"a": 1.0}, "two"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    contributions: dict[str, float], reference: dict[str, float], message: str
+    contributions: dict[str, float], reference: dict[str, float], words: str
 ) -> None:
-    with pytest.raises(FairFLError, match=message):
+    with pytest.raises(FairFLError, match=words):
         fidelity(contributions, reference)
-
-
-def test_errors_call_both_sides_by_the_names_of_the_arguments() -> None:
-    whole = {"A": 0.5, "B": 0.3, "C": 0.2}
-    less = {"A": 0.5, "D": 0.5}
-    with pytest.raises(FairFLError, match=r"only contributions has \['D'\], only reference has"):
-        fidelity(less, whole)
-    with pytest.raises(
-        FairFLError, match=r"contributions and reference .*only reference has \['C'"
-    ):
-        fidelity({"A": 0.5, "B": 0.5}, whole)
-    with pytest.raises(FairFLError, match="^contributions: shares must sum to 1, got 2"):
-        fidelity({"A": 1.0, "B": 1.0, "C": 0.0}, whole)
-
-
-def test_the_level_is_checked() -> None:
     with pytest.raises(FairFLError, match="level"):
         fidelity({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.6}, level=95)
-
-
-def test_a_standard_error_of_two_rounds_gives_no_interval() -> None:
-    for rounds, known in ((2, False), (5, True)):
-        own = {f"site{i}": Estimate(value, 0.01, rounds) for i, value in enumerate(SHARES)}
-        found = fidelity(own, estimates(OTHER), draws=20)
-        assert not math.isnan(found.pearson.estimate)
-        assert math.isnan(found.pearson.low) != known
