@@ -170,27 +170,14 @@ def test_unknown_errors_and_those_of_two_rounds_leave_the_interval_open() -> Non
 # ---- where a correlation does not exist
 
 
-def require_no_correlation(found: Fidelity) -> None:
-    for value in (*found.pearson, *found.spearman, found.p_value):
-        assert math.isnan(value)
-
-
-def test_two_clients_have_a_distance_but_no_correlation() -> None:
-    found = fidelity(estimates([0.6, 0.4], 0.01), estimates([0.7, 0.3], 0.01), draws=50)
-    require_no_correlation(found)
-    assert found.euclidean.low < found.euclidean.estimate
-    assert found.euclidean.estimate == pytest.approx(math.dist([0.6, 0.4], [0.7, 0.3]))
-
-
-@pytest.mark.parametrize("constant", ["contributions", "reference"])
-def test_uniform_shares_have_no_correlation_but_a_distance(constant: str) -> None:
-    sides = [estimates(SHARES, 0.01), estimates([0.2] * 5, 0.01)]
-    if constant == "contributions":
-        sides.reverse()
-    found = fidelity(*sides, draws=50)
-    require_no_correlation(found)
-    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, [0.2] * 5))
-    assert found.cosine.low < found.cosine.high
+def test_two_clients_and_uniform_shares_have_a_distance_but_no_correlation() -> None:
+    uniform = [0.2] * 5
+    for first, second in (([0.6, 0.4], [0.7, 0.3]), (SHARES, uniform), (uniform, SHARES)):
+        found = fidelity(estimates(first, 0.01), estimates(second, 0.01), draws=50)
+        for value in (*found.pearson, *found.spearman, found.p_value):
+            assert math.isnan(value)
+        assert found.euclidean.estimate == pytest.approx(math.dist(first, second))
+        assert found.euclidean.low < found.euclidean.high
 
 
 # ---- what is compared

@@ -16,20 +16,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from ignite.metrics import Metric
 from monai.bundle import ConfigParser
 from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
 from monai.engines import SupervisedEvaluator
-from monai.handlers import HausdorffDistance, MeanDice, from_engine
+from monai.handlers import from_engine
 from monai.transforms import AsDiscreted, Compose, EnsureChannelFirstd, LoadImaged
 from scipy.ndimage import binary_erosion, distance_transform_edt
 
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.metrics import (
     CupToDiscError,
-    SliceDice,
     SliceDiceMetric,
-    SpacedHausdorff,
     SpacedHausdorffMetric,
 )
 
@@ -230,78 +227,43 @@ def test_what_cannot_be_measured_is_refused(
 # ---- both in an evaluator
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[dict[str, str]]:
-    """Two volumes of different length; the 'image' is what the pretended network will predict."""
-    affine = np.diag([*SPACING, 1])
+def test_handlers_measure_in_a_real_evaluator_built_from_configuration(tmp_path: Path) -> None:
+    """Two volumes of different length; the image is what the pretended network will predict."""
     cases = []
     for seed, depth in ((1, 6), (3, 9)):
         paths = {key: str(tmp_path / f"{key}{seed}.nii.gz") for key in ("image", "label")}
         for offset, path in enumerate(paths.values()):
-            nib.save(nib.Nifti1Image(blobs(seed + offset, (16, 14, depth)), affine), path)
+            mask = blobs(seed + offset, (16, 14, depth))
+            nib.save(nib.Nifti1Image(mask, np.diag([*SPACING, 1])), path)
         cases.append(paths)
-    return cases
-
-
-def test_handlers_measure_in_a_real_evaluator_built_from_configuration(
-    files: list[dict[str, str]],
-) -> None:
     load = Compose([LoadImaged(["image", "label"]), EnsureChannelFirstd(["image", "label"])])
     network = torch.nn.Conv3d(1, 2, 1)
-    network.load_state_dict(
-        {
-            "weight": torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1),
-            "bias": torch.tensor([0.5, -0.5]),
-        }
-    )
-    output_transform = "$monai.handlers.from_engine(['pred', 'label'])"
-    parser = ConfigParser(
-        {
-            "dice_slices": {
-                "_target_": "monai_fairfl.metrics.SliceDice",
-                "output_transform": output_transform,
-            },
-            "hd95": {
-                "_target_": "monai_fairfl.metrics.SpacedHausdorff",
-                "output_transform": output_transform,
-            },
-        }
-    )
-    ours = {name: parser.get_parsed_content(name) for name in ("dice_slices", "hd95")}
-    assert isinstance(ours["dice_slices"], SliceDice) and isinstance(ours["hd95"], SpacedHausdorff)
-    both = from_engine(["pred", "label"])
-    stock: dict[str, Metric] = {
-        "dice": MeanDice(include_background=False, output_transform=both),
-        "hd95_voxels": HausdorffDistance(percentile=95, output_transform=both),
+    weight = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1)
+    network.load_state_dict({"weight": weight, "bias": torch.tensor([0.5, -0.5])})
+    both = "$monai.handlers.from_engine(['pred', 'label'])"
+    config = {
+        name: {"_target_": f"monai_fairfl.metrics.{kind}", "output_transform": both}
+        for name, kind in (("dice", "SliceDice"), ("hd95", "SpacedHausdorff"))
     }
+    parser = ConfigParser(config)
     evaluator = SupervisedEvaluator(
-        device=torch.device("cpu"),
-        val_data_loader=DataLoader(Dataset(files, load), batch_size=1),
-        network=network,
+        torch.device("cpu"),
+        DataLoader(Dataset(cases, load), batch_size=1),
+        network,
         postprocessing=Compose(
             [AsDiscreted("pred", argmax=True, to_onehot=2), AsDiscreted("label", to_onehot=2)]
         ),
-        key_val_metric=ours,
-        additional_metrics=stock,
+        key_val_metric={name: parser.get_parsed_content(name) for name in config},
     )
-    evaluator.run()
-
-    pairs = [(load(case)["image"][0].numpy(), load(case)["label"][0].numpy()) for case in files]
-    metrics = evaluator.state.metrics
+    pairs = [(load(case)["image"][0].numpy(), load(case)["label"][0].numpy()) for case in cases]
     slices = list(chain.from_iterable(dice_of_slices(*pair) for pair in pairs))
-    assert metrics["dice_slices"] == pytest.approx(np.mean(slices), abs=1e-6)
-    assert metrics["hd95"] == pytest.approx(
-        np.mean([hd95(*pair, SPACING) for pair in pairs]), rel=1e-5
-    )
-    assert metrics["hd95_voxels"] == pytest.approx(
-        np.mean([hd95(*pair, (1, 1, 1)) for pair in pairs]), rel=1e-5
-    )
-    assert evaluator.state.metric_details["dice_slices"].shape == (2, 1)
-    assert evaluator.state.metric_details["hd95"].shape == (2, 1)
-
-    first = dict(metrics)
-    evaluator.run()
-    assert evaluator.state.metrics == first  # nothing of the first run is left in the second
+    distance = np.mean([hd95(*pair, SPACING) for pair in pairs])
+    # Nothing of the first run is left in the second.
+    for _ in range(2):
+        evaluator.run()
+        assert evaluator.state.metrics["dice"] == pytest.approx(np.mean(slices), abs=1e-6)
+        assert evaluator.state.metrics["hd95"] == pytest.approx(distance, rel=1e-5)
+        assert evaluator.state.metric_details["hd95"].shape == (2, 1)
 
 
 # ---- the cup-to-disc ratio
