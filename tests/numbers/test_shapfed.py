@@ -186,7 +186,12 @@ def test_a_layer_that_is_not_known_or_not_trained_is_refused_before_anything_is_
     for wrong in ("haed", "tail", "norm"):
         with pytest.raises(ConfigError, match=f"output_layer.*{wrong}"):
             ShapFed(output_layer=wrong).start(weights, ["A", "B"], spec)
-    ShapFed(output_layer="conv").start(weights, ["A", "B"], spec)
+    # Another layer than the last has its classes on the first axis.
+    other = ShapFed(output_layer="conv")
+    other.start(weights, ["A", "B"], spec)
+    ones = {name: torch.ones_like(weights[name]) for name in spec.parameters}
+    result, _ = drive(other, ["A", "B"], lambda request: request.reply(ones, 1), spec)
+    assert len(result.details["class_value"]["A"]) == 4
 
     network.head.requires_grad_(False)
     frozen = read_spec(network, torch.zeros(1, 1, 8, 8))
