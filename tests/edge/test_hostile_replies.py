@@ -53,7 +53,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "a very long lie": ({"num_samples": 10**5000}, "num_samples"),
     "steps": ({"num_steps": -1}, "num_steps"),
     "cases": ({"num_cases": 10**12}, "num_cases"),
-    "labels": ({"labelled": 3}, "labelled"),
+    "no labels": ({"labelled": 3}, "labelled"),
+    "labels of other classes": ({"labelled": (True, False, True)}, "labelled"),
 }
 """Name of a site -> what it sends in place of a field, and a word of the reason."""
 

@@ -90,11 +90,11 @@ def test_measures_are_scipys_and_numpys() -> None:
     assert found.spearman.estimate == pytest.approx(100 * stats.spearmanr(x, y).statistic)
     assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, OTHER))
     assert found.cosine.estimate == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
-    # Equal shares are ties whatever the rounding: the first two differ in the last bit.
-    rounded = estimates([0.30000000000000004 - 0.1, 0.2, 0.6])
-    assert fidelity(rounded, estimates([0.2, 0.2, 0.6]), draws=1).spearman.estimate == (
-        pytest.approx(100)
-    )
+    # Equal shares are ties whatever the rounding.
+    for difference, tie in ((1e-12, True), (1e-7, False)):
+        rounded = estimates([0.2 + difference, 0.2, 0.6])
+        found = fidelity(rounded, estimates([0.2, 0.2, 0.6]), draws=1)
+        assert (found.spearman.estimate == pytest.approx(100)) == tie
 
 
 # ---- intervals
