@@ -34,6 +34,8 @@ from monai_fairfl.strategies import (
     Standalone,
 )
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 SHIPPED = {
     name: kind
     for name, kind in ((name, getattr(room, name)) for name in room.__all__)
@@ -167,7 +169,6 @@ STRANGE: dict[str, Any] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
 def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path) -> None:
     strategy = MADE[name]()

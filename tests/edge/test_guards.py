@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import inspect
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from helpers.fixed_sites import federate
 from helpers.guarded_rounds import (
     guarded_layers,
     guarded_rounds,
@@ -46,6 +48,8 @@ from monai_fairfl.guards import (
     TooLong,
 )
 from monai_fairfl.strategies import FedAvg, ShapFed, Standalone
+
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
 
 NAMES = "ABCDE"
 QUARANTINE = "quarantine"
@@ -143,6 +147,11 @@ def test_an_update_far_shorter_than_the_others_is_empty() -> None:
             found = verdict(played, "C")
             assert found["action"] == QUARANTINE
             assert found["evidence"]["median_of_others"] == pytest.approx(1, abs=1e-6)
+    # Also two of three, and three of five: the median is of the others of each.
+    for names, short in (("ABC", {"A": 0.0, "B": 1e-5}), (NAMES, {"A": 0, "B": 0, "C": 1e-5})):
+        updates = honest(names)
+        updates.update({client: factor * updates[client] for client, factor in short.items()})
+        assert list(verdicts(guarded_rounds(Empty(), updates))) == list(short)
     # At the end of a schedule nobody stands out.
     for length in (1e-13, 1e-6):
         updates = {client: length * update for client, update in honest(NAMES).items()}
@@ -272,6 +281,21 @@ def test_an_update_against_all_others_is_opposed_and_the_honest_outlier_is_not()
     assert verdicts(guarded_rounds(Opposed(), against(-1.0, "ABCD"))) == {}
     assert verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.29))) == {}
     assert list(verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.31)))) == ["E"]
+
+
+def test_models_of_fewer_than_a_thousand_parameters_are_not_judged_by_direction(
+    tmp_path: Path,
+) -> None:
+    """Their updates are alike or opposed by chance."""
+    for size, is_found in ((1000, True), (999, False)):
+        generator = torch.Generator().manual_seed(0)
+        common = torch.randn(size, generator=generator)
+        updates = {}
+        for client in NAMES:
+            own = 0.3 * torch.randn(size, generator=generator)
+            updates[client] = {"w": own - common if client == "E" else own + common}
+        played = federate(FedAvg(), tmp_path / str(size), [updates], guards=[Opposed()])
+        assert bool(verdicts(played)) == is_found
 
 
 def random_update(seed: int) -> np.ndarray:

@@ -21,6 +21,8 @@ from torch import nn
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, network_inputs
 
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
 FEDLWR = GOLDEN["fedlwr"]
 
 
@@ -238,7 +240,6 @@ def test_every_layer_of_a_unet_is_compared_by_name(res_units: int) -> None:
     assert found["mean"] == pytest.approx(np.mean([found[layer] for layer in expected_names]))
 
 
-@pytest.mark.slow
 def test_features_that_do_not_fit_into_the_memory_at_once_come_in_pieces() -> None:
     """Twelve images of 4.5 million features each; the pieces add up to the same CKA."""
     torch.manual_seed(0)
@@ -304,7 +305,6 @@ def test_last_call_counts_containers_give_their_output_and_the_rest_is_not_measu
         assert found[layer] == pytest.approx(float(expected), abs=1e-5)
 
 
-@pytest.mark.slow
 def test_a_compiled_network_is_compared_too() -> None:
     torch.manual_seed(0)
     network = UNet(2, 1, 1, (4, 8), (2,))

@@ -172,6 +172,7 @@ TABLES = st.integers(1, 5).flatmap(
 )
 
 
+@pytest.mark.slow
 @given(TABLES, st.data())
 def test_axioms_and_definition(table: np.ndarray, data: st.DataObject) -> None:
     n = int(np.log2(len(table)))
@@ -297,6 +298,7 @@ def test_given_permutations_meet_the_worked_example() -> None:
             permutation_shapley(worked(), MaxSamples(1), permutations=orders)
 
 
+@pytest.mark.slow
 @each_method
 def test_estimates_lie_within_four_standard_errors_and_these_are_the_spread_over_seeds(
     method: Callable[..., Valuation],

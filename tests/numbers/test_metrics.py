@@ -288,6 +288,7 @@ def errors(prediction: torch.Tensor, label: torch.Tensor) -> list[float]:
 NO_CUP = torch.tensor([1.0, 0.0])[:, None, None]
 
 
+@pytest.mark.slow
 @given(st.floats(40, 90), st.floats(40, 90), st.floats(0.1, 1))
 def test_the_error_beside_no_cup_is_the_ratio_of_the_vertical_axes(
     wide: float, high: float, ratio: float

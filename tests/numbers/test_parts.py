@@ -215,6 +215,7 @@ def test_a_cap_limits_each_layer_and_the_weights_of_a_weighting() -> None:
     assert max(free) > 0.9 and max(values(result.aggregation)) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda found: sum(found) > 1e-6),
     st.floats(0.05, 4),

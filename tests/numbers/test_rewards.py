@@ -30,6 +30,7 @@ def rewarded(
     return result
 
 
+@pytest.mark.slow
 @given(
     arrays(np.float32, st.integers(1, 40), elements=finite),
     st.lists(st.integers(0, 40), min_size=1, max_size=5),
@@ -79,6 +80,7 @@ def test_a_share_of_one_is_the_whole_step_even_of_a_single_bias() -> None:
     assert found.details["kept"] == {"A": 0.5, "B": 0.5}
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=5), st.floats(0.1, 5))
 def test_who_contributes_more_is_never_given_less(numbers: list[float], beta: float) -> None:
     contributions = dict(zip("ABCDE", numbers, strict=False))

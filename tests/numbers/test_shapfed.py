@@ -289,6 +289,7 @@ NUMBERS = st.floats(-1, 1).map(lambda x: round(x, 3))
 HEAD = st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=3, max_size=3)
 
 
+@pytest.mark.slow
 @given(HEAD, st.lists(st.booleans(), min_size=3, max_size=3))
 def test_nobody_gains_by_not_labelling_a_class(own: list[list[float]], labels: list[bool]) -> None:
     """Neither beside its contribution with all values, nor beside that of the labelled classes."""
