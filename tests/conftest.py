@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from monai_fairfl.data.synthetic import write_sites
 
-pytest_plugins = ["helpers.known_games", "helpers.made_once"]
+pytest_plugins = ["helpers.made_once"]
 
 torch.set_num_threads(1)  # more threads change bits, and are slower on a small machine
 

@@ -3,7 +3,7 @@
 """Faults 26 to 35: what a site gains in weight and credit by an attack.
 
 Real federations of eight sites with default guards, by the fair methods that value updates.
-``tests/guards/test_attacks.py`` has the same for FedAvg and FedCE, and ``benchmarks/attacks.py``
+``tests/edge/test_attacks.py`` has the same for FedAvg and FedCE, and ``benchmarks/attacks.py``
 for all methods and many seeds. Beside each attack stand honest controls: the same sites without
 it, and an honest outlier.
 """

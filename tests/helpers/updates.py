@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl import ModelSpec
 
 SHAPES = {"conv.weight": (40, 60), "out.bias": (3,), "out.weight": (3, 100)}
 STATISTICS = ("norm.num_batches_tracked", "norm.running_mean", "norm.running_var")
@@ -78,63 +76,11 @@ def model_at(values: np.ndarray) -> dict[str, torch.Tensor]:
 START = model_at(LENGTH_OF_MODEL * directions(1, seed=99)[0])
 
 
-def replies_with(
-    updates: Mapping[str, np.ndarray],
-    buffers: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
-    samples: Mapping[str, int] | None = None,
-    start: Mapping[str, torch.Tensor] = START,
-    absent: Sequence[str] = (),
-) -> Replies:
-    """Replies of one exchange that trained.
-
-    Args:
-        updates: client -> flat update.
-        buffers: client -> buffers; usual ones where a client is not named.
-        samples: client -> images; 100 where a client is not named.
-        start: the model that all were sent.
-        absent: clients that were asked, too, and did not answer.
-    """
-    requests = []
-    replies = []
-    for number, client in enumerate(sorted([*updates, *absent])):
-        requests.append(Request(client, "train", start, id=number))
-        if client in absent:
-            continue
-        reply = Reply(
-            client,
-            tensors_of(np.asarray(updates[client], dtype=np.float64)),
-            (samples or {}).get(client, 100),
-            buffers=dict((buffers or {}).get(client, statistics_of())),
-            id=number,
-        )
-        replies.append(reply)
-    return Replies(replies, requests, SPEC)
-
-
-def clients_judged(verdicts: Mapping[int, object], replies: Replies) -> list[str]:
-    """The clients of the verdicts."""
-    return [reply.client for reply in replies if reply.id in verdicts]
-
-
 BODY = 2000
-"""Parameters of the body of :func:`replies_in_layers`; its head has two classes of 20."""
+"""Parameters of the body of a model in layers; its head has two classes of 20."""
 
 
 def random_updates(clients: str, seed: int = 0) -> dict[str, np.ndarray]:
-    """Client -> random numbers for :func:`replies_in_layers`."""
+    """Client -> random numbers, the body's and the head's."""
     generator = np.random.default_rng(seed)
     return {client: generator.normal(size=BODY + 40) for client in clients}
-
-
-def replies_in_layers(updates: Mapping[str, np.ndarray]) -> Replies:
-    """Replies of a model with a large body and a small output layer, each client's one vector."""
-    model = {"body.weight": torch.zeros(BODY), "head.weight": torch.zeros(2, 20)}
-    layers = {name: name.split(".")[0] for name in model}
-    spec = ModelSpec(tuple(model), layers=layers, output=("head", 0))
-    requests = [Request(client, "train", model, id=id) for id, client in enumerate(updates)]
-    replies = []
-    for request in requests:
-        body, head = torch.from_numpy(updates[request.client]).float().split([BODY, 40])
-        update = {"body.weight": body, "head.weight": head.view(2, 20)}
-        replies.append(Reply(request.client, update, 10, id=request.id))
-    return Replies(replies, requests, spec)

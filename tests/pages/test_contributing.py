@@ -61,8 +61,8 @@ def test_the_steps_name_the_files_that_are_followed_below() -> None:
     assert set(re.findall(r"`([\w/]+\.(?:pyi?|md))`", steps())) == {
         "monai_fairfl/strategies/inverse_loss.py",
         "monai_fairfl/strategies/__init__.pyi",
-        "tests/strategies/test_conformance.py",
-        "tests/strategies/test_inverse_loss.py",
+        "tests/edge/test_conformance.py",
+        "tests/numbers/test_inverse_loss.py",
         "docs/methods/inverse_loss.md",
         "docs/methods/README.md",
         "docs/ledger.md",
@@ -119,7 +119,7 @@ def test_the_steps_are_enough_and_pages_that_are_left_out_are_named(checkout: Pa
     test = (checkout / "docs" / "examples" / "test_inverse_loss.py").read_text()
     test = test.replace("inverse_loss import", "monai_fairfl.strategies.inverse_loss import")
     test = test.replace('"inverse_loss.', '"monai_fairfl.strategies.inverse_loss.')
-    (checkout / "tests" / "strategies" / "test_inverse_loss.py").write_text(test)
+    (checkout / "tests" / "numbers" / "test_inverse_loss.py").write_text(test)
 
     # Steps 4 to 6: the pages.
     ditto = "| [Ditto](ditto.md) |"
@@ -151,7 +151,7 @@ def test_the_steps_of_a_measurement_are_enough(checkout: Path) -> None:
         shutil.copy(examples / f"{name}.py", package / f"{name}.py")
         imports += f"from monai_fairfl.measurements.{name} import {name}\n"
         test = (examples / f"test_{name}.py").read_text()
-        file = checkout / "tests" / "measurements" / f"test_{name}.py"
+        file = checkout / "tests" / "numbers" / f"test_{name}.py"
         file.write_text(
             test.replace(f"from {name} import", f"from monai_fairfl.measurements.{name} import")
         )

@@ -1,0 +1,261 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every strategy in one odd federation: half precision, tensors without entries, strange numbers,
+clients that are away, replies in another order, a stop and a resumption.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.odd_federation import CLIENTS, SHAPES, Fault, federation, start
+
+from monai_fairfl import Estimate, History, Reply, Request, Strategy, compose
+from monai_fairfl import strategies as room
+from monai_fairfl.audit import replay
+from monai_fairfl.protocol import RANGES
+from monai_fairfl.server import Observer
+from monai_fairfl.strategies import (
+    AFL,
+    CFFL,
+    CGSV,
+    FedCE,
+    FedLWR,
+    Mixed,
+    QFedAvg,
+    ShapFed,
+    Sparsified,
+    Standalone,
+)
+
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
+SHIPPED = {
+    name: kind
+    for name, kind in ((name, getattr(room, name)) for name in room.__all__)
+    if isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
+}
+MADE: dict[str, Any] = {
+    **SHIPPED,
+    "FedCE-released": lambda: FedCE(variant="released"),
+    "CGSV-released": lambda: CGSV(variant="released"),
+    "CGSV-paper": lambda: CGSV(variant="paper", exact=True),
+    "CGSV-round robin": lambda: CGSV(reward="round_robin"),
+    "CGSV-contribution index": lambda: CGSV(reward="contribution_index"),
+    "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
+    "FedLWR-released": lambda: FedLWR(variant="released"),
+    "ShapFed-personalised": lambda: ShapFed(personalised=True, scale="max"),
+    "QFedAvg-huge power": lambda: QFedAvg(q=300.0),
+    "AFL-worst client": lambda: AFL(form="worst_client"),
+    "CFFL-paper": lambda: CFFL(variant="paper"),
+    "FedCE-mixed": lambda: compose(FedCE("cos"), reward=Mixed()),
+    "CFFL-own rest": lambda: compose(CFFL(), reward=Sparsified(ratio="share", rest="own")),
+}
+TYPES = (torch.float16, torch.bfloat16, torch.float64)
+
+
+def away(request: Request, reply: Reply) -> Reply:
+    if request.round == 1:
+        raise TimeoutError
+    return reply
+
+
+def reporting(*values: Any) -> Fault:
+    """Reports these values, one in each round, wherever it is asked for a number."""
+
+    def lie(request: Request, reply: Reply) -> Reply:
+        value = values[request.round % len(values)]
+        return replace(reply, measurements=dict.fromkeys(reply.measurements, value))
+
+    return lie
+
+
+def require_sound(history: History, strategy: Strategy) -> None:
+    """All rounds are done, weights are shares, and every model is finite."""
+    assert history.finished
+    for record in history.rounds:
+        rows = [record["aggregation"]]
+        if any(isinstance(row, Mapping) for row in record["aggregation"].values()):
+            rows = list(record["aggregation"].values())
+        for row in rows:
+            # The first release of FedCE raises small weights after it divided by their sum.
+            slack = 0.01 if strategy.name.endswith("released") else 1e-9
+            if row:
+                assert sum(row.values()) == pytest.approx(1, abs=slack)
+                assert min(row.values()) >= 0
+    for model in (strategy.weights, *strategy.rewards.values()):
+        assert all(model[name].isfinite().all() for name in SHAPES if name in model)
+
+
+class StopsAfterTheFirst(Observer):
+    """Asks a federation to stop after its first round."""
+
+    federation: Any = None
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        if record["kind"] == "round":
+            self.federation.stop()
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_strategy_keeps_the_promises_of_all(name: str, tmp_path: Path) -> None:
+    dtype = TYPES[list(MADE).index(name) % 3]
+    faults = {"beech": away, "elm": reporting(0.5, math.nan, 0.4)}
+    asked: list[Request] = []
+
+    def listen(request: Request, reply: Reply) -> Reply:
+        asked.append(request)
+        return reply
+
+    strategy = MADE[name]()
+    settings: dict[str, Any] = {"dtype": dtype, "faults": {**faults, "ash": listen}}
+    history = federation(strategy, tmp_path / "whole" / "run", **settings).run()
+    require_sound(history, strategy)
+
+    # The absent client and the one that sent NaN are named, and no one else.
+    second = history.rounds[1]
+    assert set(second["missing"]) == {"beech"}
+    assert second["not_finite"].keys() <= {"elm"}
+    for record in history.rounds:
+        assert set(record["contributions"]) <= set(CLIENTS) - set(record["missing"])
+        # Every quantity has its text.
+        reward = strategy.parts.reward or (Sparsified() if "CGSV" in name else Mixed())
+        texts = {*strategy.quantities, *reward.quantities, "scale"}
+        assert set(record["details"]) <= texts
+
+    # Each model has the types and shapes of the first.
+    first = start(dtype)
+    for model in (strategy.weights, *strategy.rewards.values()):
+        for tensor, expected in first.items():
+            assert model[tensor].dtype == expected.dtype
+            assert model[tensor].shape == expected.shape
+
+    # A client receives its own numbers only, and all numbers follow from the ledger alone.
+    for request in asked:
+        assert all(isinstance(value, (int, float)) for value in request.context.values())
+    replayed = replay(tmp_path / "whole" / "run")
+    assert (replayed.rounds, replayed.differences) == (3, ())
+
+    # A run that is stopped and resumed has the same models.
+    stop = StopsAfterTheFirst()
+    folder = tmp_path / "parts" / "run"
+    given = {"dtype": dtype, "faults": faults}
+    stop.federation = federation(MADE[name](), folder, observer=stop, **given)
+    assert not stop.federation.run().finished
+    resumed = federation(MADE[name](), folder, **given).run(resume=True)
+    for before, after in zip(history.rounds, resumed.rounds, strict=True):
+        for key in ("model", "aggregation", "contributions", "rewards"):
+            assert after[key] == before[key]
+
+
+# ---- strange numbers
+
+ONCE = {"mean": 0.5, "body": 0.5}
+STRANGE: dict[str, Any] = {
+    "infinite": -math.inf,
+    "huge": 1e308,
+    "minus": -1e9,
+    "too large for a float": 10**400,
+    "nothing": None,
+    "one strange layer": {**ONCE, "head": 1e300},
+    "layers that nobody has": {**ONCE, **{f"layer {number}": 0.0 for number in range(50)}},
+    "of minus three cases": Estimate(0.5, 0.1, -3),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_one_clients_strange_numbers_end_no_federation(name: str, tmp_path: Path) -> None:
+    strategy = MADE[name]()
+    faults = {"elm": reporting(*STRANGE.values())}
+    history = federation(strategy, tmp_path / "run", faults=faults, rounds=len(STRANGE)).run()
+    require_sound(history, strategy)
+    for record in history.rounds:
+        assert {*record["not_finite"], *record["dropped"]} <= {"elm"}
+    # Powers and sums of what a run's own ranges let in stay finite, too.
+    anything = dict.fromkeys(RANGES, [-1e300, 1e300])
+    faults = {"elm": reporting(1e30, -1e30, 1e-30)}
+    strategy = MADE[name]()
+    run = federation(strategy, tmp_path / "any", faults=faults, ranges=anything)
+    require_sound(run.run(), strategy)
+
+
+def test_layers_that_the_model_lacks_change_no_weight(tmp_path: Path) -> None:
+    """Ten thousand of them would make every contribution the mean of all."""
+
+    def more(request: Request, reply: Reply) -> Reply:
+        measured = dict(reply.measurements)
+        if isinstance(measured.get("cka"), Mapping):
+            measured["cka"] = {**measured["cka"], "made up": 0.0}  # type: ignore[dict-item]
+        return replace(reply, measurements=measured)
+
+    honest = federation(FedLWR(), tmp_path / "honest").run()
+    padded = federation(FedLWR(), tmp_path / "padded", faults={"elm": more}).run()
+    for before, after in zip(honest.rounds, padded.rounds, strict=True):
+        assert after["aggregation"] == before["aggregation"]
+        assert "'made up'" in after["notes"]["elm"]
+
+
+# ---- odd tensors
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "CGSV", "ShapFed-personalised", "Standalone"])
+def test_a_client_that_computes_in_half_precision_changes_no_type(
+    name: str, tmp_path: Path
+) -> None:
+    """The first client's, whose type an average of buffers would have."""
+    strategy = MADE[name]()
+    first = {CLIENTS[0]: torch.bfloat16}
+    history = federation(strategy, tmp_path / "run", client_dtypes=first).run()
+    assert history.finished and not any(record["missing"] for record in history.rounds)
+    for model in (strategy.weights, *strategy.rewards.values()):
+        for tensor, expected in start(torch.float32).items():
+            assert model[tensor].dtype == expected.dtype
+
+
+def test_a_tensor_without_entries_takes_nothing_from_the_share_of_the_step(tmp_path: Path) -> None:
+    strategy = CGSV(variant="released")
+    (record,) = federation(strategy, tmp_path / "run", rounds=1).run().rounds
+    sizes = [math.prod(shape) for shape in SHAPES.values()]
+    # The best client receives all but one entry of every tensor that has any.
+    received = sum(size - 1 for size in sizes if size)
+    assert max(record["details"]["kept"].values()) == pytest.approx(received / sum(sizes))
+
+
+def test_absent_clients_that_have_one_model_resume_to_the_same_bits(tmp_path: Path) -> None:
+    """Before the resumption they have the same tensors, after it equal ones."""
+
+    def absent_in(number: int) -> Fault:
+        def fault(request: Request, reply: Reply) -> Reply:
+            if request.round == number:
+                raise TimeoutError
+            return reply
+
+        return fault
+
+    def run(folder: Path, rounds: int) -> list[Any]:
+        faults = {client: absent_in(0) for client in CLIENTS[1:]}
+        faults[CLIENTS[0]] = absent_in(1)
+        settings = {"rounds": rounds, "min_clients": 1, "final": ()}
+        strategy = ShapFed(personalised=True)
+        made = federation(strategy, folder, dtype=torch.float64, faults=faults, **settings)
+        return [record["model"] for record in made.run(resume=True).rounds]
+
+    run(tmp_path / "parts" / "run", 1)
+    assert run(tmp_path / "parts" / "run", 3) == run(tmp_path / "whole" / "run", 3)
+
+
+def test_training_alone_shares_nothing(tmp_path: Path) -> None:
+    """Another client's numbers change no model of the others."""
+    models = []
+    for value in (0.1, 0.9):
+        strategy = Standalone()
+        faults = {"elm": reporting(value)}
+        federation(strategy, tmp_path / str(value), faults=faults).run()
+        models.append({client: strategy.rewards[client]["head.bias"] for client in CLIENTS})
+    assert all(models[0][client].equal(models[1][client]) for client in CLIENTS)

@@ -1,0 +1,545 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Each guard's thresholds: what it finds just beyond them, and what it leaves just below."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.fixed_sites import federate
+from helpers.guarded_rounds import (
+    guarded_layers,
+    guarded_rounds,
+    lengths,
+    verdict,
+    verdicts,
+)
+from helpers.updates import (
+    BODY,
+    PARAMETERS,
+    START,
+    at_cosine,
+    directions,
+    honest,
+    random_updates,
+    statistics_of,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.guards import (
+    DEFAULT,
+    BatchStatistics,
+    Copies,
+    Empty,
+    Guard,
+    Noise,
+    NonFinite,
+    Opposed,
+    Outsized,
+    Replayed,
+    TooLong,
+)
+from monai_fairfl.strategies import FedAvg, ShapFed, Standalone
+
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
+NAMES = "ABCDE"
+QUARANTINE = "quarantine"
+
+
+def with_one(client: str, update: Any, names: str = NAMES, cosine: float = 0.5) -> dict[str, Any]:
+    """Honest updates of length 1 with the same cosine for every pair; one is another."""
+    return {**honest(names, cosine), client: update}
+
+
+def times(factor: float, client: str = "C", names: str = NAMES) -> dict[str, Any]:
+    updates = honest(names)
+    return {**updates, client: factor * updates[client]}
+
+
+def apart_from(direction: np.ndarray, seed: int = 0) -> np.ndarray:
+    """A unit vector at a right angle to a unit vector and to honest updates."""
+    other = directions(30, seed)[-1]
+    other = other - (other @ direction) * direction
+    return other / np.linalg.norm(other)
+
+
+@settings(max_examples=10)
+@given(st.floats(0.3, 0.97), st.integers(2, 7), st.floats(1.0, 2.5), st.integers(0, 99))
+def test_no_default_guard_touches_honest_updates(
+    cosine: float, count: int, spread: float, seed: int
+) -> None:
+    """Of similar direction, and of lengths that differ as much as honest ones do."""
+    generator = np.random.default_rng(seed)
+    rounds = []
+    for number in range(2):
+        updates = honest("ABCDEFG"[:count], cosine, seed + number)
+        rounds.append({c: generator.uniform(1, spread) * one for c, one in updates.items()})
+    played = guarded_rounds(DEFAULT, *rounds)
+    assert verdicts(played, 0) == verdicts(played, 1) == {}
+
+
+# ---- numbers that are no update
+
+
+def test_what_is_not_finite_is_quarantined_and_its_tensor_named() -> None:
+    for bad in (math.nan, math.inf, -math.inf):
+        update = honest(NAMES)["B"]
+        update[7] = bad
+        played = guarded_rounds(NonFinite(), with_one("B", update))
+        assert verdicts(played) == {"B": [("NonFinite", QUARANTINE)]}
+        assert "conv.weight" in played.rounds[0]["missing"]["B"]
+    buffers = {"B": statistics_of(mean=math.nan)}
+    played = guarded_rounds(NonFinite(), honest(NAMES), buffers=buffers)
+    assert "norm.running_mean" in verdict(played, "B")["reason"]
+    # A buffer that was sent with such values may keep them, but gain no others.
+    mean, more = torch.tensor([0.0, -math.inf, 0.0, 0.0]), torch.tensor([-math.inf] * 2 + [0.0] * 2)
+    start = {**START, "norm.running_mean": mean}
+    buffers = {name: {**statistics_of(), "norm.running_mean": mean} for name in NAMES}
+    buffers["C"] = {**statistics_of(), "norm.running_mean": more}
+    played = guarded_rounds(NonFinite(), honest(NAMES), buffers=buffers, start=start)
+    assert verdicts(played) == {"C": [("NonFinite", QUARANTINE)]}
+
+
+def test_huge_finite_updates_are_outsized_beside_the_others_and_the_model() -> None:
+    for huge in (1e6, 1e30):
+        played = guarded_rounds(Outsized(), times(huge, "B"))
+        assert verdicts(played) == {"B": [("Outsized", QUARANTINE)]}
+        evidence = verdict(played, "B")["evidence"]
+        assert evidence["length"] == pytest.approx(huge, rel=1e-4)
+        assert evidence["median_of_others"] == pytest.approx(1, rel=1e-4)
+    # It is a thousand times as long as the others, and longer than the model.
+    longer = {name: 40 * tensor for name, tensor in START.items()}
+    for factor, start, is_found in (
+        (990, START, False),
+        (1010, START, True),
+        (1010, longer, False),
+    ):
+        played = guarded_rounds(Outsized(), times(factor, "B"), start=start)
+        assert bool(verdicts(played)) == is_found
+    assert verdicts(guarded_rounds(Outsized(), times(1e6, "B", "AB"))) == {
+        "B": [("Outsized", QUARANTINE)]
+    }
+    # An honest update beside those who sent next to nothing stays, and so does one alone.
+    for nothing in (0.0, 1e-9):
+        updates = {name: nothing * one for name, one in honest(NAMES).items()}
+        updates["B"] = honest(NAMES)["B"]
+        assert verdicts(guarded_rounds(Outsized(), updates)) == {}
+    assert verdicts(guarded_rounds(Outsized(), {"A": 1e30 * honest("A")["A"]})) == {}
+
+
+# ---- updates that are too short or too long
+
+
+def test_an_update_far_shorter_than_the_others_is_empty() -> None:
+    for factor, is_found in ((0.0, True), (0.9e-3, True), (1.1e-3, False)):
+        played = guarded_rounds(Empty(), times(factor))
+        assert bool(verdicts(played)) == is_found
+        if is_found:
+            found = verdict(played, "C")
+            assert found["action"] == QUARANTINE
+            assert found["evidence"]["median_of_others"] == pytest.approx(1, abs=1e-6)
+    # Also two of three, and three of five: the median is of the others of each.
+    for names, short in (("ABC", {"A": 0.0, "B": 1e-5}), (NAMES, {"A": 0, "B": 0, "C": 1e-5})):
+        updates = honest(names)
+        updates.update({client: factor * updates[client] for client, factor in short.items()})
+        assert list(verdicts(guarded_rounds(Empty(), updates))) == list(short)
+    # At the end of a schedule nobody stands out.
+    for length in (1e-13, 1e-6):
+        updates = {client: length * update for client, update in honest(NAMES).items()}
+        assert verdicts(guarded_rounds(Empty(), updates)) == {}
+    # Of two clients only one without any length is empty; a client alone never is.
+    assert verdicts(guarded_rounds(Empty(), times(1e-5, "A", "AB"))) == {}
+    assert list(verdicts(guarded_rounds(Empty(), times(0.0, "A", "AB")))) == ["A"]
+    assert verdicts(guarded_rounds(Empty(), {"A": 0 * honest("A")["A"]})) == {}
+
+
+def test_numbers_in_the_output_layer_alone_are_empty_whatever_their_length() -> None:
+    for rest, is_found in ((0.0, True), (0.9e-3, True), (1.1e-3, False)):
+        for clients in ("ABC", NAMES):
+            updates = random_updates(clients)
+            updates["B"][:BODY] *= rest
+            updates["B"][BODY:] *= 10
+            played = guarded_layers(Empty(), updates)
+            assert bool(verdicts(played)) == is_found
+            if is_found:
+                share = verdict(played, "B")["evidence"]["empty_share"]
+                assert share == pytest.approx(BODY / (BODY + 40))
+    # A small layer that a client does not train is no reason.
+    updates = random_updates("ABCD")
+    updates["B"][BODY:] = 0
+    assert verdicts(guarded_layers(Empty(), updates)) == {}
+    # Layers that nobody else trains do not count: D lacks all that the others train.
+    updates = random_updates("ABCD")
+    for client in "ABC":
+        updates[client][:BODY] = 0
+    updates["D"][BODY:] = 0
+    assert list(verdicts(guarded_layers(Empty(), updates))) == ["D"]
+    # Beside one other client a short body may be honest.
+    updates = random_updates("AB")
+    updates["B"][:BODY] *= 1e-5
+    assert verdicts(guarded_layers(Empty(), updates)) == {}
+
+
+def test_a_long_update_is_cut_to_the_median_of_the_others() -> None:
+    played = guarded_rounds(TooLong(), times(6.1))
+    found = verdict(played, "C")
+    assert (found["action"], found["factor"]) == ("clip", pytest.approx(1 / 6.1))
+    assert list(lengths(played).values()) == pytest.approx([1.0] * 5, abs=1e-5)
+    step = played.strategy.weights["conv.weight"] - START["conv.weight"]
+    plain = guarded_rounds((), honest(NAMES)).strategy.weights["conv.weight"]
+    torch.testing.assert_close(step, plain - START["conv.weight"], atol=1e-5, rtol=0)
+
+    updates = times(5.9)
+    updates["D"] = updates["D"] * 0.3
+    assert verdicts(guarded_rounds(TooLong(), updates)) == {}
+    # A tiny update does not make the longer of two others too long; of two clients none is.
+    updates = honest("ABC")
+    updates = {"A": 3.3 * updates["A"], "B": updates["B"], "C": 0.005 * updates["C"]}
+    assert verdicts(guarded_rounds(TooLong(), updates)) == {}
+    assert verdicts(guarded_rounds(TooLong(), times(900, "A", "AB"))) == {}
+    # Beside updates of no length nobody is too long.
+    updates = {client: 0 * update for client, update in honest(NAMES).items()}
+    assert verdicts(guarded_rounds(TooLong(), {**updates, "A": honest(NAMES)["A"]})) == {}
+
+
+def test_a_long_output_layer_is_cut_as_it_is_after_the_cut_of_the_whole() -> None:
+    updates = random_updates(NAMES)
+    updates["C"][BODY:] *= 10
+    played = guarded_layers(TooLong(), updates)
+    assert verdicts(played) == {"C": [("TooLong", "clip")]}
+    heads = np.array([np.linalg.norm(updates[name][BODY:]) for name in NAMES])
+    heads[2] *= verdict(played, "C")["factor"]
+    assert heads[2] == pytest.approx(
+        np.quantile(np.delete(heads, 2), 0.5, method="higher"), rel=1e-4
+    )
+    updates["C"][BODY:] /= 2
+    assert verdicts(guarded_layers(TooLong(), updates)) == {}
+
+    updates = random_updates(NAMES)
+    updates["C"] *= 8
+    played = guarded_layers(TooLong(), updates)
+    assert verdict(played, "C")["factor"] == pytest.approx(1 / 8, rel=0.1)
+    updates["C"][BODY:] *= 20
+    played = guarded_layers(TooLong(), updates)
+    assert verdict(played, "C")["factor"] == pytest.approx(1 / 160, rel=0.4)
+
+
+@pytest.mark.parametrize("clients", ["ABC", "ABCDEF"])
+def test_a_long_output_layer_does_not_buy_class_values(clients: str) -> None:
+    updates = {client: update + 1 for client, update in random_updates(clients).items()}
+    updates["A"][BODY:] = 10 * np.random.default_rng(9).normal(size=40)
+    contributions = []
+    for guards in ([], list(DEFAULT)):
+        found = guarded_layers(guards, updates, ShapFed()).rounds[0]["contributions"]
+        contributions.append({client: float(value) for client, value in found.items()})
+    unguarded, with_guards = contributions
+    assert unguarded["A"] == max(unguarded.values())
+    assert with_guards["A"] == min(with_guards.values())
+
+
+def test_one_enormous_update_does_not_make_two_honest_ones_empty() -> None:
+    # It is shorter than the model, so that Outsized leaves it; the others' median is then its own.
+    updates = {client: 1e-3 * update for client, update in honest("ABC").items()}
+    played = guarded_rounds(DEFAULT, {**updates, "A": 4000 * updates["A"]})
+    assert list(verdicts(played)) == ["A"]
+    assert list(lengths(played).values()) == pytest.approx([1e-3] * 3, rel=1e-4)
+    # Nor do short copies make honest updates too long.
+    updates = honest("ABS")
+    short = 0.01 * updates["S"]
+    played = guarded_rounds(DEFAULT, {**updates, "S": short, "T": short})
+    assert sorted(verdicts(played)) == ["S", "T"]
+    assert verdict(played, "S")["action"] == "share"
+
+
+# ---- directions
+
+
+def against(cosine: float, names: str = NAMES, agreement: float = 0.5) -> dict[str, Any]:
+    """All but the last agree; the last is at a cosine to their mean."""
+    updates = honest(names, agreement)
+    others = sum(updates[client] for client in names[:-1])
+    mean = others / np.linalg.norm(others)
+    return {**updates, names[-1]: at_cosine(cosine, mean, apart_from(mean))}
+
+
+def test_an_update_against_all_others_is_opposed_and_the_honest_outlier_is_not() -> None:
+    played = guarded_rounds(Opposed(), against(-0.51))
+    assert verdicts(played) == {"E": [("Opposed", QUARANTINE)]}
+    assert "-0.51" in verdict(played, "E")["reason"]
+    for cosine in (-0.49, -0.1, 0.0):
+        assert verdicts(guarded_rounds(Opposed(), against(cosine))) == {}
+    # Beside fewer than four others, or others that disagree, nobody is judged.
+    assert verdicts(guarded_rounds(Opposed(), against(-1.0, "ABCD"))) == {}
+    assert verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.29))) == {}
+    assert list(verdicts(guarded_rounds(Opposed(), against(-1.0, NAMES, 0.31)))) == ["E"]
+
+
+def test_models_of_fewer_than_a_thousand_parameters_are_not_judged_by_direction(
+    tmp_path: Path,
+) -> None:
+    """Their updates are alike or opposed by chance."""
+    for size, is_found in ((1000, True), (999, False)):
+        generator = torch.Generator().manual_seed(0)
+        common = torch.randn(size, generator=generator)
+        updates = {}
+        for client in NAMES:
+            own = 0.3 * torch.randn(size, generator=generator)
+            updates[client] = {"w": own - common if client == "E" else own + common}
+        played = federate(FedAvg(), tmp_path / str(size), [updates], guards=[Opposed()])
+        assert bool(verdicts(played)) == is_found
+
+
+def random_update(seed: int) -> np.ndarray:
+    values = np.random.default_rng([seed, 7]).normal(size=PARAMETERS)
+    return values / np.linalg.norm(values)
+
+
+def test_random_numbers_of_the_usual_length_are_noise() -> None:
+    for seed in range(3):
+        played = guarded_rounds(Noise(), with_one("C", random_update(seed)))
+        assert verdicts(played) == {"C": [("Noise", QUARANTINE)]}
+        evidence = verdict(played, "C")["evidence"]
+        assert evidence["in_common"] < 4 < 40 < evidence["among_others"]
+    # A little in common is enough, and its sign does not count.
+    total = sum(honest(NAMES).values())
+    common = total / np.linalg.norm(total)
+    for sign in (1, -1):
+        outlier = 0.15 * sign * common + np.sqrt(1 - 0.15**2) * random_update(0)
+        assert verdicts(guarded_rounds(Noise(), with_one("C", outlier))) == {}
+    # Where the others have nothing in common, and of two clients, nobody is noise.
+    unrelated = dict(zip(NAMES, directions(5), strict=True))
+    assert verdicts(guarded_rounds(Noise(), unrelated)) == {}
+    assert verdicts(guarded_rounds(Noise(), with_one("B", random_update(0), "AB"))) == {}
+    # Nor is a client that trains a small layer only.
+    bias_only = np.zeros(PARAMETERS)
+    bias_only[2400:2403] = [0.5, -0.3, 0.1]
+    assert verdicts(guarded_rounds(Noise(), with_one("C", bias_only))) == {}
+    # Two copies of the same noise do not vouch for each other.
+    noise = random_update(1)
+    played = guarded_rounds(DEFAULT, {**honest(NAMES), "X": noise, "Y": noise})
+    assert verdicts(played) == {"X": [("Noise", QUARANTINE)], "Y": [("Noise", QUARANTINE)]}
+
+
+# ---- copies
+
+
+def copied(cosine: float, agreement: float = 0.3) -> dict[str, Any]:
+    """E is at a cosine to A; all other pairs agree less."""
+    updates = honest(NAMES, agreement)
+    return {**updates, "E": at_cosine(cosine, updates["A"], apart_from(updates["A"]))}
+
+
+def groups(updates: dict[str, Any]) -> set[tuple[str, ...]]:
+    """The groups of copies that are found."""
+    [record] = guarded_rounds(Copies(), updates).rounds
+    found = [one for of_client in record["verdicts"].values() for one in of_client]
+    assert all(one["action"] == "share" for one in found)
+    return {tuple(one["group"]) for one in found}
+
+
+def test_nearly_the_same_updates_are_one_group() -> None:
+    assert groups(copied(0.95)) == {("A", "E")}
+    assert groups(copied(0.89)) == set()
+    assert groups({**copied(0.95), "D": copied(0.95)["A"]}) == {("A", "D", "E")}
+    updates = honest("ABCD")
+    assert groups({**updates, "C": updates["A"], "D": updates["B"]}) == {("A", "C"), ("B", "D")}
+    # Also where most pairs are of copies, of any length.
+    for honest_ones in ("AB", "A"):
+        for scale in (0.0, 0.3):
+            updates = honest("ABCDEFGH")
+            copies = [client for client in updates if client not in honest_ones]
+            for number, client in enumerate(copies):
+                updates[client] = updates["H"] * (1 + scale * number)
+            assert groups(updates) == {tuple(copies)}
+
+
+def test_sites_that_are_alike_are_no_copies() -> None:
+    for agreement in (0.7, 0.95, 0.9999, 1.0):
+        assert groups(honest(NAMES, agreement)) == set()
+    for clients in ("ABE", NAMES):
+        one_apart = {**honest(clients, 0.96), "E": directions(20)[-1]}
+        assert groups(one_apart) == set()
+    assert groups({client: 0 * update for client, update in honest(NAMES).items()}) == set()
+
+
+def test_copies_share_one_weight_and_one_credit() -> None:
+    samples = {"A": 300, "B": 200, "C": 200, "D": 200, "E": 100}
+    played = guarded_rounds(Copies(), copied(0.95), strategy=FedAvg(), samples=samples)
+    [record] = played.rounds
+    by_hand = {"A": 0.15 / 0.8, "B": 0.25, "C": 0.25, "D": 0.25, "E": 0.05 / 0.8}
+    assert record["aggregation"] == pytest.approx(by_hand)
+    assert record["contributions"] == pytest.approx(by_hand)
+    assert record["missing"] == {}
+
+
+# ---- statistics of normalisation layers
+
+
+def judged_statistics(**of_one: dict[str, torch.Tensor]) -> list[str]:
+    played = guarded_rounds(BatchStatistics(), honest(NAMES), buffers=of_one)
+    found = verdicts(played)
+    assert all(one == [("BatchStatistics", QUARANTINE)] for one in found.values())
+    return list(found)
+
+
+def test_impossible_statistics_are_found() -> None:
+    assert judged_statistics(B=statistics_of(variance=-1e-6)) == ["B"]
+    for batches in (-1, 2**31 + 1, 2**63 - 1):
+        assert judged_statistics(B=statistics_of(batches=batches)) == ["B"]
+    # Far from all others: by a factor of 200 in the variance, or 20 standard deviations.
+    for far in ({"variance": 201.0}, {"variance": 1 / 201}, {"mean": 20.1}):
+        assert judged_statistics(D=statistics_of(**far)) == ["D"]
+    assert judged_statistics(D=statistics_of(variance=0.0), E=statistics_of(variance=1e-9)) == [
+        *("D", "E")
+    ]
+
+
+def test_unusual_and_plausible_statistics_pass() -> None:
+    for usual in ({"variance": 199.0}, {"variance": 1 / 190}, {"mean": 19.9}, {"batches": 100_000}):
+        assert judged_statistics(D=statistics_of(**usual)) == []  # type: ignore[arg-type]
+    # Channels without variance do not differ.
+    dead = {client: statistics_of(variance=10.0**-power) for power, client in enumerate(NAMES, 6)}
+    assert judged_statistics(**dead) == []
+    # Of two clients none is far from the others.
+    played = guarded_rounds(
+        BatchStatistics(), honest("AB"), buffers={"A": statistics_of(variance=1e6)}
+    )
+    assert verdicts(played) == {}
+
+
+def test_who_goes_on_from_a_large_counter_or_from_impossible_statistics_is_no_culprit() -> None:
+    for sent in (2**31, 2**53):
+        start = {**START, **statistics_of(batches=sent)}
+        counted = dict.fromkeys(NAMES, statistics_of(batches=sent + 10))
+        # Its own counter, of a client that does not take over those that it is sent.
+        counted["D"] = statistics_of(batches=10)
+        counted["E"] = statistics_of(batches=sent + 2**31 + 1)
+        played = guarded_rounds(BatchStatistics(), honest(NAMES), buffers=counted, start=start)
+        assert list(verdicts(played)) == ["E"]
+    impossible = {**statistics_of(batches=-1), "norm.running_var": -torch.ones(4)}
+    same = dict.fromkeys(NAMES, impossible)
+    start = {**START, **impossible}
+    played = guarded_rounds(BatchStatistics(), honest(NAMES), buffers=same, start=start)
+    assert verdicts(played) == {}
+
+
+# ---- replays
+
+
+def second_round(
+    *, absent: str = "", first: Any = None, strategy: Any = None, guard: Any = None, **changed: Any
+) -> dict[str, list[tuple[str, str]]]:
+    """Verdicts of a round after one of other honest updates; ``changed``: updates of the second."""
+    updates = first or honest(NAMES, seed=1)
+    present = {client: update for client, update in updates.items() if client not in absent}
+    second = {**honest(NAMES, seed=2), **changed}
+    return verdicts(guarded_rounds(guard or Replayed(), present, second, strategy=strategy))
+
+
+FIRST = honest(NAMES, seed=1)
+STEP = sum(FIRST.values()) / len(FIRST)
+REPLAYED = [("Replayed", QUARANTINE)]
+
+
+def test_the_last_step_is_found_at_any_length_and_what_only_resembles_it_passes() -> None:
+    for factor in (1.0, 0.01, 30.0):
+        assert second_round(C=factor * STEP) == {"C": REPLAYED}
+    unit = STEP / np.linalg.norm(STEP)
+    assert second_round(C=at_cosine(0.85, unit, apart_from(unit, 5))) == {}
+    # A client whose reply did not count has received the model all the same.
+    others = sum(FIRST[client] for client in "ABDE") / 4
+    assert second_round(absent="C", C=others) == {"C": REPLAYED}
+
+
+def test_updates_of_the_round_before_are_found() -> None:
+    assert second_round(C=FIRST["A"]) == {"C": REPLAYED}
+    assert second_round(C=3 * FIRST["C"]) == {"C": REPLAYED}
+    much_alike = at_cosine(0.999, FIRST["C"], apart_from(FIRST["C"], 5))
+    assert second_round(C=much_alike) == {}
+    # Where everybody goes on in one direction nobody repeats.
+    assert second_round(**FIRST) == {}
+    alike = honest(NAMES, cosine=0.9999, seed=3)
+    assert second_round(first=alike, **alike) == {}
+
+
+def test_a_repetition_is_found_in_every_later_round() -> None:
+    replaying = [FIRST, {**honest(NAMES, seed=2), "C": STEP}]
+    second = {name: one for name, one in replaying[1].items() if name != "C"}
+    step = sum(second.values()) / len(second)
+    replaying.append({**honest(NAMES, seed=3), "C": step})
+    played = guarded_rounds(Replayed(), *replaying)
+    assert [list(verdicts(played, number)) for number in range(3)] == [[], ["C"], ["C"]]
+
+
+@pytest.mark.parametrize(("noise", "is_found"), [(0.0, True), (0.25, True), (1.0, False)])
+def test_a_step_that_was_much_its_own_is_found_with_noise_too(noise: float, is_found: bool) -> None:
+    # What C received is two thirds its own update, as with rewards by contribution.
+    others = sum(FIRST[client] for client in "ABDE") / 4
+    weights = {"C": 1 / (1 + 0.5 / np.linalg.norm(others))}
+    weights.update(dict.fromkeys("ABDE", (1 - weights["C"]) / 4))
+    samples = {client: round(1e5 * weight) for client, weight in weights.items()}
+    step = sum(weights[client] * FIRST[client] for client in NAMES)
+    replayed = step / np.linalg.norm(step) + noise * directions(30, seed=5)[-1]
+    second = {**honest(NAMES, seed=2), "C": replayed}
+    played = guarded_rounds(Replayed(), FIRST, second, strategy=FedAvg(), samples=samples)
+    assert bool(verdicts(played)) == is_found
+    # An honest update that resembles its own part of the step passes.
+    going_on = FIRST["C"] + 0.2 * directions(30, seed=5)[-1]
+    second = {**honest(NAMES, seed=2), "C": going_on}
+    played = guarded_rounds(Replayed(), FIRST, second, strategy=FedAvg(), samples=samples)
+    assert verdicts(played) == {}
+
+
+def test_a_site_that_goes_on_with_its_own_model_repeats_nobody() -> None:
+    """Where each site trains its own model, the last step that it knows is its own update."""
+
+    class OwnModels(Standalone):
+        """Its guards compare the sites."""
+
+        shares_nothing = False
+
+    generator = np.random.default_rng(5)
+    drift = directions(1, seed=5)[0]
+    rounds = []
+    for number in range(3):
+        updates = honest("BCD", seed=number)
+        updates["A"] = drift + 0.02 * generator.normal(size=PARAMETERS) / PARAMETERS**0.5
+        rounds.append(updates)
+    played = guarded_rounds(Replayed(), *rounds, strategy=OwnModels())
+    assert [verdicts(played, number) for number in range(3)] == [{}] * 3
+
+
+# ---- arguments
+
+
+def test_a_threshold_that_would_guard_nothing_is_refused() -> None:
+    checked = 0
+    for guard in DEFAULT:
+        kind: Any = type(guard)
+        for argument, parameter in inspect.signature(kind).parameters.items():
+            if argument == "seed" or not isinstance(parameter.default, (int, float)):
+                continue
+            for value in (-2, math.nan, math.inf, "8"):
+                with pytest.raises(ConfigError, match=f"{kind.__name__}.*{argument}"):
+                    kind(**{argument: value})
+                checked += 1
+    assert checked >= 40
+    assert all(isinstance(guard, Guard) for guard in DEFAULT)
+    for wrong in ({"entries": 40.5}, {"seed": -1}):
+        with pytest.raises(ConfigError, match="|".join(wrong)):
+            Replayed(**wrong)  # type: ignore[arg-type]
+
+
+def test_where_all_are_quarantined_the_round_says_so() -> None:
+    nothing = {client: math.nan * update for client, update in honest("AB").items()}
+    with pytest.raises(FederationError, match="quarantined"):
+        guarded_rounds(DEFAULT, nothing)

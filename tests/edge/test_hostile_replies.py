@@ -1,0 +1,286 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a server takes of a reply: its form, its counts, and measurements in their range."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.fixed_sites import federate, vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy, Train
+from monai_fairfl.protocol import CONTEXT_KEYS, RANGES, Range, to_json
+from monai_fairfl.strategies import FedAvg, Rounds
+
+SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))
+UPDATE = {"w": torch.ones(2, 3), "b": torch.ones(2)}
+BUFFERS = {"mean": torch.zeros(2), "count": torch.tensor(1)}
+
+HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
+    "id": ({"id": 10_000}, "10000"),
+    "round": ({"round": 7}, "round 7"),
+    "run": ({"run": "old"}, "old"),
+    "error": ({"error": "disk full"}, "disk full"),
+    "no update": ({"update": None}, "update"),
+    "a parameter less": ({"update": {"w": torch.ones(2, 3)}}, "'b'"),
+    "one more": ({"update": {**UPDATE, "x": torch.ones(1)}}, "'x'"),
+    "another shape": ({"update": {**UPDATE, "w": torch.ones(3, 2)}}, "'w'.*3, 2.*2, 3"),
+    "whole numbers": ({"update": {**UPDATE, "b": torch.ones(2).long()}}, "'b'.*int64"),
+    "sparse": ({"update": {**UPDATE, "w": torch.ones(2, 3).to_sparse()}}, "'w'.*sparse"),
+    "a list": ({"update": {**UPDATE, "w": [[1.0] * 3] * 2}}, "'w'.*list"),
+    "without data": (
+        {"buffers": {**BUFFERS, "mean": torch.ones(2, device="meta")}},
+        "'mean'.*data",
+    ),
+    "a long buffer": ({"buffers": {**BUFFERS, "mean": torch.ones(3)}}, "'mean'.*3"),
+    "no images": ({"num_samples": 0}, "num_samples"),
+    "fewer than none": ({"num_samples": -3}, "-3"),
+    "a truth value": ({"num_samples": True}, "True"),
+    "half an image": ({"num_samples": 1.5}, "1.5"),
+    "a text": ({"num_samples": "many"}, "'many'"),
+    "a lie": ({"num_samples": 10**12}, "num_samples"),
+    "a very long lie": ({"num_samples": 10**5000}, "num_samples"),
+    "steps": ({"num_steps": -1}, "num_steps"),
+    "cases": ({"num_cases": 10**12}, "num_cases"),
+    "no labels": ({"labelled": 3}, "labelled"),
+    "labels of other classes": ({"labelled": (True, False, True)}, "labelled"),
+}
+"""Name of a site -> what it sends in place of a field, and a word of the reason."""
+
+
+def changed(fields: dict[str, Any], request: Request, reply: Reply) -> Reply:
+    return reply if reply.update is None else replace(reply, **fields)
+
+
+def test_a_malformed_reply_is_refused_with_the_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    names = [*HOSTILE, "honest", "without buffers"]
+    faults = {name: partial(changed, fields) for name, (fields, _) in HOSTILE.items()}
+    start = {"w": torch.zeros(2, 3), "b": torch.zeros(2), **BUFFERS}
+    given = {name: {"buffers": BUFFERS} for name in names}
+    given["without buffers"] = {}
+    strategy = FedAvg()
+    updates = [dict.fromkeys(names, UPDATE)]
+    played = federate(
+        strategy, tmp_path, updates, start=start, spec=SPEC, fields=given, faults=faults
+    )
+    [record] = played.rounds
+    assert set(record["missing"]) == set(HOSTILE)
+    for name, (_, words) in HOSTILE.items():
+        reason = record["missing"][name]
+        assert len(reason) < 2000 and reason.isprintable()
+        pytest.raises(ValueError, _raise, reason).match(words)
+    assert record["aggregation"] == {"honest": 0.5, "without buffers": 0.5}
+    assert strategy.weights["w"].tolist() == [[1.0] * 3] * 2
+
+
+def _raise(reason: str) -> None:
+    raise ValueError(reason)
+
+
+@pytest.mark.slow
+@settings(max_examples=30)
+@given(st.text(), st.text(max_size=5))
+def test_no_text_of_a_site_breaks_the_record(error: str, task: str) -> None:
+    """Control characters, half of a surrogate pair, and a text of any length."""
+    hostile = f"full\n\x1b[2J oak: noise \ud800{error}"
+    fields = {"error": hostile}
+    with tempfile.TemporaryDirectory() as folder:
+        updates = [vectors({"A": [1.0], "B": [1.0]})]
+        faults = {"B": partial(changed, fields)}
+        [record] = federate(FedAvg(), Path(folder), updates, faults=faults).rounds
+    assert record["missing"]["B"].isprintable() and "full" in record["missing"]["B"]
+    assert json.dumps(record["missing"]).isascii()
+    if task not in ("train", "measure"):
+        with pytest.raises(ValueError, match="'A'"):
+            Request("A", task, {})
+
+
+def test_requests_know_their_keys_and_make_their_replies() -> None:
+    request = Train("A", {}, ("train_loss",), {"sam_rho": 0.1})
+    assert (request.task, request.context) == ("train", {"sam_rho": 0.1})
+    assert Measure("A", {}, ("score",)).task == "measure"
+    asked = Request("A", "train", {}, id=4, run="r", round=2)
+    assert asked.reply() == Reply("A", None, 0, id=4, run="r", round=2)
+    with pytest.raises(ValueError, match="'A'.*'sam_roh'.*'sam_rho'"):
+        Train("A", {}, context={"sam_roh": 0.1})
+    assert "sam_rho" in CONTEXT_KEYS
+    assert to_json({"a": [1.0], "b": [math.inf, Estimate(math.nan)]}) == {
+        "a": [1.0],
+        "b": [None, {"value": None, "stderr": None, "n": 1}],
+    }
+
+
+# ---- measurements
+
+
+class Asking(Strategy):
+    """Asks everybody for some measurements, and averages plainly."""
+
+    def __init__(self, names: Sequence[str] = ("score",), **context: float):
+        self.names = tuple(names)
+        self.given = context
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        yield [Measure(client, self.weights, self.names, self.given) for client in clients]
+        equal = dict.fromkeys(local.clients, 1 / len(local.clients))
+        return self.finish(local, equal, equal)
+
+
+def taken(
+    folder: Path,
+    sent: dict[str, dict[Any, Any]],
+    names: Sequence[str] = ("score",),
+    context: dict[str, float] | None = None,
+    **settings: Any,
+) -> tuple[dict[str, set[str]], dict[str, set[str]], dict[str, dict[str, str]]]:
+    """client -> names of what was taken, was no number, and was dropped (with the reason).
+
+    Args:
+        folder: of the run.
+        sent: client -> whatever it answers to the request to measure.
+        names: that are asked for.
+        context: of the request.
+        settings: of the run.
+    """
+
+    def measuring(of_client: dict[Any, Any], request: Request, reply: Reply) -> Reply:
+        if reply.update is not None or request.context.get("ended"):
+            return reply
+        return replace(reply, measurements=of_client)
+
+    faults = {client: partial(measuring, found) for client, found in sent.items()}
+    updates = [vectors(dict.fromkeys([*sent, "zoe"], [1.0]))]
+    strategy = Asking(names, **(context or {}))
+    [record] = federate(strategy, folder, updates, faults=faults, **settings).rounds
+    json.dumps(record, allow_nan=False)
+    usable = {client: set(found) for client, found in record["measurements"].items()}
+    not_finite = {client: set(found) for client, found in record["not_finite"].items()}
+    return usable, not_finite, {client: dict(r) for client, r in record["dropped"].items()}
+
+
+def test_every_measurement_is_taken_at_its_limits_and_dropped_beyond(tmp_path: Path) -> None:
+    inside: dict[str, Any] = {}
+    beyond: dict[str, Any] = {}
+    for number, (name, allowed) in enumerate(RANGES.items()):
+        width = min(allowed.most - allowed.least, 100.0)
+        inside[name] = (allowed.least, allowed.most, allowed.most + 1e-7 * width)[number % 3]
+        out = allowed.least - 1e-5 * width if number % 2 else allowed.most + 1e-5 * width
+        beyond[name] = (out, Estimate(out), {"mean": allowed.most, "gland": out})[number % 3]
+    usable, _, dropped = taken(tmp_path, {"A": inside, "B": beyond}, tuple(RANGES))
+    assert usable["A"] == set(inside) and "A" not in dropped
+    # The record lists some of them, and how many more.
+    assert usable["B"] == set() and set(dropped["B"]) - {"..."} <= set(beyond)
+    for limits in ((1, 0), (0, 0), (0, math.inf), (math.nan, 1)):
+        with pytest.raises(ValueError, match="Dice"):
+            Range("Dice", *limits)
+
+
+MALFORMED: dict[str, Any] = {
+    "nan": math.nan,
+    "infinite": Estimate(math.inf),
+    "one of a mapping": {"mean": 0.5, "cup": math.nan},
+    "true": True,
+    "text": "0.5",
+    "none": None,
+    "list": [0.5],
+    "empty": {},
+    "without a mean": {"gland": 0.5},
+    "nested": {"mean": {"mean": 0.5}},
+    "too large": 10**400,
+    "of a mapping": Estimate({"mean": 0.5}),  # type: ignore[arg-type]
+    "error below 0": Estimate(0.5, -0.1, 3),
+    "error nan": Estimate(0.5, math.nan, 2),
+    "of no case": Estimate(0.5, 0.1, 0),
+    "of true cases": Estimate(0.5, 0.1, True),
+    "of half a case": Estimate(0.5, None, 2.5),  # type: ignore[arg-type]
+}
+FINE: dict[str, Any] = {
+    "whole": 1,
+    "estimate": Estimate(0.5),
+    "with cases": Estimate(1, 0.1, 3),
+    "mapping": {"mean": Estimate(0.5), "gland": 1},
+}
+
+
+def test_what_is_no_number_estimate_or_mapping_with_a_mean_is_not_used(tmp_path: Path) -> None:
+    sent = {name: {"score": value} for name, value in {**MALFORMED, **FINE}.items()}
+    usable, not_finite, dropped = taken(tmp_path, sent)
+    assert set(not_finite) == set(MALFORMED) and not dropped
+    for name in sent:
+        assert usable[name] == (set() if name in MALFORMED else {"score"}), name
+
+
+def test_the_unbiased_similarity_may_leave_zero_to_one_and_no_other(tmp_path: Path) -> None:
+    outside = {"cka": {"mean": 0.5, "fc": -0.2}}
+    assert "cka" in taken(tmp_path / "biased", {"A": outside}, ("cka",))[2]["A"]
+    unbiased = {"cka_unbiased": 1.0}
+    far = {"cka": {"mean": 0.5, "fc": -20.0}}
+    usable, _, dropped = taken(tmp_path / "un", {"A": outside, "B": far}, ("cka",), unbiased)
+    assert usable["A"] == {"cka"} and "cka" in dropped["B"]
+
+
+def test_names_and_numbers_of_values_are_bounded(tmp_path: Path) -> None:
+    """A record lists a bounded number of what was dropped, in printable names."""
+    many = {"mean": 0.5, **{str(number): 0.5 for number in range(20_000)}}
+    sent: dict[str, dict[Any, Any]] = {
+        "unasked": {"score": 0.5, "accuracy": 0.9},
+        "long name": {"score": 0.5, "x" * 300: 0.5},
+        "no name": {"score": 0.5, 7: 0.5},
+        "odd name": {"score": 0.5, "a\nb\x1b[31m\ud800": 0.5},
+        "odd part": {"score": {"mean": 0.5, "a\nb": 0.5}},
+        "long part": {"score": {"mean": 0.5, "x" * 300: 0.5}},
+        "bomb": {"score": many},
+        "many": {"score": 0.5, **{f"made up {number}": 0.5 for number in range(20_000)}},
+        "many cases": {"score": Estimate(0.5, 0.1, 10**12)},
+        "endless": {"score": Estimate(0.5, 0.1, 10**400)},
+    }
+    usable, not_finite, dropped = taken(tmp_path, sent)
+    for name in ("unasked", "long name", "no name", "odd name", "many"):
+        assert usable[name] == {"score"} and dropped[name], name
+    for name in ("odd part", "long part", "bomb", "many cases", "endless"):
+        assert usable[name] == set(), name
+        assert "score" in {*dropped.get(name, {}), *not_finite.get(name, ())}
+    assert len(dropped["many"]) < 100
+    for of_client in dropped.values():
+        assert all(name.isprintable() and len(name) < 400 for name in of_client)
+
+
+def test_parts_are_as_many_as_the_model_has_layers_and_classes_or_a_hundred(tmp_path: Path) -> None:
+    def is_taken(parts: int, layers: int, classes: int) -> bool:
+        shapes = {f"layer{number}.weight": (1, 1) for number in range(layers)}
+        shapes["layer0.weight"] = (classes, 1)
+        spec = ModelSpec(tuple(shapes), output=("layer0", 0))
+        update = {name: torch.ones(shape) for name, shape in shapes.items()}
+        sent = {"mean": 0.5, **{str(number): 0.5 for number in range(parts - 1)}}
+
+        def measuring(request: Request, reply: Reply) -> Reply:
+            return reply if reply.update else replace(reply, measurements={"cka": sent})
+
+        folder = tmp_path / f"{parts} {layers}"
+        updates = [{"A": update, "B": update}]
+        faults = {"A": measuring}
+        [record] = federate(Asking(("cka",)), folder, updates, spec=spec, faults=faults).rounds
+        return "cka" in record["measurements"]["A"]
+
+    assert is_taken(100, 1, 2) and not is_taken(101, 1, 2)
+    assert is_taken(321, 200, 120) and not is_taken(322, 200, 120)
+
+
+def test_an_undeclared_measurement_is_bounded_unless_the_run_declares_it(tmp_path: Path) -> None:
+    sent = {"A": {"mine": 1e5}, "B": {"mine": 1e7}}
+    usable, _, dropped = taken(tmp_path / "free", sent, ("mine",))
+    assert usable["A"] == {"mine"} and "mine" in dropped["B"]
+    usable, _, dropped = taken(tmp_path / "declared", sent, ("mine",), ranges={"mine": [0, 1e9]})
+    assert usable["B"] == {"mine"} and not dropped

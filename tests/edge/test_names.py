@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies and guards as a command line or a configuration names them, and what is refused.
+
+Nothing in such a text is run.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_fairfl import BundleFederation, Strategy, compose, find_bundle
+from monai_fairfl import strategies as room
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Proportional, TrimmedMean
+
+BUNDLE = str(find_bundle("prostate_mri_segmentation"))
+
+
+def federation(strategies: Any, folder: Path, **settings: Any) -> BundleFederation:
+    return BundleFederation(BUNDLE, "DATA", strategies, rounds=1, run_dir=str(folder), **settings)
+
+
+def made(text: Any, folder: Path) -> Strategy:
+    [strategy] = federation(text, folder).strategies
+    return strategy
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" FedAvg() ", FedAvg()),
+        ("CGSV(beta=2, reward=None)", CGSV(beta=2, reward=None)),
+        ("monai_fairfl.strategies.FedCE('sum')", FedCE("sum")),
+        ('{"_target_": "FedCE", "mode": "sum"}', FedCE("sum")),
+        (
+            "compose(compose(FedCE('cos'), cap=1.5), average=TrimmedMean(1))",
+            compose(FedCE("cos"), cap=1.5, average=TrimmedMean(1)),
+        ),
+        (
+            "compose(CGSV, weighting=Proportional(2.0), training={'prox_mu': 0.1})",
+            compose(CGSV(), weighting=Proportional(2.0), training={"prox_mu": 0.1}),
+        ),
+    ],
+)
+def test_a_text_is_the_strategy_that_python_would_make(
+    text: str, expected: Strategy, tmp_path: Path
+) -> None:
+    found = made(text, tmp_path)
+    assert type(found) is type(expected) and found.name == expected.name
+    assert made(expected, tmp_path) is expected
+
+
+def test_every_shipped_strategy_is_made_by_its_name(tmp_path: Path) -> None:
+    kinds = [getattr(room, name) for name in room.__all__]
+    names = [
+        kind.__name__
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
+    ]
+    found = federation(names, tmp_path).strategies
+    assert [type(strategy).__name__ for strategy in found] == names and len(names) >= 15
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fedce", "FedCE"),
+        ("FedCE(mod='sum')", "'mod'.*'mode'"),
+        ("FedCE(mode=sum)", "mode='sum'"),
+        ("FedCE(mode='plus')", "'plus'"),
+        ("CGSV(beta=1+1)", "beta"),
+        ("FedCE('sum', 'paper', 3)", "FedCE"),
+        ("FedCE(**{'mode': 'sum'})", "name"),
+        ("FedCE(", "strategy"),
+        ("", "strategy"),
+        ("os.getcwd", "os.getcwd"),
+        ("no_such_module.Mine", "no_such_module"),
+        ("FedProx", "prox_mu"),
+        ("compose(fedce())", "FedCE"),
+        ("compose(FedAvg(), average=FedAvg())", "average"),
+        ("compose(FedAvg(), average=Krum())", "weighting"),
+        ("Proportional(2.0)", "Proportional"),
+        ('{"strategy": {"_target_": "FedCE"}}', "'strategy'"),
+        ('{"_target_": "FedCE", "mode": "$print()"}', "expression"),
+    ],
+)
+def test_another_text_is_refused_with_what_was_meant(text: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        made(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CGSV(beta=open({file!r}, 'w'))",
+        "CGSV(__import__('pathlib').Path({file!r}).touch())",
+        "[open({file!r}, 'w')][0](1)",
+        "compose(builtins.open({file!r}, 'w'))",
+        "compose(FedCE(), training={{'prox_mu': open({file!r}, 'w')}})",
+    ],
+)
+def test_nothing_in_the_text_is_run(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "written"
+    with pytest.raises(ConfigError):
+        made(text.format(file=str(file)), tmp_path)
+    assert not file.exists()
+
+
+OF_METHODS: dict[str, dict[str, Any]] = {
+    "AFL": {"step": math.inf},
+    "CFFL": {"alpha": 0, "fade": "0,5", "grow": "no"},
+    "CGSV": {"gamma": math.inf, "alpha": (0, 5), "exact": "no"},
+    "Ditto": {"lam": math.inf},
+    "FairFed": {"beta": True},
+    "FedCI": {"decay": "0,5"},
+    "FedGA": {"step": math.inf, "centred": "no"},
+    "FedISM": {"q": math.nan, "rho": math.inf, "alpha": -1, "salt": "no", "plus": "no"},
+    "FedLWR": {"clip": 0.9, "layerwise": "no"},
+    "QFedAvg": {"q": math.inf, "learning_rate": (0, 5)},
+    "ShapFed": {"mu": "0,5", "personalised": "no"},
+}
+"""A number with a decimal comma is read as a text or a pair; every text would count as true."""
+
+
+@pytest.mark.parametrize("name", OF_METHODS)
+def test_a_number_out_of_range_or_a_text_is_refused_before_anything_is_trained(
+    name: str, tmp_path: Path
+) -> None:
+    for argument, value in OF_METHODS[name].items():
+        with pytest.raises(ConfigError, match=f"{name}.*{argument}"):
+            made(f"{name}({argument}={value!r})".replace("inf", "1e999"), tmp_path)
+
+
+# ---- guards
+
+
+def test_guards_may_be_named_configured_and_mixed(tmp_path: Path) -> None:
+    own = TooLong(7.0)
+    given: list[Any] = ["NonFinite", own, {"_target_": "monai_fairfl.guards.Empty", "share": 0.01}]
+    first, second, third = federation("FedAvg", tmp_path, guards=given).guards
+    assert isinstance(first, NonFinite) and second is own and vars(third) == {"share": 0.01}
+    default = federation("FedAvg", tmp_path).guards
+    assert [type(guard) for guard in default] == [type(guard) for guard in DEFAULT]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (["Emty"], "Empty"),
+        (["monai_fairfl.strategies.FedAvg"], "FedAvg"),
+        (["monai_fairfl.guards.Guard"], "check"),
+        ([{"share": 1}], "guard"),
+        ([{"_target_": "Empty", "shares": 1}], "shares"),
+        ([{"_target_": "TooLong", "times": "8"}], "times"),
+        ("Empty", "list"),
+        ([3], "3"),
+        ([FedAvg()], "guard"),
+    ],
+)
+def test_what_is_no_guard_is_refused(wrong: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        federation("FedAvg", tmp_path, guards=wrong)

@@ -1,0 +1,117 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Rounds of given updates in a federation with guards, and what its ledger says of them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from helpers.fixed_sites import Played, federate
+from helpers.updates import BODY, SPEC, START, statistics_of, tensors_of
+
+from monai_fairfl import ModelSpec, Strategy
+from monai_fairfl.guards import Guard
+from monai_fairfl.strategies import FedAvg
+
+Updates = Mapping[str, np.ndarray]
+
+IN_LAYERS = ModelSpec(
+    ("body.weight", "head.weight"),
+    layers={"body.weight": "body", "head.weight": "head"},
+    output=("head", 0),
+)
+
+
+def layered(values: np.ndarray) -> dict[str, torch.Tensor]:
+    """A flat vector as the parameters of :data:`IN_LAYERS`."""
+    body, head = torch.from_numpy(values).float().split([BODY, 40])
+    return {"body.weight": body, "head.weight": head.view(2, 20)}
+
+
+def guarded_rounds(
+    guards: Guard | Sequence[Guard],
+    *rounds: Updates,
+    strategy: Strategy | None = None,
+    buffers: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    samples: Mapping[str, int] | None = None,
+    start: Mapping[str, torch.Tensor] = START,
+    **settings: Any,
+) -> Played:
+    """Federate sites with these updates, client -> flat vector, of a model with statistics.
+
+    Args:
+        guards: of the federation.
+        rounds: client -> flat update, for each round.
+        strategy: FedAvg with equal weights where it is not given.
+        buffers: client -> its statistics; usual ones where a client is not named.
+        samples: client -> images.
+        start: the first model.
+        settings: of the run.
+    """
+    names = {name for of_round in rounds for name in of_round}
+    fields: dict[str, dict[str, Any]] = {}
+    for name in names:
+        sent = dict((buffers or {}).get(name, statistics_of()))
+        fields[name] = {"buffers": sent, "num_samples": (samples or {}).get(name, 100)}
+    return _played(guards, rounds, tensors_of, strategy, start, SPEC, fields, settings)
+
+
+def guarded_layers(
+    guards: Guard | Sequence[Guard], updates: Updates, strategy: Strategy | None = None
+) -> Played:
+    """One round of a model with a large body and a small output layer, which begins at zero."""
+    zeros = {"body.weight": torch.zeros(BODY), "head.weight": torch.zeros(2, 20)}
+    return _played(guards, [updates], layered, strategy, zeros, IN_LAYERS, {}, {})
+
+
+def _played(
+    guards: Guard | Sequence[Guard],
+    rounds: Sequence[Updates],
+    tensors: Callable[[np.ndarray], Mapping[str, torch.Tensor]],
+    strategy: Strategy | None,
+    start: Mapping[str, torch.Tensor],
+    spec: ModelSpec,
+    fields: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
+) -> Played:
+    given = []
+    for of_round in rounds:
+        given.append({name: tensors(np.asarray(one, float)) for name, one in of_round.items()})
+    several = [guards] if isinstance(guards, Guard) else list(guards)
+    with tempfile.TemporaryDirectory() as folder:
+        return federate(
+            strategy or FedAvg("uniform"),
+            Path(folder),
+            given,
+            start=start,
+            spec=spec,
+            fields=fields,
+            guards=several,
+            **settings,
+        )
+
+
+def verdicts(played: Played, number: int = -1) -> dict[str, list[tuple[str, str]]]:
+    """client -> guard and action of each verdict in a round."""
+    found = {}
+    for client, of_client in played.rounds[number]["verdicts"].items():
+        found[client] = [(one["guard"], one["action"]) for one in of_client]
+    return found
+
+
+def verdict(played: Played, client: str, number: int = -1) -> Mapping[str, Any]:
+    """The only verdict on a client in a round."""
+    [found] = played.rounds[number]["verdicts"][client]
+    of_client: Mapping[str, Any] = found
+    return of_client
+
+
+def lengths(played: Played, number: int = -1) -> dict[str, float]:
+    """client -> length of the update that the strategy saw."""
+    gram = played.rounds[number]["gram"]
+    return dict(zip(gram["clients"], np.sqrt(np.diag(np.array(gram["whole"]))), strict=True))

@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Absence costs a client nothing, and a strategy starts a second run as it started the first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from helpers.driving import CLIENTS, SPEC, play_round, vector
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monai_fairfl import Strategy
+from monai_fairfl.strategies import AFL, CFFL, CGSV, FairFed, FedCE, FedGA, FedISM
+
+KEEPING: dict[str, Callable[[], Strategy]] = {
+    "AFL": AFL,
+    "CFFL": CFFL,
+    "CFFL-paper": lambda: CFFL(variant="paper"),
+    "CGSV": CGSV,
+    "FairFed": FairFed,
+    "FedCE": lambda: FedCE("cos"),
+    "FedGA": FedGA,
+    "FedGA-released": lambda: FedGA(variant="released"),
+    "FedISM": FedISM,
+}
+"""Methods that remember something of each client."""
+
+UPDATE = [0.2, 0.1, 0.0, 0.3]
+MEASURED = {
+    "local_score": 0.8,
+    "global_score": 0.7,
+    "global_loss": 1.0,
+    "local_loss": 0.5,
+    "sharpness": 0.05,
+}
+ROUNDS = {
+    "late": [("1", "2"), CLIENTS, CLIENTS],
+    "absent twice": [CLIENTS, ("1", "2"), ("1", "2"), CLIENTS],
+    "every other round": [CLIENTS, ("1", "2"), CLIENTS, ("1", "2"), CLIENTS],
+    "only one at first": [("1",), CLIENTS],
+}
+
+
+def run(
+    strategy: Strategy,
+    rounds: list[tuple[str, ...]],
+    different: bool = False,
+    known: tuple[str, ...] = CLIENTS,
+    resumed_after: int = -1,
+) -> list[dict[str, float]]:
+    """Weights of every round of clients that are the same in everything, or in nothing."""
+    strategy.rounds_planned = len(rounds)
+    strategy.start({"w": vector([0.0] * 4)}, known, SPEC)
+    found = []
+    for number, present in enumerate(rounds):
+        size = {client: int(client) if different else 1 for client in present}
+        updates, measured = {}, {}
+        for client, factor in size.items():
+            updates[client] = [value * factor + factor - 1 for value in UPDATE]
+            measured[client] = {name: value / factor for name, value in MEASURED.items()}
+        result = play_round(strategy, updates, measured, dict.fromkeys(present, 10))
+        strategy.weights, strategy.rewards = result.weights, dict(result.rewards or {})
+        found.append({client: float(weight) for client, weight in result.aggregation.items()})  # type: ignore[arg-type]
+        if number == resumed_after:
+            # As from a file, whose keys are sorted.
+            strategy.load_state_dict(json.loads(json.dumps(strategy.state_dict(), sort_keys=True)))
+    return found
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_a_client_that_was_absent_weighs_as_much_as_its_equals_when_it_is_back(name: str) -> None:
+    for title, rounds in ROUNDS.items():
+        last = run(KEEPING[name](), rounds)[-1]
+        assert last == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3)), title
+    # One that connects after the start.
+    last = run(KEEPING[name](), ROUNDS["late"], known=("1", "2"))[-1]
+    assert last == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
+
+
+@pytest.mark.parametrize("name", KEEPING)
+def test_a_second_run_begins_as_the_first_and_a_resumed_one_goes_on_to_the_bit(name: str) -> None:
+    strategy = KEEPING[name]()
+    rounds = [CLIENTS, ("1", "3"), CLIENTS, CLIENTS]
+    first = run(strategy, rounds, different=True)
+    assert first[0] != pytest.approx(first[3], abs=1e-6) or name in ("AFL", "FedISM")
+    assert run(strategy, rounds, different=True) == first
+    for number in range(3):
+        assert run(KEEPING[name](), rounds, different=True, resumed_after=number) == first
+
+
+SHARES = st.lists(st.integers(1, 9), min_size=3, max_size=6)
+
+
+@given(SHARES, st.sets(st.integers(0, 5), min_size=1))
+def test_absent_clients_keep_their_proportions_and_present_ones_sum_to_one(
+    images: list[int], away: set[int]
+) -> None:
+    """FairFed with step 0: its weights are the shares of images of the first round for ever."""
+    names = [str(number) for number in range(len(images))]
+    counts = dict(zip(names, images, strict=True))
+    present = [name for name in names if int(name) not in away] or names[:1]
+    strategy = FairFed(0.0)
+    strategy.start({"w": vector([0.0])}, names, SPEC)
+    score = {name: {"global_score": 0.5} for name in names}
+    for clients in (names, present, names):
+        updates = dict.fromkeys(clients, [1.0])
+        result = play_round(strategy, updates, score, dict.fromkeys(names, 1) | counts)
+        total = sum(counts[name] for name in clients)
+        expected = {name: counts[name] / total for name in clients}
+        assert result.aggregation == pytest.approx(expected)

@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""AFL: the mixture climbs the losses, and is projected to the simplex."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.driving import (
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    play,
+    play_round,
+    reported,
+    values,
+    vector,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from monai_fairfl.strategies import AFL
+
+WORKED = GOLDEN["afl"]
+LOSSES = reported("global_loss", WORKED["losses"])
+
+
+@pytest.mark.parametrize(("step", "key"), [(0.1, "projected"), (1.0, "gamma1_projected")])
+def test_the_mixture_climbs_the_losses_for_the_next_round(step: float, key: str) -> None:
+    first, second = play(AFL(step=step), [UPDATES] * 2, [LOSSES] * 2, COMMON["w0"])
+    assert values(first.aggregation) == pytest.approx([1 / 3] * 3)
+    np.testing.assert_allclose(values(second.aggregation), WORKED[key], atol=2e-6)
+
+
+@pytest.mark.parametrize("strategy", [AFL(form="worst_client"), AFL(variant="released")])
+def test_the_worst_clients_model_can_be_taken_over(strategy: AFL) -> None:
+    (result,) = play(strategy, [UPDATES], [LOSSES], COMMON["w0"])
+    assert values(result.aggregation) == [0, 0, 1]
+
+
+@given(st.lists(st.floats(0, 6), min_size=2, max_size=5), st.floats(0.05, 2))
+def test_the_next_mixture_is_the_nearest_point_of_the_simplex(
+    losses: list[float], step: float
+) -> None:
+    names = [str(number) for number in range(len(losses))]
+    updates = {name: [0.1] for name in names}
+    measured = {name: {"global_loss": loss} for name, loss in zip(names, losses, strict=True)}
+    _, second = play(AFL(step=step), [updates] * 2, [measured] * 2, [0.0])
+    found = np.array(values(second.aggregation, names))
+    assert found.sum() == pytest.approx(1) and found.min() >= 0
+
+    # No point of the simplex that SLSQP finds is nearer.
+    climbed = 1 / len(names) + step * np.array(losses)
+    nearest = minimize(
+        lambda x: ((x - climbed) ** 2).sum(),
+        np.full(len(names), 1 / len(names)),
+        method="SLSQP",
+        bounds=[(0, 1)] * len(names),
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+    )
+    assert ((found - climbed) ** 2).sum() <= nearest.fun + 1e-6
+
+
+def test_a_longest_step_leaves_one_client_and_longer_ones_are_refused() -> None:
+    _, second = play(AFL(step=1e6), [UPDATES] * 2, [LOSSES] * 2, COMMON["w0"])
+    assert values(second.aggregation) == [0, 0, 1]
+    with pytest.raises(ValueError, match="step"):
+        AFL(step=1e7)
+
+
+def test_an_absent_client_climbs_by_the_mean_loss_and_a_newcomer_shares() -> None:
+    """By the mean loss a share stays: the projection to the simplex takes it out again."""
+    strategy = AFL(step=0.1)
+    strategy.start({"w": vector([0.0])}, ["1", "2"], SPEC)
+    updates = {client: [0.1] for client in ("1", "2", "3")}
+    losses = {"1": {"global_loss": 1.0}, "2": {"global_loss": 1.0}, "3": {"global_loss": 2.0}}
+    assert values(play_round(strategy, updates, losses).aggregation) == pytest.approx([1 / 3] * 3)
+    # A federation knows every client that it has asked once.
+    strategy.clients = ["1", "2", "3"]
+    present = {client: updates[client] for client in ("1", "2")}
+    assert play_round(strategy, present, losses).aggregation == {"1": 0.5, "2": 0.5}
+    back = play_round(strategy, updates, losses)
+    assert values(back.aggregation) == pytest.approx([0.3, 0.3, 0.4])
+
+    # A client that is no longer known leaves its share.
+    strategy.clients = ["1", "2"]
+    equal = {client: {"global_loss": 1.0} for client in updates}
+    for _ in range(2):
+        left = play_round(strategy, present, equal)
+    assert left.aggregation == pytest.approx({"1": 0.5, "2": 0.5})

@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The average of an exchange: parameters, buffers by every policy, layers, and bits."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from helpers.driving import drive, vector
+from helpers.given_strategy import Given
+
+from monai_fairfl import ModelSpec, Replies, Reply, Request
+from monai_fairfl.protocol import sample_shares
+
+NAMES = ("bn.count", "bn.mean", "bn.var", "bn.weight", "fc.weight")
+SPEC = ModelSpec(
+    ("bn.weight", "fc.weight"),
+    buffers=("bn.count", "bn.mean", "bn.var"),
+    layers={name: name.split(".")[0] for name in NAMES},
+)
+START = {
+    "fc.weight": torch.zeros(2),
+    "bn.weight": torch.ones(1),
+    "bn.mean": torch.tensor([-1.0]),
+    "bn.var": torch.tensor([1.0]),
+    "bn.count": torch.tensor(0),
+}
+SENT = {"A": (1.0, 30, 2.0, 4.0, 7), "B": (-1.0, 10, 6.0, 1.0, 9)}
+"""client -> change of each parameter, images, mean, variance, count."""
+
+
+def averaged(weights: Mapping[str, Any], policy: str = "aggregation") -> dict[str, Any]:
+    """The model after one round with these weights, as lists."""
+
+    def answer(request: Request) -> Reply:
+        change, images, mean, variance, count = SENT[request.client]
+        update = {"fc.weight": torch.full((2,), change), "bn.weight": torch.full((1,), change)}
+        buffers = {
+            "bn.mean": torch.tensor([mean]),
+            "bn.var": torch.tensor([variance]),
+            "bn.count": torch.tensor(count),
+        }
+        return request.reply(update, images, buffers=buffers)
+
+    strategy = Given(weights, {"A": 0.5, "B": 0.5})
+    strategy.buffers = policy
+    strategy.weights_sum_to_one = False
+    strategy.start(START, "AB", SPEC)
+    result, _ = drive(strategy, "AB", answer, SPEC)
+    assert result.weights["bn.count"].dtype == torch.int64
+    return {name: tensor.tolist() for name, tensor in result.weights.items()}
+
+
+def test_parameters_move_by_the_weighted_updates_and_counters_take_the_maximum() -> None:
+    found = averaged({"A": 0.75, "B": 0.25})
+    assert found["fc.weight"] == [0.5, 0.5] and found["bn.weight"] == [1.5]
+    assert found["bn.count"] == 9
+
+
+def test_weights_of_layers_act_on_their_layer_and_its_buffers() -> None:
+    found = averaged({"fc": {"A": 1.0, "B": 0.0}, "bn": {"A": 0.0, "B": 1.0}})
+    assert found["fc.weight"] == [1.0, 1.0] and found["bn.weight"] == [0.0]
+    assert found["bn.mean"] == [6.0]
+    # A layer that was not scored is averaged uniformly.
+    found = averaged({"fc": {"A": 1.0, "B": 0.0}})
+    assert found["bn.weight"] == [1.0] and found["bn.mean"] == [4.0]
+
+
+@pytest.mark.parametrize(
+    ("policy", "mean", "variance"),
+    [("aggregation", 5.0, 1.75), ("samples", 3.0, 3.25), ("local", -1.0, 1.0)],
+)
+def test_buffer_policies(policy: str, mean: float, variance: float) -> None:
+    found = averaged({"A": 0.25, "B": 0.75}, policy)
+    assert found["bn.mean"] == [mean] and found["bn.var"] == [variance]
+
+
+def test_buffers_have_a_mean_whatever_the_weights_sum_to() -> None:
+    assert averaged({"A": 1.0, "B": 1.0})["bn.mean"] == [4.0]
+    # Only clients of weight zero sent them: they are averaged plainly.
+    assert averaged({"A": 0.0, "B": 0.0})["bn.mean"] == [4.0]
+
+
+def exchange_of(
+    updates: Mapping[str, torch.Tensor], starts: Mapping[str, torch.Tensor] | torch.Tensor
+) -> tuple[list[Reply], list[Request]]:
+    """Replies of a model that is one tensor."""
+    replies, requests = [], []
+    for number, (client, update) in enumerate(updates.items()):
+        start = starts if isinstance(starts, torch.Tensor) else starts[client]
+        requests.append(Request(client, "train", {"w": start}, id=number))
+        replies.append(Reply(client, {"w": update}, number + 1, id=number))
+    return replies, requests
+
+
+ONE = ModelSpec(("w",), layers={"w": "w"})
+
+
+def test_clients_that_started_from_own_models_average_these_models() -> None:
+    starts = {"A": vector([1.0]), "B": vector([3.0])}
+    replies = Replies(*exchange_of(dict.fromkeys("AB", vector([0.5])), starts), ONE)
+    assert replies.average({"A": 0.25, "B": 0.75})["w"].tolist() == [3.0]
+    # Shares of images: the second client has two.
+    assert sample_shares(replies) == pytest.approx({"A": 1 / 3, "B": 2 / 3})
+
+
+def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
+    generator = torch.Generator().manual_seed(1)
+    start = torch.randn(1000, generator=generator)
+    updates = {
+        name: torch.randn(1000, generator=generator) * 10**number
+        for number, name in enumerate("ABCDEFGH")
+    }
+    replies, requests = exchange_of(updates, start)
+    expected = Replies(replies, requests, ONE).average()["w"]
+    for seed in range(20):
+        random.Random(seed).shuffle(replies)
+        assert torch.equal(Replies(replies, requests, ONE).average()["w"], expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_an_average_is_one_product_added_to_the_start_and_rounded_once(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(2)
+    start = torch.randn(7, 1001, generator=generator).to(dtype)
+    updates = {name: torch.randn(7, 1001, generator=generator).to(dtype) for name in "ABCDE"}
+    shares = dict(zip("ABCDE", (0.1, 0.2, 0.3, 0.15, 0.25)))
+    exchange = Replies(*exchange_of(updates, start), ONE)
+    found = exchange.average(shares)["w"]
+    exact = start.double()
+    for name, share in shares.items():
+        exact = exact + share * updates[name].double()
+    # Half precision is computed in float32 and rounded once.
+    computed = torch.float64 if dtype == torch.float64 else torch.float32
+    slack = 8 * torch.finfo(computed).eps + 0.5 * torch.finfo(dtype).eps
+    assert found.dtype == dtype
+    assert float(((found.double() - exact).abs() / exact.abs().clamp(min=1)).max()) <= slack
+
+    # It changes neither the start nor an earlier average.
+    before = found.clone(), start.clone()
+    exchange.average({"A": 1.0, "B": 0.0, "C": 0.0, "D": 0.0, "E": 0.0})
+    assert found.equal(before[0]) and start.equal(before[1])
+
+
+def test_half_precision_and_scalars_keep_their_type() -> None:
+    halves = {"A": torch.tensor(1.0).half(), "B": torch.tensor(2.0).half()}
+    exchange = Replies(*exchange_of(halves, torch.tensor(0.0).half()), ONE)
+    mean = exchange.average({"A": 0.25, "B": 0.75})["w"]
+    assert mean.dtype == torch.float16 and mean.item() == 1.75 and mean.ndim == 0

@@ -1,0 +1,197 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CGSV: two worked rounds, the sparsified rewards of every variant, and the paper's baselines."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+from helpers.driving import (
+    CLIENTS,
+    COMMON,
+    GOLDEN,
+    SAMPLES,
+    SPEC,
+    UPDATES,
+    drive,
+    play,
+    play_round,
+    values,
+    vector,
+)
+from helpers.updates import PARAMETERS
+from helpers.updates import SPEC as IN_CLASSES
+from helpers.updates import START, honest, tensors_of
+
+from monai_fairfl import Reply, Request, RoundResult, compose
+from monai_fairfl.strategies import CGSV, Uniform
+
+WORKED = GOLDEN["cgsv"]
+SECOND = dict(zip(CLIENTS, GOLDEN["fedce"]["updates_round1"], strict=True))
+W0 = np.array(COMMON["w0"])
+
+
+def first(**arguments: object) -> RoundResult:
+    strategy = CGSV(**arguments)  # type: ignore[arg-type]
+    (result,) = play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    return result
+
+
+def kept(result: RoundResult) -> list[float]:
+    """How many of the four entries each client received."""
+    return [4 * share for share in values(result.details["kept"])]
+
+
+def test_two_rounds_give_the_worked_steps_cosines_and_reputations() -> None:
+    one, two = play(CGSV(), [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
+    np.testing.assert_allclose(one.weights["w"] - W0, WORKED["u_N_round1"], atol=2e-6)
+    np.testing.assert_allclose(two.weights["w"] - one.weights["w"], WORKED["u_N_round2"], atol=2e-6)
+    for result, cosine, reputation in ((one, "psi", "r_round1"), (two, "psi_round2", "r_round2")):
+        np.testing.assert_allclose(values(result.details["cosine"]), WORKED[cosine], atol=2e-6)
+        for found in (result.details["reputation"], result.contributions):
+            np.testing.assert_allclose(values(found), WORKED[reputation], atol=2e-6)
+    # The step is averaged with the previous reputations.
+    np.testing.assert_allclose(values(two.aggregation), WORKED["r_round1"], atol=2e-6)
+
+
+def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are() -> None:
+    strategy = CGSV()
+    play(strategy, [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    strategy.rewards = {client: {"w": vector([100.0 * int(client)] * 4)} for client in CLIENTS}
+    before = strategy.weights["w"].clone()
+    after = play_round(strategy, SECOND, {}, SAMPLES).weights["w"]
+    np.testing.assert_allclose(after - before, WORKED["u_N_round2"], atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("variant", "key"),
+    [
+        ("paper", "paper_floor"),
+        ("recommended", "ceil_no_cap"),
+        ("released", "code_ceil_cap_len_minus_1"),
+    ],
+)
+def test_each_client_keeps_the_worked_number_of_entries(variant: str, key: str) -> None:
+    for beta in (1, 2):
+        result = first(beta=beta, variant=variant)
+        np.testing.assert_allclose(kept(result), WORKED[f"kept_beta{beta}_{key}"])
+
+
+def test_the_rewards_are_the_worked_ones_and_the_best_gets_the_whole_step() -> None:
+    for beta in (1, 2):
+        result = first(beta=beta, variant="paper")
+        assert result.rewards is not None
+        for client, reward in zip(CLIENTS, WORKED[f"reward_beta{beta}_paper_floor"], strict=True):
+            np.testing.assert_allclose(result.rewards[client]["w"] - W0, reward, atol=2e-6)
+
+
+def test_the_exact_contribution_is_the_shapley_value_by_all_orders() -> None:
+    exact = values(first(exact=True).details["cosine"])
+    np.testing.assert_allclose(exact, WORKED["exact_cosine_shapley"], atol=2e-6)
+    u, p = np.array(WORKED["u"]), np.array(COMMON["p"])
+
+    def worth(coalition: tuple[int, ...]) -> float:
+        a, b = p[list(coalition)] @ u[list(coalition)], p @ u
+        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) if coalition else 0.0
+
+    orders = list(permutations(range(3)))
+    for i in range(3):
+        gains = [worth(o[: o.index(i) + 1]) - worth(o[: o.index(i)]) for o in orders]
+        assert exact[i] == pytest.approx(np.mean(gains), abs=2e-6)
+
+
+def test_baselines_of_the_reward() -> None:
+    expected = [math.floor(4 * q) for q in WORKED["DW_q"]]
+    assert kept(first(reward="data_size", variant="paper")) == expected
+    expected = [math.floor(4 * q) for q in WORKED["EU_q_one_minus_share_over_max"]]
+    assert kept(first(reward="euclidean", variant="paper")) == expected
+    assert first(reward=None).rewards is None
+
+    results = play(CGSV(reward="round_robin"), [UPDATES] * 4, [{}] * 4, COMMON["w0"], SAMPLES)
+    receivers = [int(np.argmax(kept(result))) for result in results]
+    assert receivers == WORKED["RR_receiver_rounds_1_to_4"]
+    others = results[0].rewards
+    assert others is not None
+    np.testing.assert_allclose(others["2"]["w"], W0 + UPDATES["2"])
+    # Its weights are the shares of images in every round.
+    assert values(results[3].aggregation) == pytest.approx(COMMON["p"])
+
+
+def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:
+    mean = np.mean(np.linalg.norm(list(UPDATES.values()), axis=1))
+    direction = (first(gamma=None).weights["w"] - W0) / mean
+    np.testing.assert_allclose(direction, (first(gamma=0.5).weights["w"] - W0) / 0.5, atol=1e-9)
+
+
+@pytest.mark.parametrize(("gamma", "warnings"), [(0.5, 0), (0.2, 1), (1.1, 1), (None, 0)])
+def test_a_fixed_length_far_from_the_updates_is_warned_of_once_in_a_run(
+    gamma: float | None, warnings: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The mean length of these updates is 0.49, and a factor of two is allowed.
+    strategy = CGSV(gamma=gamma)
+    for run in (1, 2):
+        play(strategy, [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
+        found = [text for text in caplog.messages if "gamma" in text]
+        assert len(found) == run * warnings
+
+
+def test_the_cosines_are_with_the_step_by_reputations_whatever_weighs_the_servers_own() -> None:
+    sizes = {"1": 10, "2": 1, "3": 1}
+    composed = compose(CGSV(gamma=None), weighting=Uniform())
+    own = play(CGSV(gamma=None), [UPDATES] * 2, [{}] * 2, COMMON["w0"], sizes)
+    other = play(composed, [UPDATES] * 2, [{}] * 2, COMMON["w0"], sizes)
+    for of_own, of_other in zip(own, other, strict=True):
+        assert of_own.aggregation != of_other.aggregation
+        assert dict(of_own.details["cosine"]) == dict(of_other.details["cosine"])
+
+
+def test_the_reward_by_distance_leaves_out_rows_of_classes_that_a_site_does_not_label() -> None:
+    found = []
+    for factor in (1.0, 30.0):
+        updates = honest(CLIENTS, 0.5)
+        updates["1"][PARAMETERS - 100 :] *= factor  # the last class of out.weight
+        labelled = {"1": (True, True, False)}
+
+        def answer(request: Request) -> Reply:
+            client = request.client
+            update = tensors_of(updates[client])  # noqa: B023
+            return request.reply(update, 10, labelled=labelled.get(client, ()))  # noqa: B023
+
+        strategy = CGSV(reward="euclidean", variant="paper")
+        start = {name: START[name] for name in IN_CLASSES.parameters}
+        strategy.start(start, CLIENTS, IN_CLASSES)
+        result, _ = drive(strategy, CLIENTS, answer, IN_CLASSES)
+        found.append(values(result.details["kept"]))
+    assert found[0] == pytest.approx(found[1], abs=1e-3)
+
+
+def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
+    updates = {**UPDATES, "3": [0.0] * 4}
+    (result,) = play(CGSV(), [updates], [{}], COMMON["w0"], SAMPLES)
+    assert result.details["cosine"]["3"] == 0 and result.weights["w"].isfinite().all()
+
+
+def test_an_absent_client_keeps_its_model_also_where_a_resumed_run_does_not_know_it() -> None:
+    strategy = CGSV()
+    (one,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    state, rewards = strategy.state_dict(), dict(one.rewards or {})
+    present = {client: UPDATES[client] for client in ("1", "2")}
+    for known in (CLIENTS, ("1", "2")):
+        strategy.start(one.weights, known, SPEC)
+        strategy.load_state_dict(json.loads(json.dumps(state)))
+        strategy.rewards = dict(rewards)
+        second = play_round(strategy, present, {})
+        assert second.rewards is not None and second.rewards["3"]["w"].equal(rewards["3"]["w"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"alpha": 1.0}, {"gamma": 0.0}, {"beta": 0.0}, {"reward": "money"}, {"variant": "x"}],
+)
+def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="|".join(arguments)):
+        CGSV(**arguments)  # type: ignore[arg-type]

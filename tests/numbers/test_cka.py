@@ -1,0 +1,358 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CKA and cosine of features, layer by layer: worked numbers, the textbook, and odd networks."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import GOLDEN
+from helpers.small_evaluators import cases_of, evaluator_of
+from monai.engines import SupervisedEvaluator
+from monai.inferers import Inferer, SimpleInferer, SliceInferer
+from monai.networks.nets import DynUNet, UNet
+from scipy.stats import ortho_group
+from torch import nn
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, network_inputs
+
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
+FEDLWR = GOLDEN["fedlwr"]
+
+
+def measured(name: str, probe: Probe, anchor: Any, local: Any, **context: float) -> Any:
+    return MEASUREMENTS[name].function(probe, anchor, Memory(present=local), context)
+
+
+def alike(one: Any, two: Any, name: str = "cka", **context: float) -> float | None:
+    """A measurement of two models whose layer gives these features (n, z) of n images.
+
+    Image i is 1 in place i and 0 elsewhere, so the layer's weights are the features.
+    """
+    one, two = torch.as_tensor(one), torch.as_tensor(two)
+    n, width = len(one), max(one.shape[1], two.shape[1])
+    network = nn.Sequential(nn.Linear(n, width, bias=False)).to(one.dtype)
+    models = []
+    for features in (one, two):
+        padded = torch.zeros(width, n, dtype=one.dtype)
+        padded[: features.shape[1]] = features.T
+        models.append({"0.weight": padded})
+    images = cases_of(list(torch.eye(n, dtype=one.dtype)))
+    probe = Probe(evaluator_of(network, images, batch_size=4))
+    found = measured(name, probe, models[1], models[0], **context)
+    if found is None:
+        return None
+    assert set(found) == {"0", "mean"} and found["mean"] == found["0"]
+    value: float = found["0"]
+    return value
+
+
+def unbiased(one: Any, two: Any) -> float | None:
+    return alike(one, two, cka_unbiased=1.0)
+
+
+def random_features(seed: int, n: int, z: int) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n, z)))
+
+
+def textbook(one: torch.Tensor, two: torch.Tensor) -> float:
+    """Kornblith et al., written out with the centring matrix."""
+    n = len(one)
+    centring = np.eye(n) - np.ones((n, n)) / n
+    k = centring @ (one.double() @ one.double().T).numpy() @ centring
+    v = centring @ (two.double() @ two.double().T).numpy() @ centring
+    return float(np.sum(k * v) / (np.linalg.norm(k) * np.linalg.norm(v)))
+
+
+def hsic_1(one: torch.Tensor, two: torch.Tensor) -> float:
+    """The mean over ordered quadruples of different samples (Gretton's U-statistic)."""
+    k, v = (one @ one.T).numpy(), (two @ two.T).numpy()
+    i, j, q, r = np.array(list(permutations(range(len(k)), 4))).T
+    return float(np.mean(k[i, j] * v[i, j] + k[i, j] * v[q, r] - 2 * k[i, j] * v[i, q]))
+
+
+# ---- the formulas
+
+
+def test_the_worked_numbers() -> None:
+    u, v = torch.tensor(FEDLWR["U"]).double(), torch.tensor(FEDLWR["V"]).double()
+    assert alike(u, v) == pytest.approx(FEDLWR["cka_biased"], abs=1e-6)
+    assert unbiased(u, v) == pytest.approx(FEDLWR["cka_unbiased"], abs=1e-6)
+    generator = np.random.default_rng(0)
+    one = generator.normal(size=(8, 5))
+    two = one + 0.5 * generator.normal(size=(8, 5))
+    assert alike(one, two) == pytest.approx(FEDLWR["cka_biased_full_8"], abs=1e-6)
+    assert unbiased(one, two) == pytest.approx(FEDLWR["cka_unbiased_full_8"], abs=1e-6)
+
+
+@pytest.mark.parametrize(("n", "first", "second"), [(4, 1, 1), (5, 12, 3), (7, 2, 9), (9, 6, 6)])
+def test_it_is_that_of_the_textbook(n: int, first: int, second: int) -> None:
+    one, two = random_features(n, n, first) + 3, random_features(n + 1, n, second)
+    expected = textbook(one, two)
+    assert alike(one, two) == pytest.approx(expected, abs=2e-6)
+    assert -1e-9 <= expected <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1000.0])
+def test_turning_shifting_and_scaling_features_changes_nothing(scale: float) -> None:
+    one, two = random_features(1, 6, 4), random_features(2, 6, 5)
+    turn = torch.from_numpy(ortho_group.rvs(4, random_state=3))
+    plain = alike(one, two)
+    assert alike(scale * one @ turn + 7, two) == pytest.approx(plain, abs=1e-4)
+    assert alike(one, scale * one @ turn) == pytest.approx(1, abs=2e-6)
+    assert alike(1e-6 * one, 1e-6 * two) == pytest.approx(plain, abs=2e-6)
+
+
+def test_the_unbiased_estimate_is_a_ratio_of_sums_over_batches_of_eight() -> None:
+    one, two = random_features(3, 18, 3) + 2, random_features(4, 18, 2)
+    sums = np.zeros(3)
+    for begin in (0, 8):  # a last batch of fewer than four is dropped
+        a, b = one[begin : begin + 8], two[begin : begin + 8]
+        sums += [hsic_1(a, b), hsic_1(a, a), hsic_1(b, b)]
+    expected = sums[0] / np.sqrt(sums[1] * sums[2])
+    assert unbiased(one, two) == pytest.approx(expected, abs=2e-6)
+    # Unrelated features are alike by the biased estimator only.
+    pair = [random_features(seed, 8, 2000) for seed in (1, 2)]
+    biased, without_bias = alike(*pair), unbiased(*pair)
+    assert biased is not None and without_bias is not None
+    assert biased > 0.9 and abs(without_bias) < 0.5
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 1000.0])
+def test_products_in_float32_change_cka_by_less_than_a_millionth(level: float) -> None:
+    first = random_features(4, 24, 40_000)
+    second = first + 0.7 * random_features(5, 24, 40_000)
+    # One sample lies far from the others, as a slice without the organ.
+    first[0] += 5
+    pair = [(level + features).float() for features in (first, second)]
+    expected = textbook(*(features - features.double().mean(0) for features in pair))
+    assert 0.1 < expected < 0.999
+    assert alike(*pair) == pytest.approx(expected, abs=1e-6)
+
+
+def test_features_that_do_not_vary_and_those_of_diverged_models() -> None:
+    # No more noise than a forward pass's rounding.
+    constant = torch.full((6, 3), 0.1).double() + 1e-9 * random_features(1, 6, 3)
+    other = torch.tensor([7.3, -1e4, 0.3]).double().expand(6, 3)
+    varied = random_features(0, 6, 3)
+    for function in (alike, unbiased):
+        assert function(constant, other) == 1.0
+        assert function(constant, varied) == function(varied, constant) == 0.0
+    broken = varied.clone()
+    broken[2, 1] = torch.nan
+    # Not a number that looks right.
+    assert alike(broken, varied) is None
+    large = 1e22 * random_features(1, 6, 9).float()
+    assert alike(large, large) is None
+
+
+def test_cosines_are_the_mean_over_images() -> None:
+    one, two = random_features(1, 5, 4), random_features(2, 5, 4)
+    expected = torch.nn.functional.cosine_similarity(one, two).mean()
+    assert alike(one, two, "feature_cosine") == pytest.approx(float(expected), abs=2e-6)
+    nothing = torch.zeros_like(one)
+    assert alike(nothing, nothing, "feature_cosine") == 1
+    assert alike(nothing, one, "feature_cosine") == 0
+
+
+@pytest.mark.parametrize(("images", "is_measured"), [(1, False), (3, False), (4, True)])
+def test_four_different_images_are_needed(images: int, is_measured: bool) -> None:
+    one, two = random_features(1, images, 3), random_features(2, images, 3)
+    for function in (alike, unbiased):
+        assert (function(one, two) is not None) == is_measured
+    network = nn.Linear(3, 2)
+    same = cases_of(list(torch.eye(3)) * 3)
+    probe = Probe(evaluator_of(network, same))
+    model = network.state_dict()
+    assert measured("cka", probe, model, model) is None
+    assert measured("feature_cosine", probe, model, model) is not None
+    # Without a model of this round there is nothing to compare.
+    for name in ("cka", "feature_cosine"):
+        assert measured(name, probe, model, None) is None
+
+
+# ---- features of networks
+
+
+def noisy(network: nn.Module, seed: int) -> dict[str, torch.Tensor]:
+    """The network's weights with noise; its counters as they are."""
+    torch.manual_seed(seed)
+    weights = {}
+    for name, tensor in network.state_dict().items():
+        if tensor.is_floating_point():
+            weights[name] = tensor + 0.1 * torch.rand_like(tensor)
+        else:
+            weights[name] = tensor.clone()
+    return weights
+
+
+def compared(network: nn.Module, images: torch.Tensor, name: str = "cka") -> dict[str, float]:
+    """A measurement of a network's own weights and noisy ones."""
+    probe = Probe(evaluator_of(network, cases_of(list(images)), batch_size=4))
+    own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    found: dict[str, float] = measured(name, probe, noisy(network, 1), own)
+    return found
+
+
+def features_by_hooks(
+    network: nn.Module, weights: dict[str, torch.Tensor], images: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """Oracle: layer -> its output in one forward pass."""
+    outputs: dict[str, torch.Tensor] = {}
+    hooks = []
+    for name, module in network.named_modules():
+        if list(module.parameters(recurse=False)):
+            hooks.append(
+                module.register_forward_hook(
+                    lambda m, i, o, name=name: outputs.update({name: o.flatten(1)})
+                )
+            )
+    network.load_state_dict(weights)
+    with torch.no_grad():
+        network.eval()(images)
+    for hook in hooks:
+        hook.remove()
+    return outputs
+
+
+@pytest.mark.parametrize("res_units", [0, 2])
+def test_every_layer_of_a_unet_is_compared_by_name(res_units: int) -> None:
+    network = UNet(2, 1, 2, (4, 8, 8), (2, 2), num_res_units=res_units, norm="batch").train()
+    images = torch.randn(11, 1, 16, 16)
+    own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    found = compared(network, images)
+    # Weights, mode and hooks are as before.
+    assert all(torch.equal(own[key], tensor) for key, tensor in network.state_dict().items())
+    assert network.training and not any(module._forward_hooks for module in network.modules())
+
+    expected_names = {name.rpartition(".")[0] for name, _ in network.named_parameters()}
+    assert set(found) == {*expected_names, "mean"}
+    mine = features_by_hooks(network, own, images)
+    theirs = features_by_hooks(network, noisy(network, 1), images)
+    for layer in expected_names:
+        assert found[layer] == pytest.approx(textbook(mine[layer], theirs[layer]), abs=1e-4)
+    assert found["mean"] == pytest.approx(np.mean([found[layer] for layer in expected_names]))
+
+
+def test_features_that_do_not_fit_into_the_memory_at_once_come_in_pieces() -> None:
+    """Twelve images of 4.5 million features each; the pieces add up to the same CKA."""
+    torch.manual_seed(0)
+    network = nn.Conv2d(1, 2, 1)
+    images = torch.rand(12, 1, 1500, 1500)
+    passes = []
+    network.register_forward_pre_hook(lambda module, inputs: passes.append(len(inputs[0])))
+    found = compared(network, images)
+    # One pass for the sizes, and two of twelve images, of each model.
+    assert sum(passes) >= 2 * 2 * 12
+    own, other = network.state_dict(), noisy(network, 1)
+    network.load_state_dict(own)
+    with torch.no_grad():
+        mine = network(images).flatten(1)
+        network.load_state_dict(other)
+        theirs = network(images).flatten(1)
+    grams = []
+    for features in (mine, theirs):
+        centred = features - features.mean(0)
+        grams.append((centred @ centred.T).double())
+    expected = (grams[0] * grams[1]).sum() / (grams[0].norm() * grams[1].norm())
+    assert found[""] == pytest.approx(float(expected), abs=1e-4)
+
+
+def test_dynunets_shared_modules_are_found_once_under_their_first_name() -> None:
+    network = DynUNet(2, 1, 2, [3, 3, 3], [1, 2, 2], [2, 2], deep_supervision=True, deep_supr_num=1)
+    found = compared(network, torch.randn(4, 1, 16, 16))
+    assert not any(layer.startswith("skip_layers") for layer in found)
+    assert any(layer.startswith("output_block") for layer in found)
+
+
+class Odd(nn.Module):
+    """A network whose modules are used in unusual ways.
+
+    One is called twice, one is never called, one gives an output without images; and the container
+    has a parameter.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.twice = nn.Linear(3, 3)
+        self.never = nn.Linear(3, 3)
+        self.table = nn.Linear(2, 3)
+        self.gain = nn.Parameter(torch.ones(1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.gain * self.twice(self.twice(images) + self.table(torch.ones(2)))
+
+
+def test_last_call_counts_containers_give_their_output_and_the_rest_is_not_measured() -> None:
+    network, images = Odd(), torch.randn(5, 3)
+    own = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+    found = compared(network, images, "feature_cosine")
+    assert set(found) == {"", "twice", "mean"}
+    outputs = []
+    for weights in (own, noisy(network, 1)):
+        network.load_state_dict(weights)
+        with torch.no_grad():
+            outputs.append((network(images), network(images) / network.gain))
+    for position, layer in enumerate(("", "twice")):
+        pair = (outputs[0][position], outputs[1][position])
+        expected = torch.nn.functional.cosine_similarity(*pair).mean()
+        assert found[layer] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_a_compiled_network_is_compared_too() -> None:
+    torch.manual_seed(0)
+    network = UNet(2, 1, 1, (4, 8), (2,))
+    images = torch.randn(4, 1, 8, 8)
+    expected = compared(network, images)
+    network.compile(backend="eager")
+    # Compiled before there are hooks, as in a validation.
+    with torch.no_grad():
+        network.eval()(images[:2])
+        network(images)
+    assert compared(network, images) == expected
+
+
+# ---- the images that are compared
+
+
+def engine_of(volumes: list[torch.Tensor], inferer: Inferer) -> SupervisedEvaluator:
+    return evaluator_of(nn.Identity(), cases_of(volumes), inferer=inferer)
+
+
+def numbered(slices: int, first: int = 0, size: int = 4) -> torch.Tensor:
+    """A volume (1, size, size, slices) whose slice i is filled with first + i."""
+    return torch.arange(first, first + slices).float().expand(1, size, size, slices)
+
+
+def test_inputs_are_the_slices_that_the_bundles_inferer_cuts() -> None:
+    inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=3, spatial_dim=2)
+    images = network_inputs(engine_of([numbered(5), numbered(4, 5)], inferer))
+    assert images.shape == (9, 1, 4, 4)
+    assert sorted(images[:, 0, 0, 0].tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize(("slices", "most"), [(9, 4), (100, 10), (1000, 64), (64, 64)])
+def test_a_sample_is_evenly_spaced_bounded_and_the_same_each_time(slices: int, most: int) -> None:
+    inferer = SliceInferer(roi_size=(4, 4), sw_batch_size=7, spatial_dim=2)
+    engine = engine_of([numbered(slices)], inferer)
+    chosen = network_inputs(engine, most)[:, 0, 0, 0]
+    steps = chosen.diff()
+    assert len(chosen) == most and chosen[0] == 0 and chosen[-1] >= slices * 0.85
+    assert steps.min() > 0 and steps.max() <= 3 * max(1, slices / most)
+    assert torch.equal(chosen, network_inputs(engine, most)[:, 0, 0, 0])
+
+
+def test_images_of_another_shape_are_left_out_and_none_at_all_is_an_error() -> None:
+    volumes = [torch.zeros(1, 4, 4), torch.ones(1, 6, 6), torch.ones(1, 4, 4)]
+    assert network_inputs(engine_of(volumes, SimpleInferer()))[:, 0, 0, 0].tolist() == [0, 1]
+    with pytest.raises(ValueError, match="data list"):
+        network_inputs(engine_of([], SimpleInferer()))
+    for most in (0, -1):
+        with pytest.raises(ConfigError, match=f"most.*{most}"):
+            network_inputs(engine_of(volumes, SimpleInferer()), most)

@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FairFed: weights move against the gap of a client's score."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, reported, values
+
+from monai_fairfl.strategies import FairFed
+
+WORKED = GOLDEN["fairfed"]
+SCORES = reported("global_score", WORKED["acc"])
+
+
+def test_weights_follow_the_worked_gaps() -> None:
+    strategy = FairFed(WORKED["beta"])
+    first, second = play(strategy, [UPDATES] * 2, [SCORES] * 2, COMMON["w0"], SAMPLES)
+    np.testing.assert_allclose(values(first.details["gap"]), WORKED["gap"], atol=2e-6)
+    np.testing.assert_allclose(values(first.aggregation), WORKED["weights"], atol=2e-6)
+    step = WORKED["beta"] * (np.array(WORKED["gap"]) - np.mean(WORKED["gap"]))
+    expected = np.maximum(np.array(WORKED["weights"]) - step, 0)
+    np.testing.assert_allclose(values(second.aggregation), expected / expected.sum(), atol=2e-6)
+
+
+def test_the_released_gap_is_the_worked_one() -> None:
+    strategy = FairFed(WORKED["beta"], variant="released")
+    (first,) = play(strategy, [UPDATES], [SCORES], COMMON["w0"], SAMPLES)
+    np.testing.assert_allclose(values(first.details["gap"]), WORKED["buggy_ffl4mia_gap"], atol=2e-6)
+    np.testing.assert_allclose(values(first.aggregation), WORKED["buggy_weights"], atol=2e-6)
+
+
+def test_a_negative_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="beta"):
+        FairFed(-0.1)

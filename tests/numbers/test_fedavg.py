@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedAvg, and training alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, play_round
+
+from monai_fairfl import compose
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedAvg, Median, Sparsified, Standalone, Uniform
+
+
+@pytest.mark.parametrize(("weighting", "key"), [("samples", "new_global"), ("uniform", "uniform")])
+def test_the_model_is_the_worked_one(weighting: str, key: str) -> None:
+    (result,) = play(FedAvg(weighting), [UPDATES], [{}], COMMON["w0"], SAMPLES)
+    np.testing.assert_allclose(result.weights["w"], GOLDEN["fedavg"][key], atol=2e-6)
+    assert sum(result.aggregation.values()) == pytest.approx(1.0)
+    assert result.rewards is None
+
+
+def test_an_unknown_weighting_is_refused() -> None:
+    with pytest.raises(ValueError, match="median"):
+        FedAvg("median")
+
+
+def test_alone_every_client_has_its_own_model_and_an_absent_one_keeps_it() -> None:
+    strategy = Standalone()
+    (first,) = play(strategy, [UPDATES], [{}], COMMON["w0"])
+    assert first.weights["w"].tolist() == COMMON["w0"] and first.aggregation == {}
+    assert first.rewards is not None
+    for client, update in UPDATES.items():
+        np.testing.assert_allclose(first.rewards[client]["w"], np.add(COMMON["w0"], update))
+
+    strategy.rewards = dict(first.rewards)
+    second = play_round(strategy, {client: UPDATES[client] for client in ("1", "2")}, {})
+    assert second.rewards is not None
+    assert second.rewards["3"]["w"].equal(first.rewards["3"]["w"])
+    twice = np.add(COMMON["w0"], 2 * np.array(UPDATES["1"]))
+    np.testing.assert_allclose(second.rewards["1"]["w"], twice)
+
+
+def test_training_alone_has_nothing_but_a_training_to_compose() -> None:
+    assert compose(Standalone(), training={"sam_rho": 0.05}).parts.training == {"sam_rho": 0.05}
+    for part in ({"reward": Sparsified()}, {"weighting": Uniform()}, {"average": Median()}):
+        with pytest.raises(ConfigError, match="Standalone"):
+            compose(Standalone(), **part)

@@ -1,0 +1,238 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedCE: two worked rounds of every variant, the model without a client, and who is asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.clipping import Clip
+from helpers.driving import CLIENTS, COMMON, GOLDEN, play, play_round, reported, values
+from helpers.fixed_sites import federate, vectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_fairfl import Estimate, ModelSpec, compose
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements import leave_one_out_model
+from monai_fairfl.strategies import FedCE, Median, Sparsified
+
+WORKED = GOLDEN["fedce"]
+UPDATES = [
+    dict(zip(CLIENTS, COMMON["updates"], strict=True)),
+    dict(zip(CLIENTS, WORKED["updates_round1"], strict=True)),
+]
+ERRORS = [{}, reported("leave_one_out_error", [1 - dice for dice in WORKED["minus_dice_round1"]])]
+NAMES = {"paper": "paper_equations", "revised": "revised_code", "released": "original_code"}
+MODES = {"multi": "times", "sum": "plus", "cos": "cos", "err": "err"}
+CASES = [(v, m) for v in NAMES for m in MODES if MODES[m] in WORKED[NAMES[v]]]
+
+
+@pytest.mark.parametrize(("variant", "mode"), CASES)
+def test_two_rounds_give_the_worked_weights(variant: str, mode: str) -> None:
+    results = play(FedCE(mode, variant), UPDATES, ERRORS, COMMON["w0"])
+    for number, result in enumerate(results):
+        expected = WORKED[NAMES[variant]][MODES[mode]][f"rho_round{number}"]
+        np.testing.assert_allclose(values(result.aggregation), expected, atol=2e-6)
+
+
+def test_the_first_weights_are_the_direct_distances_from_the_sum_of_the_others() -> None:
+    (result,) = play(FedCE("cos"), UPDATES[:1], ERRORS[:1], COMMON["w0"])
+    rows = np.array(COMMON["updates"])
+    distances = []
+    for i in range(3):
+        rest = np.delete(rows, i, axis=0).sum(0)
+        direct = rows[i] @ rest / np.linalg.norm(rows[i]) / np.linalg.norm(rest)
+        assert direct == pytest.approx(WORKED["cos_round0_uniform_prior"][i], abs=2e-6)
+        distances.append(1 - direct)
+    assert values(result.aggregation) == pytest.approx(np.array(distances) / sum(distances))
+
+
+@pytest.mark.parametrize("variant", NAMES)
+@pytest.mark.parametrize("updates", [[[1.0, 0.0]] * 3, [[0.0, 0.0]] * 3])
+def test_identical_or_zero_updates_give_uniform_weights(
+    variant: str, updates: list[list[float]]
+) -> None:
+    by_client = dict(zip(CLIENTS, updates, strict=True))
+    (result,) = play(FedCE("cos", variant), [by_client], [{}], [0.0, 0.0])
+    assert result.aggregation == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
+
+
+def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> None:
+    lonely = dict(zip("ABCDEFGHIJ", [[1.0, 0.0]] * 9 + [[-1.0, 0.0]], strict=True))
+    sums = {}
+    for variant in ("released", "revised"):
+        (result,) = play(FedCE("multi", variant), [lonely], [{}], [0.0, 0.0])
+        sums[variant] = sum(values(result.aggregation, tuple(lonely)))
+    # Nine are raised to 1e-3, as shares of the distances and once more as weights.
+    expected = 0.1 / (0.1 + 9e-4) + 9e-3
+    assert sums == pytest.approx({"released": expected, "revised": 1.0}, abs=1e-9)
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(
+        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5
+    ),
+    mode=st.sampled_from(list(MODES)),
+    variant=st.sampled_from(["paper", "revised"]),
+)
+def test_weights_are_shares_and_do_not_depend_on_the_order_of_clients(
+    rows: list[list[float]], mode: str, variant: str
+) -> None:
+    names = "ABCDE"[: len(rows)]
+    (result,) = play(FedCE(mode, variant), [dict(zip(names, rows, strict=True))], [{}], [0.0] * 3)
+    renamed = dict(zip(reversed(names), rows, strict=True))
+    (other,) = play(FedCE(mode, variant), [renamed], [{}], [0.0] * 3)
+    weights = values(result.aggregation, tuple(names))
+    assert sum(weights) == pytest.approx(1.0) and min(weights) >= 0
+    twins = values(other.aggregation, tuple(reversed(names)))
+    assert weights == pytest.approx(twins, abs=1e-9)
+
+
+# ---- the model without a client
+
+
+def test_the_model_without_a_client_is_the_reweighted_mean_of_the_others() -> None:
+    example = WORKED["minus_model_example"]
+    whole = {"w": torch.tensor(example["global_new"], dtype=torch.float64)}
+    rho, models = np.array(example["rho"]), np.array(example["local_models"])
+    for i in range(3):
+        local = {"w": torch.tensor(models[i])}
+        without = leave_one_out_model(whole, local, rho[i])["w"].numpy()
+        np.testing.assert_allclose(without, example["minus_models"][i], atol=5e-6)
+        others = np.delete(rho, i) @ np.delete(models, i, axis=0) / (1 - rho[i])
+        np.testing.assert_allclose(without, others, atol=5e-6)
+
+
+def test_a_mask_of_minus_infinity_is_the_same_without_a_client() -> None:
+    mask = torch.tensor([0.0, -math.inf])
+    without = leave_one_out_model({"mask": mask}, {"mask": mask.clone()}, 0.3)
+    assert torch.equal(without["mask"], mask)
+
+
+def test_a_variance_stays_above_zero_without_a_client_and_a_counter_as_it_is() -> None:
+    name, count = "bn.running_var", "bn.num_batches_tracked"
+    whole = {name: torch.tensor([1.0, 2.0]), count: torch.tensor(7)}
+    local = {name: torch.tensor([9.0, 1.0]), count: torch.tensor(5)}
+    without = leave_one_out_model(whole, local, 0.5)
+    assert without[name].tolist() == [0.0, 3.0] and without[count].item() == 7
+
+
+# ---- who is asked, and what an absence means
+
+
+def test_each_client_receives_its_own_weight_and_is_asked_from_the_second_round_on() -> None:
+    strategy = FedCE()
+    (result,) = play(strategy, UPDATES[:1], ERRORS[:1], COMMON["w0"])
+    for request in next(strategy.round(CLIENTS)):
+        assert request.measure == ("leave_one_out_error",)
+        assert dict(request.context) == {"previous_weight": result.aggregation[request.client]}
+    fresh = FedCE()
+    fresh.start(strategy.weights, CLIENTS, strategy.spec)
+    for request in next(fresh.round(CLIENTS)):
+        assert request.measure == () and request.context == {"previous_weight": 0.0}
+
+
+def test_a_client_whose_update_was_shortened_is_not_asked_to_take_itself_out(
+    tmp_path: Path,
+) -> None:
+    """It holds another model than the one that was averaged."""
+    updates = [vectors(UPDATES[0]), vectors(UPDATES[1]), vectors(UPDATES[1])]
+    errors = reported("leave_one_out_error", [1.0, 0.2, 0.4])
+    clip = Clip({0: ["1"]})
+    played = federate(FedCE(), tmp_path, updates, [{}, errors, errors], guards=[clip])
+    own = ("leave_one_out_error",)
+    assert played.measured_in(0) == {"1": (), "2": (), "3": ()}
+    assert played.measured_in(1) == {"1": (), "2": own, "3": own}
+    assert played.measured_in(2) == {"1": own, "2": own, "3": own}
+    notes = played.rounds[1]["notes"]
+    assert set(notes) == {"1"} and "0.3" in notes["1"]
+
+
+def test_where_nobody_who_was_asked_for_its_error_answers_the_errors_are_equal(
+    tmp_path: Path,
+) -> None:
+    updates = [vectors(UPDATES[0]), vectors({client: UPDATES[1][client] for client in "12"})]
+    clip = Clip({0: ["1", "2"]})
+    played = federate(FedCE("err"), tmp_path, updates, guards=[clip])
+    assert played.rounds[1]["aggregation"] == pytest.approx({"1": 0.5, "2": 0.5})
+
+
+def test_a_missing_error_is_the_mean_of_the_others_and_noted() -> None:
+    partial = {c: m for c, m in ERRORS[1].items() if c != "2"}
+    results = play(FedCE(), UPDATES, [{}, partial], COMMON["w0"])
+    assert set(results[1].notes) == {"2"} and "0.35" in results[1].notes["2"]
+    complete = {**partial, "2": {"leave_one_out_error": 0.35}}
+    filled = play(FedCE(), UPDATES, [{}, complete], COMMON["w0"])
+    assert results[1].aggregation == pytest.approx(filled[1].aggregation)
+
+
+def test_absence_is_no_penalty_and_the_next_request_shows_it() -> None:
+    without_2 = {client: UPDATES[1][client] for client in ("1", "3")}
+    strategy = FedCE("sum")
+    results = play(strategy, [UPDATES[0], without_2], [{}, ERRORS[1]], COMMON["w0"])
+    assert set(results[1].aggregation) == {"1", "3"}
+    sent = {r.client: r.context["previous_weight"] for r in next(strategy.round(CLIENTS))}
+    assert sent["2"] == 0.0 and sent["1"] + sent["3"] == pytest.approx(1.0)
+
+
+def test_state_survives_json_and_continues_to_the_same_weights() -> None:
+    whole = play(FedCE("sum"), [*UPDATES, UPDATES[0]], [*ERRORS, ERRORS[1]], COMMON["w0"])
+    first = FedCE("sum")
+    play(first, UPDATES, ERRORS, COMMON["w0"])
+    resumed = FedCE("sum")
+    resumed.start(first.weights, CLIENTS, first.spec)
+    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
+    assert play_round(resumed, UPDATES[0], ERRORS[1]).aggregation == whole[2].aggregation
+
+
+# ---- contributions, and what is refused
+
+
+def test_contributions_carry_a_standard_error_from_the_second_round_on() -> None:
+    first, second = play(FedCE(), UPDATES, ERRORS, COMMON["w0"])
+    assert all(isinstance(c, Estimate) and c.stderr is None for c in first.contributions.values())
+    for client, estimate in second.contributions.items():
+        assert isinstance(estimate, Estimate) and estimate.n == 2
+        assert estimate.value == second.aggregation[client]
+
+    # Of two rounds the standard error is half the distance of the scores, scaled like the weight.
+    terms = WORKED["paper_equations"]["times"]
+    score0 = 9 * terms["gamma_cos_round0"][0] / 3
+    score1 = 9 * terms["gamma_cos_round1"][0] * terms["gamma_err_round1"][0]
+    mean = (score0 + score1) / 2
+    expected = abs(score0 - score1) / 2 * values(second.aggregation)[0] / mean
+    assert second.contributions["1"].stderr == pytest.approx(expected, rel=1e-4)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("part", [{"average": Median()}, {"reward": Sparsified()}])
+def test_the_model_without_a_client_needs_the_own_average_and_no_reward(
+    part: dict[str, Any],
+) -> None:
+    for mode in ("multi", "sum", "err"):
+        with pytest.raises(ConfigError, match="mode 'cos'"):
+            compose(FedCE(mode), **part)
+    assert compose(FedCE("cos"), **part).parts != FedCE().parts
+
+
+def test_unknown_words_and_statistics_averaged_with_other_weights_are_refused() -> None:
+    for arguments in ({"mode": "plus"}, {"variant": "new"}):
+        with pytest.raises(ValueError, match="plus|new"):
+            FedCE(**arguments)
+    spec = ModelSpec(("w",), buffers=("running_mean",), layers={"w": "fc", "running_mean": "bn"})
+    weights = {"w": torch.zeros(2), "running_mean": torch.zeros(1)}
+    for mode in ("multi", "cos"):
+        strategy = FedCE(mode)
+        strategy.buffers = "samples"
+        if mode == "cos":
+            strategy.start(weights, ["A", "B"], spec)
+            continue
+        with pytest.raises(ConfigError, match="'aggregation' or 'local'"):
+            strategy.start(weights, ["A", "B"], spec)

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedGA: weights grow where averaging cost most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.clipping import Clip
+from helpers.driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, play, play_round, values, vector
+from helpers.fixed_sites import federate, vectors
+
+from monai_fairfl import compose
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedGA, Mixed
+
+WORKED = GOLDEN["fedga"]
+LOCAL = dict(zip(CLIENTS, WORKED["loss_local"], strict=True))
+GLOBAL = dict(zip(CLIENTS, WORKED["loss_global"], strict=True))
+
+# The local loss of round 0 belongs to the average that is measured at the start of round 1.
+ROUNDS = [
+    {c: {"global_loss": 9.0, "local_loss": LOCAL[c]} for c in CLIENTS},
+    {c: {"global_loss": GLOBAL[c], "local_loss": 9.0} for c in CLIENTS},
+]
+
+
+def of_ten_rounds(strategy: FedGA | None = None) -> FedGA:
+    strategy = strategy or FedGA()
+    strategy.rounds_planned = 10
+    return strategy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [
+        (FedGA(), "orig_step0_2"),
+        (FedGA(0.05, True), "paper_centred_d0_05"),
+        (FedGA(variant="released"), "paper_centred_d0_05"),
+    ],
+)
+def test_weights_grow_where_averaging_cost_most(strategy: FedGA, key: str) -> None:
+    of_ten_rounds(strategy)
+    first, second = play(strategy, [UPDATES] * 2, ROUNDS, COMMON["w0"])
+    assert values(first.aggregation) == pytest.approx([1 / 3] * 3)
+    np.testing.assert_allclose(values(second.details["gap"]), WORKED["gap"], atol=2e-6)
+    np.testing.assert_allclose(values(second.aggregation), WORKED[key], atol=2e-6)
+
+
+def test_the_steps_shrink_to_the_end_of_the_run() -> None:
+    """Round r moves by d / N (1 - r / R) of the largest gap."""
+    even = {c: {"global_loss": 0.5, "local_loss": 0.5} for c in CLIENTS}
+    one = {**even, "1": {"global_loss": 0.6, "local_loss": 0.5}}
+    results = play(of_ten_rounds(), [UPDATES] * 7, [even] * 6 + [one], COMMON["w0"])
+    moved = np.array([1 / 3 + 0.2 / 3 * (1 - 5 / 10), 1 / 3, 1 / 3])
+    assert values(results[5].aggregation) == pytest.approx([1 / 3] * 3)
+    assert values(results[6].aggregation) == pytest.approx(moved / moved.sum())
+
+
+def test_a_gap_is_of_one_clients_own_two_losses_or_the_mean_of_the_others() -> None:
+    even: list[dict[str, dict[str, float]]] = [{}, {}]
+    for client, loss in zip(CLIENTS, (0.4, 0.5, 0.9), strict=True):
+        even[0][client] = {"global_loss": 1.0, "local_loss": loss}
+        even[1][client] = {"global_loss": loss + 0.05, "local_loss": loss}
+    silent = [{**even[0], "3": {"global_loss": 1.0}}, even[1]]
+    first, second = play(of_ten_rounds(), [UPDATES] * 2, silent, COMMON["w0"])
+    assert set(second.details["gap"]) == {"1", "2"} and "mean" in first.notes["3"]
+    assert values(second.aggregation) == pytest.approx([1 / 3] * 3)
+
+
+def test_a_client_that_was_absent_has_the_mean_gap() -> None:
+    strategy = of_ten_rounds()
+    strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
+    play_round(strategy, {c: UPDATES[c] for c in ("1", "2")}, ROUNDS[0])
+    second = play_round(strategy, UPDATES, ROUNDS[1])
+    gaps = np.array([WORKED["gap"][0], WORKED["gap"][1], np.mean(WORKED["gap"][:2])])
+    expected = 1 / 3 + 0.2 / 3 * gaps / gaps.max()
+    assert values(second.aggregation) == pytest.approx(expected / expected.sum())
+
+
+def test_a_gap_is_of_the_model_that_went_into_the_average(tmp_path: Path) -> None:
+    updates = [vectors(UPDATES)] * 2
+    ranges = {"global_loss": [0, 10], "local_loss": [0, 10]}
+    clip = Clip({0: ["1"]})
+    played = federate(FedGA(), tmp_path, updates, ROUNDS, guards=[clip], ranges=ranges)
+    first, second = played.rounds
+    assert "guard" in first["notes"]["1"]
+    gaps = {c: GLOBAL[c] - LOCAL[c] for c in CLIENTS if c != "1"}
+    assert second["details"]["gap"] == pytest.approx(gaps)
+
+
+def test_a_gap_needs_clients_that_receive_the_average() -> None:
+    with pytest.raises(ConfigError, match="FedGA.*reward"):
+        compose(FedGA(), reward=Mixed())
+    assert compose(FedGA(), cap=1.5).parts.cap == 1.5
+    with pytest.raises(ValueError, match="step"):
+        FedGA(step=0.0)

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""FedISM: weights are powers of sharpness, smoothed over rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.driving import (
+    CLIENTS,
+    COMMON,
+    GOLDEN,
+    SPEC,
+    UPDATES,
+    drive,
+    play,
+    reported,
+    values,
+    vector,
+)
+
+from monai_fairfl import Reply, Request, compose
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.strategies import FedISM
+
+WORKED = GOLDEN["fedism"]
+FIRST, SECOND = (reported("sharpness", WORKED[f"sharpness_round{i}"]) for i in range(2))
+
+
+def test_weights_are_powers_of_sharpness() -> None:
+    for q in (0.5, 1, 2, 5):
+        (result,) = play(FedISM(q=q), [UPDATES], [FIRST], COMMON["w0"])
+        np.testing.assert_allclose(values(result.aggregation), WORKED[f"weights_q{q}"], atol=2e-6)
+    (result,) = play(FedISM(), [UPDATES], [FIRST], COMMON["w0"])
+    np.testing.assert_allclose(result.weights["w"], WORKED["aggregated_with_q2_round0"], atol=3e-6)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.5, 0.3])
+def test_beta_is_on_the_new_value(beta: float) -> None:
+    _, second = play(FedISM(beta=beta), [UPDATES] * 2, [FIRST, SECOND], COMMON["w0"])
+    old, new = np.array(WORKED["weights_q2"]), np.array(WORKED["raw_round1_q2"])
+    found = values(second.aggregation)
+    np.testing.assert_allclose(found, beta * new + (1 - beta) * old, atol=2e-6)
+    if beta == 0.5:
+        expected = WORKED["moving_average_round1_beta0.5"]
+        np.testing.assert_allclose(values(second.aggregation), expected, atol=2e-6)
+
+
+def test_no_sharpness_at_all_is_uniform_and_a_negative_one_weighs_least() -> None:
+    (flat,) = play(FedISM(), [UPDATES], [reported("sharpness", [0.0, -0.1, 0.0])], COMMON["w0"])
+    assert values(flat.aggregation) == pytest.approx([1 / 3] * 3)
+    one = reported("sharpness", [0.02, -0.1, 0.05])
+    (result,) = play(FedISM(), [UPDATES], [one], COMMON["w0"])
+    assert np.argmin(values(result.aggregation)) == 1
+
+
+def test_a_huge_power_gives_all_weight_to_the_sharpest_client() -> None:
+    """Every share to the power 5000 is 0 as a float, which would count all alike."""
+    (result,) = play(FedISM(q=5000.0, beta=1.0), [UPDATES], [FIRST], COMMON["w0"])
+    assert values(result.aggregation) == [0, 0, 1]
+
+
+def test_clients_are_asked_to_train_flat_and_the_radius_of_the_later_version_grows() -> None:
+    strategy = FedISM(plus=True)
+    strategy.rounds_planned = 4
+    play(strategy, [UPDATES], [FIRST], COMMON["w0"])
+    request, *_ = next(strategy.round(CLIENTS))
+    radius = pytest.approx(0.05 * (2 / 4) ** 0.5)
+    assert request.context == {"sam_rho": radius, "gsam_alpha": 0.1, "reset_optimizer": 1.0}
+
+    fresh = FedISM(reset_optimizer=False)
+    fresh.start(strategy.weights, CLIENTS, strategy.spec)
+    asked = next(fresh.round(CLIENTS))[0]
+    assert asked.context == {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 0.0}
+    assert asked.measure == ("sharpness",)
+
+
+def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bundles_own() -> None:
+    def answer(request: Request) -> Reply:
+        if request.task == "train":
+            return request.reply({"w": vector(UPDATES[request.client])}, 1)
+        return request.reply(measurements=FIRST[request.client])
+
+    strategy = FedISM(salt=False, rho=0.1)
+    strategy.start({"w": vector(COMMON["w0"])}, CLIENTS, SPEC)
+    result, (asked, trained) = drive(strategy, CLIENTS, answer)
+    np.testing.assert_allclose(values(result.aggregation), WORKED["weights_q2"], atol=2e-6)
+    for request in asked:
+        assert (request.task, request.measure) == ("measure", ("sharpness",))
+        assert request.context["sam_rho"] == 0.1
+    for request in trained:
+        assert (request.task, request.measure) == ("train", ())
+        assert tuple(request.context) == ("reset_optimizer",)
+
+
+@pytest.mark.parametrize("arguments", [{"q": -1.0}, {"beta": 0.0}, {"rho": -0.1}, {"alpha": -1.0}])
+def test_arguments_out_of_range_are_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="|".join(arguments)):
+        FedISM(**arguments)
+
+
+def test_a_composed_training_may_add_to_what_the_method_sends_and_not_contradict_it() -> None:
+    same = {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 1.0, "prox_mu": 0.1}
+    assert compose(FedISM(), training=same).parts.training == same
+    for key, value in (("sam_rho", 0.5), ("gsam_alpha", 0.9), ("reset_optimizer", 0.0)):
+        with pytest.raises(ConfigError, match=key):
+            compose(FedISM(), training={**same, key: value})
+    # Without SALT the method sends no radius with training.
+    compose(FedISM(salt=False), training={"sam_rho": 0.5})

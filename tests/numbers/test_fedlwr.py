@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fed-LWR: the worked weights of layers, phase two, and what is done where layers are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import CLIENTS, GOLDEN, drive, values
+from monai.networks.nets import BasicUNet, UNet
+from torch import nn
+
+from monai_fairfl import ModelSpec, Reply, Request, RoundResult, Strategy, compose, read_spec
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.strategies import FedLWR, Mixed, Reward, Sparsified
+
+WORKED = GOLDEN["fedlwr"]
+LAYERS = ("first", "second", "third")
+SPEC = ModelSpec(
+    tuple(f"{layer}.weight" for layer in LAYERS),
+    layers={f"{layer}.weight": layer for layer in LAYERS},
+)
+LOCAL = dict(zip(CLIENTS, WORKED["layer1_params"], strict=True))
+SIMILARITY = dict(zip(LAYERS, WORKED["delta_layers_x_clients"], strict=True))
+
+
+def one_round(
+    strategy: Strategy,
+    missing: Mapping[str, tuple[str, ...]] = {},
+    silent: str = "",
+    spec: ModelSpec = SPEC,
+) -> tuple[RoundResult, list[list[Request]]]:
+    """One round of clients whose layers become LOCAL from zero.
+
+    Args:
+        strategy: is started first.
+        missing: client -> layers that it does not compare.
+        silent: a client that does not answer in phase two.
+        spec: of the model.
+    """
+
+    def answer(request: Request) -> Reply | None:
+        if request.task == "train":
+            local = torch.tensor(LOCAL[request.client], dtype=torch.float64)
+            return request.reply({name: local.clone() for name in spec.parameters}, 1)
+        if request.client == silent:
+            return None
+        (name,) = request.measure
+        column = CLIENTS.index(request.client)
+        similarities = {}
+        for layer, row in SIMILARITY.items():
+            if layer not in missing.get(request.client, ()):
+                similarities[layer] = row[column]
+        measured = {name: {"mean": 0.5, **similarities}} if similarities else {}
+        return request.reply(measurements=measured)
+
+    zero = {name: torch.zeros(2, dtype=torch.float64) for name in SPEC.parameters}
+    strategy.start(zero, CLIENTS, spec)
+    return drive(strategy, CLIENTS, answer, spec)
+
+
+def weights_of(result: RoundResult, layer: str) -> list[float]:
+    return values(result.aggregation[layer])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("variant", "key"), [("recommended", "rho_code_clipped"), ("paper", "rho_paper")]
+)
+def test_layer_weights_are_the_worked_ones(variant: str, key: str) -> None:
+    result, _ = one_round(FedLWR(variant=variant))
+    rows = [weights_of(result, layer) for layer in LAYERS]
+    np.testing.assert_allclose(rows, WORKED[key], atol=2e-6)
+    assert all(sum(row) == pytest.approx(1, abs=1e-12) and min(row) >= 0 for row in rows)
+    mean = np.mean(rows, axis=0)
+    assert values(result.contributions) == pytest.approx(mean)
+
+
+def test_each_layer_is_averaged_with_its_own_weights() -> None:
+    result, _ = one_round(FedLWR())
+    found = result.weights["first.weight"]
+    np.testing.assert_allclose(found, WORKED["layer1_reaggregated_code"], atol=4e-6)
+    third = np.array(WORKED["rho_code_clipped"][2]) @ np.array(WORKED["layer1_params"])
+    np.testing.assert_allclose(result.weights["third.weight"], third, atol=4e-6)
+
+
+def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
+    _, (train, compare) = one_round(FedLWR())
+    anchor = np.mean(WORKED["layer1_params"], axis=0)
+    assert all(request.task == "train" for request in train)
+    for request in compare:
+        assert request.task == "measure" and request.measure == ("cka",)
+        assert request.context == {}
+        np.testing.assert_allclose(request.weights["second.weight"], anchor)
+    assert one_round(FedLWR(similarity="cosine"))[1][1][0].measure == ("feature_cosine",)
+    assert one_round(FedLWR(variant="released"))[1][1][0].context == {"cka_unbiased": 1.0}
+    assert one_round(FedLWR(variant="paper"))[1][1][0].context == {"cka_training": 1.0}
+
+
+def test_one_layer_can_decide_for_the_whole_model() -> None:
+    result, _ = one_round(FedLWR(layerwise=False, encoder_layer="second"))
+    expected = WORKED["rho_code_clipped"][1]
+    assert values(result.aggregation) == pytest.approx(expected, abs=2e-6)
+    # What is recorded is the similarity, clipped, whether or not layers decide for themselves.
+    for found in (result, one_round(FedLWR())[0]):
+        for column, client in enumerate(CLIENTS):
+            clipped = {n: min(max(row[column], 1e-4), 0.99) for n, row in SIMILARITY.items()}
+            assert found.details["similarity"][client] == pytest.approx(clipped)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        UNet(2, 1, 1, (8, 16, 32, 64), (2, 2, 2), num_res_units=2),
+        UNet(2, 1, 1, (8, 16, 32, 64), (2, 2, 2)),
+        BasicUNet(2, 1, 1, features=(8, 8, 16, 32, 64, 8)),
+    ],
+    ids=["residual UNet", "UNet", "BasicUNet"],
+)
+def test_the_layer_that_decides_is_at_the_bottom_of_a_u_net(network: nn.Module) -> None:
+    """Transposed convolutions upwards have more input channels, the first axis of their kernels."""
+    spec = read_spec(network)
+    layers = dict(network.named_modules())
+    profile = dict(zip(CLIENTS, (0.9, 0.8, 0.5), strict=True))
+
+    def answer(request: Request) -> Reply:
+        if request.task == "train":
+            return request.reply({name: torch.zeros_like(start[name]) for name in start}, 1)
+        similar: dict[str, float] = {"mean": 0.5}
+        for name in dict.fromkeys(spec.layers.values()):
+            layer = layers[name]
+            bottom = isinstance(layer, nn.Conv2d) and layer.out_channels == 64
+            similar[name] = profile[request.client] if bottom else 0.5
+        return request.reply(measurements={"cka": similar})
+
+    start = {name: network.state_dict()[name] for name in spec.parameters}
+    strategy = FedLWR(layerwise=False)
+    strategy.start(start, CLIENTS, spec)
+    result, _ = drive(strategy, CLIENTS, answer, spec)
+    assert values(result.aggregation) == pytest.approx([0.125, 0.25, 0.625])
+
+
+@pytest.mark.parametrize("reward", [None, Sparsified(), Mixed()])
+def test_who_is_gone_in_phase_two_is_not_averaged(reward: Reward | None) -> None:
+    strategy = FedLWR() if reward is None else compose(FedLWR(), reward=reward)
+    result, _ = one_round(strategy, silent="2")
+    of_first: Mapping[str, float] = result.aggregation["first"]  # type: ignore[assignment]
+    assert set(of_first) == {"1", "3"}
+    expected = sum(of_first[client] * torch.tensor(LOCAL[client]) for client in ("1", "3"))
+    np.testing.assert_allclose(result.weights["first.weight"], expected, rtol=1e-6)
+
+
+def test_what_a_client_did_not_measure_is_the_mean_of_the_others_and_noted() -> None:
+    result, _ = one_round(FedLWR(), {"2": ("first",)})
+    expected = np.array([0.05, (0.05 + 0.4) / 2, 0.4])
+    np.testing.assert_allclose(weights_of(result, "first"), expected / expected.sum())
+    assert set(result.notes) == {"2"}
+    with pytest.raises(FederationError, match="cka"):
+        one_round(FedLWR(), {client: LAYERS for client in CLIENTS})
+
+
+def test_how_many_layers_are_too_alike_to_tell_is_recorded() -> None:
+    result, _ = one_round(FedLWR(clip=(1e-4, 0.9)))
+    shares = [sum(row[i] >= 0.9 for row in SIMILARITY.values()) / 3 for i in range(3)]
+    assert values(result.details["at_clip"]) == pytest.approx(shares) and len(set(shares)) > 1
+
+
+def test_a_layer_that_never_leaves_the_clients_has_no_weight() -> None:
+    everything, _ = one_round(FedLWR())
+    found, _ = one_round(FedLWR(), spec=replace(SPEC, norms=("second.weight",)).with_local_norms())
+    assert set(found.aggregation) == {"first", "third"} and found.notes == {}
+    for layer, weights in found.aggregation.items():
+        assert weights == everything.aggregation[layer]
+    mean = np.mean([weights_of(found, "first"), weights_of(found, "third")], axis=0)
+    assert values(found.contributions) == pytest.approx(mean)
+
+
+def test_a_wrong_layer_and_a_wrong_clip_are_refused_before_anything_is_sent() -> None:
+    zero = {name: torch.zeros(2) for name in SPEC.parameters}
+    with pytest.raises(ConfigError, match="'secnd'.*'second'"):
+        FedLWR(layerwise=False, encoder_layer="secnd").start(zero, CLIENTS, SPEC)
+    for clip in (0.9, [0.1], [0, 0.5, 1], [0.9, 0.1], [0.5, 1.5]):
+        with pytest.raises(ValueError, match="clip"):
+            FedLWR(clip=clip)  # type: ignore[arg-type]
+    # One that nobody scored ends the round.
+    unscored = {client: ("second",) for client in CLIENTS}
+    with pytest.raises(ValueError, match="'second'"):
+        one_round(FedLWR(layerwise=False, encoder_layer="second"), unscored)

@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How well contributions agree with a reference: published numbers, scipy, and intervals."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from monai_fairfl import Estimate
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.valuation import (
+    Fidelity,
+    Game,
+    MaxSamples,
+    Valuation,
+    exact_shapley,
+    fidelity,
+    permutation_shapley,
+)
+
+TABLES = Path(__file__).parents[1] / "golden" / "tables"
+
+
+LEAVE_ONE_OUT = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (TABLES / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def published(task: str) -> Fidelity:
+    """FedAvg's contributions are the shares of images; the reference is leave-one-out."""
+    images = {}
+    drops = {}
+    for row in rows(LEAVE_ONE_OUT[task]):
+        client = row["client"]
+        if client != "none_removed":
+            images[client] = float(row["training_samples"])
+            drops[client] = float(row["performance_contribution_pct"]) / 100
+    shares = {client: count / sum(images.values()) for client, count in images.items()}
+    return fidelity(shares, drops)
+
+
+def row_of_fedavg(task: str) -> dict[str, str]:
+    for row in rows("fedce_table3_contribution"):
+        if (row["task"], row["method"]) == (task, "FedAvg"):
+            return row
+    raise AssertionError(f"the table has no row of FedAvg for {task}")
+
+
+@pytest.mark.parametrize("task", ["fundus", "prostate"])
+def test_the_fedavg_rows_of_fedces_table_3(task: str) -> None:
+    row = row_of_fedavg(task)
+    found = published(task)
+    assert found.pearson.estimate == pytest.approx(float(row["pearson_x100"]), abs=0.005)
+    assert found.p_value == pytest.approx(float(row["p_value"]), abs=0.005)
+    assert found.euclidean.estimate == pytest.approx(float(row["euclidean_fractions"]), abs=0.005)
+    # The printed fundus cosine, 0.26, contradicts the row's own distance.
+    cosine = 0.4587 if task == "fundus" else float(row["cosine"])
+    assert found.cosine.estimate == pytest.approx(cosine, abs=0.005)
+
+
+# ---- the measures
+
+
+def estimates(values: list[float], stderr: float | None = 0.0) -> dict[str, float | Estimate]:
+    """Client -> value, with the same standard error for all."""
+    return {f"site{i}": Estimate(value, stderr, 10) for i, value in enumerate(values)}
+
+
+def measures(found: Fidelity) -> list[tuple[float, float, float]]:
+    return [tuple(one) for one in (found.pearson, found.spearman, found.euclidean, found.cosine)]  # type: ignore[misc]
+
+
+SHARES = [0.35, 0.25, 0.05, 0.15, 0.20]
+OTHER = [0.30, 0.32, 0.08, 0.10, 0.20]
+
+
+def test_measures_are_scipys_and_numpys() -> None:
+    found = fidelity(estimates(SHARES), estimates(OTHER), draws=1)
+    x, y = np.array(SHARES), np.array(OTHER)
+    assert found.pearson.estimate == pytest.approx(100 * stats.pearsonr(x, y).statistic)
+    assert found.spearman.estimate == pytest.approx(100 * stats.spearmanr(x, y).statistic)
+    assert found.euclidean.estimate == pytest.approx(math.dist(SHARES, OTHER))
+    assert found.cosine.estimate == pytest.approx(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
+    # Equal shares are ties whatever the rounding.
+    for difference, tie in ((1e-12, True), (1e-7, False)):
+        rounded = estimates([0.2 + difference, 0.2, 0.6])
+        found = fidelity(rounded, estimates([0.2, 0.2, 0.6]), draws=1)
+        assert (found.spearman.estimate == pytest.approx(100)) == tie
+
+
+# ---- intervals
+
+
+@pytest.mark.slow
+def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
+    widths = []
+    for stderr in (0.0, 0.01, 0.03):
+        found = fidelity(estimates(SHARES, stderr), estimates(OTHER), draws=200)
+        widths.append([high - low for _, low, high in measures(found)])
+    none, small, large = widths
+    assert none == pytest.approx([0, 0, 0, 0], abs=1e-9)
+    # The rank correlation need not widen.
+    for i in (0, 2, 3):
+        assert none[i] < small[i] < large[i]
+    # Rounded shares, that sum to 0.99.
+    rounded = fidelity(estimates([0.34, *SHARES[1:]]), estimates(OTHER), draws=5)
+    for estimate, low, high in measures(rounded):
+        assert low == pytest.approx(estimate) and high == pytest.approx(estimate)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95])
+def test_the_interval_of_a_distance_is_that_of_the_normal_distribution(level: float) -> None:
+    """One value's error is all there is, and small: the distance is linear in it."""
+    contributions = {"a": Estimate(0.6, 0.01), "b": Estimate(0.4, 0.0)}
+    reference = {"a": Estimate(0.3, 0.0), "b": Estimate(0.7, 0.0)}
+    found = fidelity(contributions, reference, level, draws=1000).euclidean
+    half = stats.norm.ppf((1 + level) / 2) * math.sqrt(2) * 0.4 * 0.01
+    assert found.estimate - found.low == pytest.approx(half, rel=0.15)
+    assert found.high - found.estimate == pytest.approx(half, rel=0.15)
+
+
+@pytest.mark.slow
+def test_the_interval_holds_what_repeated_sampling_gives() -> None:
+    """Fidelity of sampled values of one game, valued again with many seeds."""
+    worth = {"a": 5.0, "b": 3.0, "c": 2.0, "d": 1.0}
+    game = Game(worth, lambda coalition: sum(worth[player] for player in coalition) ** 0.5)
+    exact = exact_shapley(game)
+    reported = fidelity(permutation_shapley(game, MaxSamples(40), seed=100), exact).pearson
+    assert 90 < reported.low < reported.high < 100
+
+    inside = []
+    for seed in range(40):
+        sampled = permutation_shapley(game, MaxSamples(40), seed)
+        value = fidelity(sampled, exact, draws=1).pearson.estimate
+        inside.append(reported.low <= value <= max(reported.high, 100))
+    assert np.mean(inside) >= 0.9
+
+
+def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> None:
+    values = {
+        "a": Estimate(0.010, 0.02, 9),
+        "b": Estimate(0.005, 0.02, 9),
+        "c": Estimate(-0.010, 0.02, 9),
+    }
+    reference = {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)}
+    valuation = Valuation("permutation", values, 8, None, 0.005)
+    found = fidelity(valuation, reference, draws=100)
+    assert -100 <= found.pearson.low < found.pearson.high <= 100
+
+
+def test_unknown_errors_and_those_of_two_rounds_leave_the_interval_open() -> None:
+    without_errors = {f"site{i}": value for i, value in enumerate(SHARES)}
+    for given in (estimates(SHARES, None), without_errors):
+        found = fidelity(given, estimates(OTHER))
+        assert math.isfinite(found.pearson.estimate) and math.isnan(found.pearson.low)
+    for rounds, known in ((2, False), (5, True)):
+        own = {f"site{i}": Estimate(value, 0.01, rounds) for i, value in enumerate(SHARES)}
+        found = fidelity(own, estimates(OTHER), draws=20)
+        assert math.isnan(found.pearson.low) != known
+
+
+# ---- where a correlation does not exist
+
+
+def test_two_clients_and_uniform_shares_have_a_distance_but_no_correlation() -> None:
+    uniform = [0.2] * 5
+    for first, second in (([0.6, 0.4], [0.7, 0.3]), (SHARES, uniform), (uniform, SHARES)):
+        found = fidelity(estimates(first, 0.01), estimates(second, 0.01), draws=50)
+        for value in (*found.pearson, *found.spearman, found.p_value):
+            assert math.isnan(value)
+        assert found.euclidean.estimate == pytest.approx(math.dist(first, second))
+        assert found.euclidean.low < found.euclidean.high
+
+
+# ---- what is compared
+
+
+def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
+    values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
+    valuation = Valuation("permutation", values, 8, None, 35.0)
+    reference = {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
+    found = fidelity(valuation, reference, draws=200)
+    assert found.euclidean.estimate == 0
+    assert found.cosine.estimate == pytest.approx(1)
+    assert 0 < found.euclidean.high < 0.2
+
+
+def test_the_seed_decides_and_the_order_of_clients_does_not() -> None:
+    backwards = dict(reversed(estimates(SHARES, 0.02).items()))
+    found = fidelity(estimates(SHARES, 0.02), estimates(OTHER), draws=50)
+    assert fidelity(backwards, estimates(OTHER), draws=50) == found
+    assert fidelity(backwards, estimates(OTHER), draws=50, seed=1) != found
+
+
+@pytest.mark.parametrize(
+    ("contributions", "reference", "words"),
+    [
+        ({"a": 0.5, "b": 0.5}, {"a": 0.5, "c": 0.5}, r"\['b'\].*reference.*\['c'\]"),
+        ({"a": 5.0, "b": 1.0}, {"a": 0.5, "b": 0.5}, "contributions.*sum to 1"),
+        ({"a": 1.2, "b": -0.2}, {"a": 0.5, "b": 0.5}, "'b'.*-0.2"),
+        ({"a": 1.0}, {"a": 1.0}, "two"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    contributions: dict[str, float], reference: dict[str, float], words: str
+) -> None:
+    with pytest.raises(FairFLError, match=words):
+        fidelity(contributions, reference)
+    with pytest.raises(FairFLError, match="level"):
+        fidelity({"a": 0.5, "b": 0.5}, {"a": 0.4, "b": 0.6}, level=95)

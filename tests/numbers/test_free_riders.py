@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Free riders: scores of one round, flags over rounds, and both from a run's ledger."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from attackers import ATTACKS
+from helpers.attacked_federation import federation_of
+from helpers.driving import GOLDEN, SPEC
+from helpers.fixed_sites import federate, vectors
+from helpers.given_strategy import Given
+
+from monai_fairfl import Estimate
+from monai_fairfl.errors import FairFLError, FederationError
+from monai_fairfl.strategies import CGSV, FedAvg
+from monai_fairfl.valuation import (
+    flag_free_riders,
+    free_rider_history,
+    free_rider_scores,
+    global_cosines,
+)
+
+EXAMPLE = GOLDEN["fedce"]["free_rider_example"]
+UPDATES = np.array(GOLDEN["common"]["updates"])
+WEIGHTS = {"1": 0.311393, "2": 0.325217, "3": 0.363391}
+
+
+def by_client(values: list[float]) -> dict[str, float]:
+    """Client -> its number of the worked example."""
+    return dict(zip("123", values, strict=True))
+
+
+@pytest.mark.parametrize(("form", "key"), [("product", "product"), ("dissimilarity", "dissim")])
+def test_scores_meet_the_worked_example_from_the_gram_matrix_on(form: str, key: str) -> None:
+    cosines = global_cosines(UPDATES @ UPDATES.T, WEIGHTS, "123")
+    assert cosines == pytest.approx(by_client(EXAMPLE["cos_local_global"]), abs=2e-6)
+    global_errors = by_client(EXAMPLE["global_err"])
+    local_errors = by_client(EXAMPLE["local_err"])
+    scores = free_rider_scores(cosines, global_errors, local_errors, form)
+    assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
+
+
+def test_zeros_absences_and_losses() -> None:
+    zero = global_cosines([[1.0, 0.0], [0.0, 0.0]], {"a": 0.5, "b": 0.5}, ["a", "b"])
+    assert zero == {"a": 1.0, "b": 0.0}
+    # A client that was not averaged is not in the global update.
+    assert global_cosines(np.eye(3), {"a": 1.0}, "abc") == {"a": 1.0, "b": 0.0, "c": 0.0}
+    # A local model that is worse than the global one scores as one that is better.
+    cosines = {"a": 0.5, "b": 0.5}
+    scores = free_rider_scores(cosines, {"a": 0.1, "b": 0.3}, {"a": 0.3, "b": 0.1})
+    assert scores == pytest.approx({"a": 0.1, "b": 0.1})
+
+
+# ---- flags over rounds
+
+HIGH = {"a": 0.01, "b": 0.02, "c": 0.2}
+LOW = {"a": 0.01, "b": 0.02, "c": 0.02}
+
+
+def test_a_flag_needs_rounds_in_a_row_and_is_of_the_first_such_round() -> None:
+    assert flag_free_riders([HIGH, HIGH, LOW, HIGH, HIGH]) == {}
+    assert flag_free_riders([LOW, HIGH, HIGH, HIGH, LOW]) == {"c": 3}
+    assert flag_free_riders([HIGH] * 6) == {"c": 2}
+    assert flag_free_riders([HIGH, HIGH], rounds=2) == {"c": 1}
+    # Absence neither adds to a run nor ends it.
+    high, absent = {"a": 0.01, "b": 0.01, "c": 0.2}, {"a": 0.01, "b": 0.01}
+    assert flag_free_riders([high, absent, high, absent, absent]) == {}
+    assert flag_free_riders([high, absent, high, absent, high]) == {"c": 4}
+
+
+def test_the_threshold_is_five_times_the_median_of_the_others() -> None:
+    others = {"a": 0.01, "b": 0.02, "c": 0.06}
+    above = {**others, "d": 0.02 * 5 + 1e-9}
+    assert flag_free_riders([{**others, "d": 0.02 * 5}] * 3) == {}
+    assert flag_free_riders([above] * 3) == {"d": 2}
+    assert flag_free_riders([above] * 3, factor=6) == {}
+    # Nobody stands out where most score nothing, as early on; negative products are nothing, too.
+    assert flag_free_riders([{"a": 0.0, "b": 0.0, "c": 0.02}] * 3) == {}
+    assert flag_free_riders([{"a": 0.0, "b": 0.001, "c": 0.02}] * 3) == {"c": 2}
+    negative = {"a": -0.02, "b": -0.01, "d": -0.03}
+    assert flag_free_riders([{**negative, "c": 0.01}] * 3) == {}
+    assert flag_free_riders([{**negative, "c": 0.11}] * 3) == {"c": 2}
+
+
+# ---- scores and flags of a ledger
+
+
+def measured(*without: str) -> dict[str, dict[str, Any]]:
+    """client -> the worked errors as scores; some have no score of their own model."""
+    found: dict[str, dict[str, Any]] = {}
+    for client in "123":
+        received = 1 - by_client(EXAMPLE["global_err"])[client]
+        local = 1 - by_client(EXAMPLE["local_err"])[client]
+        found[client] = {"global_score": {"mean": Estimate(received, 0.01, 5), "gland": received}}
+        if client not in without:
+            found[client]["local_score"] = Estimate(local, None, 5)
+    return found
+
+
+def records(folder: Path, numbers: list[dict[str, Any]], weights: Any = WEIGHTS) -> list[Any]:
+    """What the ledger holds of rounds in which these things were measured."""
+    strategy = Given(weights, WEIGHTS)
+    updates = vectors({client: update for client, update in zip("123", UPDATES.tolist())})
+    played = federate(
+        strategy,
+        folder,
+        [updates] * len(numbers),
+        numbers,
+        evaluate=["global_score", "local_score"],
+    )
+    return list(played.rounds)
+
+
+def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_skipped(
+    tmp_path: Path,
+) -> None:
+    """A round that fewer than two clients measured is skipped; a client without has no score."""
+    numbers = [measured(), {}, measured("1", "2"), measured("2"), measured()]
+    found = free_rider_history(records(tmp_path, numbers), form="dissimilarity")
+    assert found.rounds == [0, 3, 4] and found.flagged == {"3": 4}
+    for client, expected in by_client(EXAMPLE["dissim"]).items():
+        assert found.scores[client][0] == pytest.approx(expected, abs=2e-6)
+    assert found.scores["2"][1] is None and found.scores["1"][1] == found.scores["1"][0]
+    json.dumps(found.scores, allow_nan=False)
+
+
+def test_weights_per_layer_count_by_their_mean(tmp_path: Path) -> None:
+    layers = {}
+    for layer, factor in (("fc", 0.5), ("head", 1.5)):
+        layers[layer] = {client: factor * weight for client, weight in WEIGHTS.items()}
+    plain = free_rider_history(records(tmp_path / "plain", [measured()])).scores
+    [record] = records(tmp_path / "layers", [measured()])
+    layered = free_rider_history([{**record, "aggregation": layers}]).scores
+    for client in plain:
+        assert layered[client][0] == pytest.approx(plain[client][0])
+
+
+def test_a_methods_factors_of_the_updates_are_in_the_global_one(tmp_path: Path) -> None:
+    updates = {"1": [0.2, 0.1, -0.3, 0.4], "2": [0.1, -0.2, 0.2, 0.3], "3": [-3.0, 4.0, 1.0, -1.0]}
+    numbers = {client: {"global_score": 0.5, "local_score": 0.6} for client in updates}
+    evaluate = ["global_score", "local_score"]
+    strategy = CGSV()
+    played = federate(
+        strategy, tmp_path, [vectors(updates)], [numbers], spec=SPEC, evaluate=evaluate
+    )
+
+    # By hand: the cosine of each update with the step of the global model.
+    matrix = np.array(list(updates.values()))
+    step = strategy.weights["w"].numpy()
+    cosines = matrix @ step / np.linalg.norm(matrix, axis=1) / np.linalg.norm(step)
+    scores = free_rider_history(played.rounds).scores
+    # The errors of the global and the local model differ by 0.1.
+    assert [scores[client][0] for client in updates] == pytest.approx(0.1 * cosines)
+
+
+def test_what_cannot_be_scored_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FairFLError, match="form"):
+        free_rider_scores({}, {}, {}, form="sum")
+    with pytest.raises(FairFLError, match="'b'"):
+        free_rider_scores({"a": 1.0, "b": 1.0}, {"a": 0.1, "b": 0.1}, {"a": 0.1})
+    with pytest.raises(FairFLError, match="Gram"):
+        global_cosines(np.eye(3), {"a": 1.0}, ["a"])
+    with pytest.raises(FairFLError, match="rounds"):
+        flag_free_riders([], rounds=0)
+    [record] = records(tmp_path, [measured()])
+    for damaged in (
+        {"kind": "round", "round": 1},
+        {**record, "measurements": None},
+        {**record, "gram": {"clients": ["1"]}},
+        {**record, "verdicts": {"1": [{}]}},
+    ):
+        with pytest.raises(FederationError, match="record 3"):
+            free_rider_history([{"kind": "start"}, record, damaged])
+
+
+@pytest.mark.parametrize(
+    ("attack", "guard"),
+    [("zeros", "Empty"), ("noise of honest length", "Noise"), ("copy", "Copies")],
+)
+def test_what_guards_found_is_the_evidence_beside_the_score(
+    tmp_path: Path, attack: str, guard: str
+) -> None:
+    run = federation_of(FedAvg(), tmp_path / "run", ATTACKS[attack], rounds=2).run()
+    found = free_rider_history(run.records)
+    assert found.rounds == []  # nobody measured what a score needs
+    assert guard in found.evidence["H"]
+    assert set(found.evidence) == ({"H", "A"} if attack == "copy" else {"H"})
+
+
+def test_honest_sites_leave_no_evidence(tmp_path: Path) -> None:
+    run = federation_of(FedAvg(), tmp_path / "run", outlier=True, rounds=2).run()
+    assert free_rider_history(run.records).evidence == {}

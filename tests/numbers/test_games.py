@@ -1,0 +1,630 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Shapley values: exact, sampled, truncated, by leaving one out; sums over rounds; when to stop."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+
+import numpy as np
+import pytest
+from helpers.driving import GOLDEN
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from monai_fairfl import Estimate
+from monai_fairfl.errors import FairFLError
+from monai_fairfl.valuation import (
+    Game,
+    Hoeffding,
+    MaxEvaluations,
+    MaxSamples,
+    RankStable,
+    StandardError,
+    Valuation,
+    cosine_game,
+    exact_shapley,
+    gtg_shapley,
+    leave_one_out,
+    permutation_shapley,
+    rank_stability,
+    shapley_values,
+    stratified_shapley,
+    sum_over_rounds,
+)
+
+WORKED = GOLDEN["shapley"]
+
+
+def worked() -> Game:
+    """The three-player game of the worked example, none of it evaluated yet."""
+    return Game("123", lambda coalition: WORKED["v"]["".join(sorted(coalition)) or "empty"])
+
+
+def random_game(seed: int = 0) -> Game:
+    """A game of eight players with utilities in [0, 1]; larger coalitions tend to be better."""
+    names = [f"site{i}" for i in range(8)]
+    noise = np.random.default_rng(seed).random(2**8)
+
+    def utility(coalition: frozenset[str]) -> float:
+        number = sum(1 << names.index(name) for name in coalition)
+        return len(coalition) / 16 + float(noise[number]) / 2
+
+    return Game(names, utility)
+
+
+def numbers(found: Valuation) -> np.ndarray:
+    return np.array([float(value) for value in found.values.values()])
+
+
+def errors(found: Valuation) -> np.ndarray:
+    return np.array([value.stderr for value in found.values.values()], dtype=float)
+
+
+def values_of(game: Game) -> dict[str, float]:
+    return {player: float(value) for player, value in exact_shapley(game).values.items()}
+
+
+# ---- games
+
+
+def test_a_coalition_is_evaluated_once_and_bit_i_of_the_table_is_player_i_by_name() -> None:
+    calls: list[frozenset[str]] = []
+    worth = {"a": 1.0, "b": 10.0, "c": 100.0}
+
+    def utility(coalition: frozenset[str]) -> float:
+        calls.append(coalition)
+        return sum(worth[player] for player in coalition)
+
+    game = Game(["c", "a", "b"], utility)
+    assert game(("a", "b")) == game({"b", "a"}) == game(["b", "a", "b"]) == 11
+    assert game.evaluations == 1 and game.players == ("a", "b", "c")
+    for _ in range(2):
+        assert game.table().tolist() == [0, 1, 10, 11, 100, 101, 110, 111]
+    assert game.evaluations == len(calls) == len(set(calls)) == 8
+
+    resumed = Game(game.players, game.utility, dict(list(game.known.items())[:2]))
+    resumed.table()
+    # Further evaluations are the new game's own.
+    assert resumed.evaluations == 6
+
+
+def test_what_is_no_game_is_refused() -> None:
+    with pytest.raises(FairFLError, match="'elm'.*'ash', 'oak'"):
+        Game(["oak", "ash"], len)(["oak", "elm"])
+    with pytest.raises(FairFLError, match="'elm'"):
+        Game(["oak"], len, known={frozenset(["elm"]): 0.5})
+    for value in (math.nan, math.inf):
+        with pytest.raises(FairFLError, match=f"'ash', 'oak'.*{value}"):
+            Game(["oak", "ash"], lambda coalition: value)(["oak", "ash"])  # noqa: B023
+        with pytest.raises(FairFLError, match=f"'oak'.*{value}"):
+            Game(["oak"], len, known={frozenset(["oak"]): value})
+    for players in ([], ["a", "a"]):
+        with pytest.raises(FairFLError, match="once"):
+            Game(players, len)
+    with pytest.raises(FairFLError, match="permutation_shapley"):
+        Game([str(i) for i in range(21)], lambda coalition: 1 / 0).table()
+    for table in ([], [1.0], [1.0, 2.0, 3.0], [[1.0, 2.0], [3.0, 4.0]]):
+        with pytest.raises(FairFLError, match="2\\^N"):
+            shapley_values(table)  # type: ignore[arg-type]
+
+
+# ---- exact values
+
+
+def test_exact_values_meet_the_worked_example() -> None:
+    game = worked()
+    game("12")
+    found = exact_shapley(game)
+    assert numbers(found) == pytest.approx(WORKED["exact"], abs=2e-6)
+    assert found.total == pytest.approx(WORKED["sum"])
+    assert 3 * numbers(found) == pytest.approx(WORKED["contribution_index_C1"], abs=2e-6)
+    assert list(found.shares().values()) == pytest.approx(WORKED["ci_weights"], abs=2e-6)
+    # Nothing is sampled, so nothing is uncertain.
+    assert found.rank_stability == 1 and set(errors(found)) == {0.0} and found.evaluations == 7
+
+
+def test_games_whose_values_are_published() -> None:
+    # The airport game (Littlechild and Owen, 1973): who uses a stretch of the runway shares it.
+    costs = {"a": 1.0, "b": 3.0, "c": 3.0, "d": 7.0, "e": 12.0}
+    game = Game(costs, lambda s: max((costs[player] for player in s), default=0.0))
+    steps = np.diff([0.0, *costs.values()]) / np.arange(5, 0, -1)
+    assert values_of(game) == pytest.approx(dict(zip("abcde", np.cumsum(steps))), abs=1e-12)
+
+    # One left glove and several right ones.
+    for right in (1, 2, 6):
+        names = ["left", *(f"right{i}" for i in range(right))]
+        found = values_of(Game(names, lambda s: float("left" in s and len(s) > 1)))
+        n = right + 1
+        assert found.pop("left") == pytest.approx((n - 1) / n)
+        assert list(found.values()) == pytest.approx([1 / (n * (n - 1))] * right)
+
+
+@pytest.mark.slow
+def test_the_security_councils_votes() -> None:
+    """Five vetoes and ten other members, nine votes needed: the published Shapley-Shubik index."""
+    votes = {**{f"veto{i}": 7 for i in range(5)}, **{f"other{i}": 1 for i in range(10)}}
+    found = values_of(Game(votes, lambda s: float(sum(votes[member] for member in s) >= 39)))
+    for member, value in found.items():
+        assert value == pytest.approx((421 if "veto" in member else 4) / 2145)
+
+
+def by_permutations(table: np.ndarray) -> np.ndarray:
+    """The definition: the mean marginal contribution over all orders of joining."""
+    n = int(np.log2(len(table)))
+    gains = []
+    for order in permutations(range(n)):
+        joined, row = 0, np.zeros(n)
+        for player in order:
+            row[player] = table[joined | 1 << player] - table[joined]
+            joined |= 1 << player
+        gains.append(row)
+    return np.mean(gains, axis=0)
+
+
+TABLES = st.integers(1, 5).flatmap(
+    lambda n: arrays(float, 2**n, elements=st.floats(-1, 1).map(lambda x: round(x, 6)))
+)
+
+
+@pytest.mark.slow
+@given(TABLES, st.data())
+def test_axioms_and_definition(table: np.ndarray, data: st.DataObject) -> None:
+    n = int(np.log2(len(table)))
+    values = shapley_values(table)
+    np.testing.assert_allclose(values, by_permutations(table), atol=1e-12)
+    assert values.sum() == pytest.approx(table[-1] - table[0], abs=1e-9)
+
+    # Linearity.
+    other = data.draw(arrays(float, len(table), elements=st.floats(-1, 1)))
+    a, b = data.draw(st.tuples(st.floats(-3, 3), st.floats(-3, 3)))
+    expected = a * values + b * shapley_values(other)
+    np.testing.assert_allclose(shapley_values(a * table + b * other), expected, atol=1e-9)
+
+    # A player who changes nothing gets nothing; who can replace each other get the same.
+    i, j = data.draw(st.tuples(*[st.integers(0, n - 1)] * 2))
+    masks = np.arange(len(table))
+    assert shapley_values(table[masks & ~(1 << i)])[i] == 0
+    bits = (masks >> i & 1) ^ (masks >> j & 1)
+    swapped = masks ^ (bits << i) ^ (bits << j) if i != j else masks
+    symmetric = shapley_values(table + table[swapped])
+    assert symmetric[i] == pytest.approx(symmetric[j], abs=1e-9)
+
+    # Values follow the players when they are renamed.
+    names = data.draw(st.permutations([f"p{number}" for number in range(n)]))
+    game = Game(names, lambda s: table[sum(1 << names.index(name) for name in s)])
+    assert values_of(game) == pytest.approx(dict(zip(names, values)), abs=1e-12)
+
+
+def test_the_cosine_game_is_of_the_vectors_and_names_stay_with_their_rows() -> None:
+    u, p = np.array(GOLDEN["cgsv"]["u"]), GOLDEN["common"]["p"]
+    found = exact_shapley(cosine_game(u @ u.T, p, ["1", "2", "3"]))
+    assert numbers(found) == pytest.approx(GOLDEN["cgsv"]["exact_cosine_shapley"], abs=2e-6)
+    assert found.total == pytest.approx(1) and found.evaluations == 8
+
+    u = np.random.default_rng(3).normal(size=(4, 6))
+    names, r = ["d", "a", "c", "b"], np.array([0.1, 0.4, 0.3, 0.2])
+    game = cosine_game(u @ u.T, r, names)
+    whole = r @ u
+    for coalition in ("a", "bd", "abc", "abcd"):
+        part = sum(r[names.index(name)] * u[names.index(name)] for name in coalition)
+        expected = part @ whole / np.linalg.norm(part) / np.linalg.norm(whole)
+        assert game(coalition) == pytest.approx(expected, abs=1e-12)
+    assert game("") == 0
+    one_by_one = Game(game.players, game.utility)
+    np.testing.assert_allclose(game.table(), one_by_one.table(), atol=1e-12)
+
+
+def test_the_cosine_game_without_directions_and_with_rounding() -> None:
+    for gram in (np.zeros((2, 2)), [[1, -1], [-1, 1]], [[1, -1 - 1e-12], [-1 - 1e-12, 1]]):
+        with np.errstate(invalid="raise"):
+            assert cosine_game(gram, [0.5, 0.5], ["a", "b"]).table().tolist() == [0, 0, 0, 0]
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        parallel = np.outer(rng.random(3), rng.random(4))
+        assert cosine_game(parallel @ parallel.T, rng.random(3), "abc").table().max() <= 1
+    for size, weights in ((3, [1.0, 1.0]), (2, [1.0]), (2, [1.0, math.nan])):
+        with pytest.raises(FairFLError, match="3, 3|1,|finite"):
+            cosine_game(np.eye(size), weights, ["a", "b"])
+
+
+# ---- leaving one out
+
+
+def test_drops_and_shares_meet_the_worked_example() -> None:
+    found = leave_one_out(worked())
+    assert numbers(found) == pytest.approx(WORKED["leave_one_out"])
+    assert list(found.shares().values()) == pytest.approx(WORKED["loo_share"])
+    assert found.total == pytest.approx(sum(WORKED["leave_one_out"]))
+
+
+def test_only_the_whole_and_what_is_left_without_each_are_evaluated() -> None:
+    asked: list[int] = []
+
+    def utility(coalition: frozenset[str]) -> float:
+        asked.append(len(coalition))
+        return float(len(coalition))
+
+    assert leave_one_out(Game([str(i) for i in range(30)], utility)).evaluations == 31
+    assert asked == [30] + [29] * 30
+    game = worked()
+    game("123")
+    assert [leave_one_out(game).evaluations for _ in range(2)] == [3, 0]
+
+
+def test_an_absence_that_helps_stays_negative_and_gets_no_share() -> None:
+    worth = {"a": 0.3, "b": -0.2, "c": 0.1}
+    found = leave_one_out(Game(worth, lambda s: sum(worth[player] for player in s)))
+    assert numbers(found) == pytest.approx(list(worth.values()))
+    assert found.shares() == pytest.approx({"a": 0.75, "b": 0.0, "c": 0.25})
+
+
+# ---- sampling
+
+METHODS: dict[str, Callable[..., Valuation]] = {
+    "permutation": permutation_shapley,
+    "antithetic": lambda game, stop, seed=0: permutation_shapley(game, stop, seed, antithetic=True),
+    "stratified": stratified_shapley,
+}
+each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
+
+
+def test_given_permutations_meet_the_worked_example() -> None:
+    found = permutation_shapley(worked(), MaxSamples(9), permutations=["123", "321", "213"])
+    assert numbers(found) == pytest.approx(WORKED["perm_sample_123_321_213"], abs=2e-6)
+    assert found.total == pytest.approx(WORKED["sum"])
+    gains = np.array([[0.4, 0.2, 0.05], [0.25, 0.3, 0.1], [0.3, 0.3, 0.05]])
+    assert errors(found) == pytest.approx(gains.std(axis=0, ddof=1) / np.sqrt(3))
+
+    pair = permutation_shapley(worked(), MaxSamples(9), antithetic=True, permutations=["123"])
+    both = permutation_shapley(worked(), MaxSamples(9), permutations=["123", "321"])
+    assert numbers(pair) == pytest.approx(numbers(both))
+    assert pair.values["1"].n == 1 and both.values["1"].n == 2
+    # One sample has an unknown error.
+    assert pair.values["1"].stderr is None and pair.rank_stability is None
+
+    # A walk skips nobody, even where the utility of all is met early.
+    odd = permutation_shapley(
+        Game("abc", lambda s: float(len(s) % 2)), MaxSamples(1), permutations=["abc"]
+    )
+    assert numbers(odd).tolist() == [1, -1, 1]
+    for orders in (["12"], ["112"], ["124"], ["1233"], []):
+        with pytest.raises(FairFLError, match="each of|at least one"):
+            permutation_shapley(worked(), MaxSamples(1), permutations=orders)
+
+
+@pytest.mark.slow
+@each_method
+def test_estimates_lie_within_four_standard_errors_and_these_are_the_spread_over_seeds(
+    method: Callable[..., Valuation],
+) -> None:
+    whole = random_game(0)
+    whole.table()
+    expected = numbers(exact_shapley(random_game(0)))
+    found = method(random_game(0), MaxSamples(200), 0)
+    assert (np.abs(numbers(found) - expected) < 4 * errors(found)).all()
+    assert (errors(found) < 0.02).all() and found.values["site0"].n == 200
+
+    runs = []
+    for seed in range(60):
+        game = Game(whole.players, whole.utility, whole.known)
+        runs.append(method(game, MaxSamples(10), seed))
+    spread = np.std([numbers(one) for one in runs], axis=0, ddof=1)
+    claimed = np.sqrt(np.mean([errors(one) ** 2 for one in runs], axis=0))
+    assert np.mean(spread / claimed) == pytest.approx(1, abs=0.15)
+
+
+def test_every_permutation_shares_out_everything_and_strata_remove_the_spread_of_sizes() -> None:
+    found = permutation_shapley(random_game(0), MaxSamples(5))
+    game = random_game(0)
+    assert numbers(found).sum() == pytest.approx(game(game.players) - game(""))
+    assert found.total == pytest.approx(numbers(found).sum())
+
+    game = Game([str(i) for i in range(6)], lambda s: 1 - 0.5 ** len(s))
+    stratified, plain = (m(game, MaxSamples(4)) for m in (stratified_shapley, permutation_shapley))
+    assert numbers(stratified) == pytest.approx([game(game.players) / 6] * 6)
+    assert errors(stratified).max() < 1e-12 < errors(plain).min()
+
+
+@each_method
+def test_the_seed_decides_and_no_coalition_is_evaluated_twice(
+    method: Callable[..., Valuation],
+) -> None:
+    worth = {"a": 1.0, "b": 4.0, "c": 9.0}
+    asked: list[frozenset[str]] = []
+
+    def utility(coalition: frozenset[str]) -> float:
+        asked.append(coalition)
+        return sum(worth[player] for player in coalition) ** 0.5
+
+    found = method(Game("cab", utility), MaxSamples(7), seed=5)
+    assert len(asked) == len(set(asked)) == found.evaluations <= 8
+    # The order of the players does not.
+    assert found == method(Game("bac", utility), MaxSamples(7), seed=5)
+    assert found.values != method(Game("cab", utility), MaxSamples(7), seed=6).values
+    game = Game("abc", utility)
+    assert [method(game, MaxSamples(50)).evaluations for _ in range(2)] == [8, 0]
+
+
+def test_a_mean_and_its_error_are_right_even_far_from_zero() -> None:
+    table = {"": 0.0, "a": 1e6 + 0.3, "b": 1e6 - 0.2, "ab": 2e6}
+    game = Game("ab", lambda s: table["".join(sorted(s))])
+    found = permutation_shapley(game, MaxSamples(9), permutations=["ab", "ba"])
+    assert numbers(found) == pytest.approx([1e6 + 0.25, 1e6 - 0.25], rel=1e-12)
+    assert errors(found) == pytest.approx([0.05, 0.05], rel=1e-6)
+
+
+# ---- when to stop
+
+
+def test_sampling_stops_by_number_evaluations_error_or_ranking() -> None:
+    def large() -> Game:
+        return Game([f"{i:02d}" for i in range(40)], lambda s: float(len(s)))
+
+    assert 100 <= permutation_shapley(large(), MaxEvaluations(100)).evaluations < 140
+    # There is nothing left to evaluate: samples count.
+    few = permutation_shapley(Game("ab", lambda s: float(len(s) > 1)), MaxEvaluations(50))
+    assert few.evaluations == 4 and few.values["a"].n == 50
+
+    # An error needs every player and at least thirty samples.
+    noisy = permutation_shapley(random_game(0), StandardError(0.02), seed=3)
+    assert errors(noisy).max() <= 0.02 and noisy.values["site0"].n >= 30
+    one_less = permutation_shapley(random_game(0), MaxSamples(noisy.values["site0"].n - 1), seed=3)
+    assert errors(one_less).max() > 0.02 or one_less.values["site0"].n < 30
+    assert permutation_shapley(large(), StandardError(0.02)).values["00"].n == 30
+
+    # The textbook number: ln(2 / delta) range^2 / (2 epsilon^2).
+    hoeffding = permutation_shapley(Game("ab", len), Hoeffding(epsilon=0.2, delta=0.1, range=1))
+    assert hoeffding.values["a"].n == math.ceil(math.log(20) / (2 * 0.04))
+
+    worth = {"a": 1.0, "b": 2.0, "c": 4.0}
+    game = Game(worth, lambda s: max((worth[player] for player in s), default=0.0))
+    stable = permutation_shapley(game, RankStable(0.99) | MaxSamples(2000))
+    assert 30 <= stable.values["a"].n < 2000
+    assert stable.rank_stability is not None and stable.rank_stability >= 0.99
+    both = permutation_shapley(Game("ab", len), MaxSamples(40) & MaxSamples(60))
+    either = permutation_shapley(Game("ab", len), MaxSamples(40) | MaxSamples(60))
+    assert (both.values["a"].n, either.values["a"].n) == (60, 40)
+
+
+def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated() -> None:
+    game = Game("ab", lambda coalition: float(len(coalition)))
+    for wrong in (200, "200", MaxSamples):
+        for method in (permutation_shapley, stratified_shapley):
+            with pytest.raises(FairFLError, match="MaxSamples"):
+                method(game, wrong)  # type: ignore[arg-type]
+        with pytest.raises(FairFLError, match="MaxSamples"):
+            StandardError(0.001) | wrong  # type: ignore[operator]
+    assert game.evaluations == 0
+    for make in (
+        lambda: MaxSamples(0),
+        lambda: MaxEvaluations(0),
+        lambda: StandardError(0.0),
+        lambda: Hoeffding(0.1, 1.0, 1),
+        lambda: RankStable(1.5),
+    ):
+        with pytest.raises(FairFLError, match="must be"):
+            make()
+
+
+# ---- GTG-Shapley
+
+
+def test_truncated_walks_over_given_permutations_meet_the_worked_example() -> None:
+    orders = lambda players, rng: ["123", "213", "321"]  # noqa: E731
+    found = gtg_shapley([worked()], within=0.06, orders=orders)
+    assert numbers(found) == pytest.approx(WORKED["gtg_eps0_06_perms_123_213_321"], abs=2e-6)
+    assert found.total == pytest.approx(WORKED["sum"])
+    (spent,) = found.rounds
+    # 9: the first pass at 0.8 * 2^3.
+    assert (spent.permutations, spent.truncated, spent.skipped) == (9, 6, False)
+
+    # A round that gains nothing costs two evaluations and is worth nothing.
+    flat = Game("123", lambda s: 0.5 + 0.0005 * (len(s) == 3))
+    both = gtg_shapley([worked(), flat], within=0.06, orders=orders)
+    assert numbers(both).tolist() == numbers(found).tolist()
+    last = both.rounds[1]
+    assert (last.skipped, last.evaluations, last.permutations) == (True, 2, 0)
+    assert last.gain == pytest.approx(0.0005)
+    assert gtg_shapley([flat], between=0.0001).rounds[0].skipped is False
+
+
+def test_without_truncation_it_is_the_shapley_value_up_to_its_error() -> None:
+    found = gtg_shapley([random_game(0)], within=0.0)
+    exact = numbers(exact_shapley(random_game(0)))
+    assert (np.abs(numbers(found) - exact) < 4 * errors(found)).all()
+    assert numbers(found).sum() == pytest.approx(found.total)
+    assert found.rounds[0].truncated == 0 and 30 < found.rounds[0].permutations <= 0.8 * 2**8 + 8
+    again = gtg_shapley([random_game(0)], within=0.0)
+    assert found == again and found != gtg_shapley([random_game(0)], within=0.0, seed=3)
+
+
+def test_truncation_saves_evaluations_and_moves_values_by_little() -> None:
+    def saturating() -> Game:
+        """Few players bring nearly all there is; those after them can be cut off."""
+        names = [f"site{i}" for i in range(8)]
+        return Game(names, lambda s: 1 - 0.2 ** sum(1 + int(name[4:]) % 3 for name in s))
+
+    exact = numbers(exact_shapley(saturating()))
+    cut, whole = gtg_shapley([saturating()], within=0.01), gtg_shapley([saturating()], within=0.0)
+    assert cut.rounds[0].truncated > 0
+    assert cut.evaluations == cut.rounds[0].evaluations < whole.evaluations / 2
+    assert (np.abs(numbers(cut) - exact) < 4 * errors(cut) + 0.01).all()
+
+
+def test_gtgs_standard_error_is_the_spread_over_seeds() -> None:
+    """Within a pass each player comes first once, so its permutations vary less than drawn ones."""
+    values = random_game(0)
+    values.table()
+    # Who comes first matters most.
+    first = Game(values.players, lambda s: values(s) + len(s) ** 0.2)
+    found = [gtg_shapley([first], within=0.0, seed=seed) for seed in range(60)]
+    spread = np.std([numbers(one) for one in found], axis=0, ddof=1)
+    claimed = np.sqrt(np.mean([errors(one) ** 2 for one in found], axis=0))
+    assert np.mean(spread / claimed) == pytest.approx(1, abs=0.2)
+    assert found[0].values["site0"].n == found[0].rounds[0].permutations / 8
+
+
+def test_rounds_are_summed_also_where_players_differ_and_losses_are_charged() -> None:
+    first, second = Game("ab", lambda s: 0.1 * len(s)), Game("bc", lambda s: 0.2 * len(s))
+    found = gtg_shapley([first, second])
+    assert numbers(found) == pytest.approx([0.1, 0.3, 0.2])
+    assert found.total == pytest.approx(0.6) and found.evaluations == 8
+    assert numbers(gtg_shapley([Game("ab", lambda s: 0.9 - 0.1 * len(s))])) == pytest.approx(
+        [-0.1, -0.1]
+    )
+    with pytest.raises(FairFLError, match="no round"):
+        gtg_shapley([])
+
+
+def guided(players: Sequence[str], rng: np.random.Generator) -> list[tuple[str, ...]]:
+    """Each player comes first once, and the rest in any order."""
+    orders = []
+    for player in players:
+        rest = [other for other in players if other != player]
+        orders.append((player, *rng.permutation(rest)))
+    return orders
+
+
+@pytest.mark.parametrize("seed", [2, 3, 5])
+def test_it_ends_after_the_pass_in_which_the_last_ten_running_means_agree(seed: int) -> None:
+    walked: list[tuple[str, ...]] = []
+
+    def orders(players: Sequence[str], rng: np.random.Generator) -> list[tuple[str, ...]]:
+        walked.extend(found := guided(players, rng))
+        return found
+
+    game = random_game(seed)
+    gtg_shapley([game], within=0.0, seed=seed, orders=orders)
+    rows = []
+    for order in walked:
+        gains = [game(order[: n + 1]) - game(order[:n]) for n in range(8)]
+        rows.append([gains[order.index(player)] for player in game.players])
+
+    def largest_change(count: int) -> float:
+        last = [np.mean(rows[:n], axis=0) for n in range(count - 9, count + 1)]
+        return max(float(np.mean(np.abs((mean - last[-1]) / last[-1]))) for mean in last)
+
+    passes = list(range(32, len(walked) + 1, 8))  # the first after more than thirty permutations
+    if len(walked) < 0.8 * 2**8:
+        agreed = [largest_change(count) < 0.05 for count in passes]
+        assert agreed == [False] * (len(passes) - 1) + [True]
+
+
+def test_orders_are_guided_and_have_a_cap() -> None:
+    """In each pass everybody comes first once: single players are evaluated in the first one."""
+    steady = gtg_shapley([Game([str(i) for i in range(8)], lambda s: float(len(s)))])
+    assert steady.rounds[0].permutations == 32  # the first pass of eight after thirty
+    rng = np.random.default_rng(0)
+    wild = gtg_shapley([Game([str(i) for i in range(8)], lambda s: rng.normal())])
+    assert wild.rounds[0].permutations > 64
+    # More than thirty players walk through more permutations than there are players; few have a
+    # cap of four fifths of their coalitions.
+    for players, expected in ((31, 62), (1, 2), (2, 4), (3, 9), (4, 16), (5, 30)):
+        found = gtg_shapley([Game([str(i) for i in range(players)], lambda s: float(len(s)))])
+        assert found.rounds[0].permutations == expected
+
+    asked: list[frozenset[str]] = []
+
+    def utility(coalition: frozenset[str]) -> float:
+        asked.append(coalition)
+        return float(len(coalition))
+
+    gtg_shapley([Game("abcd", utility)], within=0.0)
+    singles = [asked.index(frozenset(player)) for player in "abcd"]
+    assert singles == sorted(singles) and max(singles) < 2 + 3 * 4
+
+
+# ---- valuations
+
+
+def valued(*values: float, stderr: float | None = 0.0, players: str = "123") -> Valuation:
+    estimates = {player: Estimate(value, stderr, 4) for player, value in zip(players, values)}
+    return Valuation("exact", estimates, 8, rank_stability(estimates), sum(values))
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6))
+def test_shares_are_a_distribution_and_negative_values_get_none(values: list[float]) -> None:
+    shares = valued(*values, players="abcdef").shares()
+    if sum(max(value, 0) for value in values) <= 1e-12:
+        assert shares == {}
+        return
+    assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
+    assert all(share == 0 for share, value in zip(shares.values(), values) if value <= 0)
+
+
+def test_json_holds_everything_and_no_nan() -> None:
+    found = json.loads(json.dumps(valued(0.3, -0.1, stderr=None).to_json(), allow_nan=False))
+    assert found["values"]["2"] == {"value": -0.1, "stderr": None, "n": 4}
+    assert found["shares"] == {"1": 1.0, "2": 0.0} and found["rank_stability"] is None
+    assert (found["evaluations"], found["total"]) == (8, pytest.approx(0.2))
+    rounds = json.loads(json.dumps(gtg_shapley([worked()]).to_json()))["rounds"]
+    assert rounds[0]["gain"] == pytest.approx(0.65)
+
+
+def test_sums_over_rounds_meet_the_worked_example() -> None:
+    golden = GOLDEN["ci_multi_round"]
+    rounds = [valued(*golden["phi_round1"]), valued(*golden["phi_round2"])]
+    plain = sum_over_rounds(rounds)
+    assert numbers(plain) == pytest.approx(golden["plain_sum"], abs=2e-6)
+    assert list(plain.shares().values()) == pytest.approx(golden["share"], abs=2e-6)
+    assert (plain.evaluations, plain.rank_stability) == (16, 1.0)
+    assert plain.total == pytest.approx(sum(golden["plain_sum"]))
+    decayed = sum_over_rounds(rounds, decay=0.5)
+    expected = golden["normalised_then_decay_0_5"]
+    assert list(decayed.shares().values()) == pytest.approx(expected, abs=2e-6)
+    assert decayed.total == pytest.approx(1.5)
+
+
+def test_errors_of_rounds_add_in_quadrature_and_lost_rounds_have_no_part_in_a_decayed_sum() -> None:
+    found = sum_over_rounds([valued(0.2, stderr=0.03), valued(0.3, stderr=0.04)])
+    assert found.values["1"] == Estimate(0.5, pytest.approx(0.05), 8)
+    unknown = sum_over_rounds([valued(0.2, stderr=0.03), valued(0.3, stderr=None)])
+    assert unknown.values["1"].stderr is None
+
+    rounds = [valued(-0.3, 0.1, players="ab"), valued(0.1, 0.3, stderr=0.02, players="ab")]
+    decayed = sum_over_rounds(rounds, decay=0.5)
+    assert decayed.values["a"] == Estimate(pytest.approx(0.125), pytest.approx(0.025), 8)
+    assert decayed.total == pytest.approx(0.5)
+    # A round without gain is left out, and an absent player counts zero.
+    rounds = [valued(0.1, 0.3, players="ab"), valued(0.2, -0.2, players="ab")]
+    rounds.append(valued(0.1, players="b"))
+    assert numbers(sum_over_rounds(rounds, decay=0.5)) == pytest.approx([0.25, 1.0])
+    for wrong, words in (([], "no round"), ([valued(0.1)], "decay")):
+        with pytest.raises(FairFLError, match=words):
+            sum_over_rounds(wrong, decay=1.5)
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 1)), min_size=1, max_size=6))
+def test_rank_stability_is_a_fraction_and_less_uncertainty_never_lowers_it(
+    pairs: list[tuple[float, float]],
+) -> None:
+    found = []
+    for divisor in (1, 2):
+        values = {str(i): Estimate(v, error / divisor) for i, (v, error) in enumerate(pairs)}
+        found.append(rank_stability(values))
+    low, high = found
+    assert low is not None and high is not None and 0 <= low <= high + 1e-9 <= 1 + 2e-9
+
+
+def test_rank_stability_is_the_kendall_correlation_with_redrawn_values_at_its_least() -> None:
+    """Opposed errors make differences vary most: with two players the bound is met exactly."""
+    values, spread = np.array([0.30, 0.22]), np.array([0.05, 0.07])
+    draws = values + np.random.default_rng(0).normal(size=(20000, 1)) * spread * [1, -1]
+    agree = np.mean(np.sign(draws[:, 0] - draws[:, 1]))
+    estimates = {name: Estimate(v, e) for name, v, e in zip("ab", values.tolist(), spread.tolist())}
+    assert rank_stability(estimates) == pytest.approx(agree, abs=0.02)
+
+    rng = np.random.default_rng(1)
+    values, spread = rng.random(6), 0.2 * rng.random(6)
+    taus = [stats.kendalltau(values, rng.normal(values, spread)).statistic for _ in range(300)]
+    of_six: Mapping[str, Estimate] = {
+        str(i): Estimate(v, e) for i, (v, e) in enumerate(zip(values.tolist(), spread.tolist()))
+    }
+    found = rank_stability(of_six)
+    assert found is not None and np.mean(taus) - 0.2 < found < np.mean(taus)

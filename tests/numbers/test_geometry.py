@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Inner products of updates, whole and of each class, and what methods make of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import SPEC as ONE
+from helpers.driving import drive, play, values
+from helpers.fixed_sites import federate
+from helpers.given_strategy import equal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from monai_fairfl import ModelSpec, Reply, Request
+from monai_fairfl.strategies import CGSV, FedCE
+
+NAMES = "ABCDE"
+SHAPES: dict[str, tuple[int, ...]] = {
+    "a.weight": (5, 2),
+    "head.bias": (3,),
+    "head.weight": (3, 4, 2, 2),
+}
+LAYERS = {name: name.split(".")[0] for name in SHAPES}
+SPEC = ModelSpec(tuple(SHAPES), layers=LAYERS, output=("head", 0))
+
+Updates = dict[str, dict[str, torch.Tensor]]
+
+
+def random_updates(shapes: dict[str, tuple[int, ...]] = SHAPES, count: int = 4) -> Updates:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        client: {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        for client in NAMES[:count]
+    }
+
+
+def flat(update: dict[str, torch.Tensor]) -> np.ndarray:
+    return np.concatenate([update[name].double().numpy().ravel() for name in sorted(update)])
+
+
+def gram_of(folder: Path, updates: Updates, spec: ModelSpec = SPEC) -> dict[str, Any]:
+    """The inner products that the ledger records of one round."""
+    (record,) = federate(equal(tuple(updates)), folder, [updates], spec=spec).rounds
+    assert record["gram"]["clients"] == sorted(updates)
+    found: dict[str, Any] = record["gram"]
+    return found
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("bias", [True, False])
+def test_inner_products_are_the_direct_ones_whole_and_of_each_class(
+    axis: int, bias: bool, tmp_path: Path
+) -> None:
+    """A class is its row of the output layer, with its bias."""
+    shapes = {**SHAPES, "head.weight": (3, 4, 2, 2) if axis == 0 else (4, 3, 2, 2)}
+    if not bias:
+        del shapes["head.bias"]
+    layers = {name: LAYERS[name] for name in shapes}
+    updates = random_updates(shapes)
+    found = gram_of(
+        tmp_path, updates, ModelSpec(tuple(shapes), layers=layers, output=("head", axis))
+    )
+    rows = np.stack([flat(update) for update in updates.values()])
+    np.testing.assert_allclose(found["whole"], rows @ rows.T, rtol=1e-5, atol=1e-6)
+    for label in range(3):
+        of_class = []
+        for update in updates.values():
+            row = update["head.weight"].double().numpy().take(label, axis).ravel()
+            of_class.append(np.append(row, float(update["head.bias"][label])) if bias else row)
+        expected = np.stack(of_class) @ np.stack(of_class).T
+        np.testing.assert_allclose(found["classes"]["head"][label], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_products_of_many_numbers_keep_float32_right_where_one_product_is_not(
+    tmp_path: Path,
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    updates = {name: {"w": torch.randn(3_000_000, generator=generator) + 0.1} for name in "AB"}
+    rows = torch.stack([update["w"] for update in updates.values()]).double()
+    found = gram_of(tmp_path, updates, ONE)
+    np.testing.assert_allclose(found["whole"], (rows @ rows.T).numpy(), rtol=1e-6)
+
+
+def test_huge_finite_values_do_not_overflow(tmp_path: Path) -> None:
+    updates = {"A": {"w": torch.full((3,), 1e30)}, "B": {"w": torch.ones(3)}}
+    found = gram_of(tmp_path, updates, ONE)
+    assert found["whole"][0][0] == pytest.approx(3e60) and found["whole"][1][1] == 3.0
+
+
+@settings(max_examples=60)
+@given(arrays(np.float64, (3, 6), elements=st.floats(-100, 100, width=32)))
+def test_cosines_from_inner_products_are_the_direct_ones(rows: np.ndarray) -> None:
+    """CGSV's, of each update with the step."""
+    updates = dict(zip("ABC", rows.tolist(), strict=True))
+    (result,) = play(CGSV(), [updates], [{}], [0.0] * 6)
+    step = result.weights["w"].numpy()
+    for client, cosine in zip("ABC", values(result.details["cosine"], tuple("ABC")), strict=True):
+        lengths = np.linalg.norm(updates[client]) * np.linalg.norm(step)
+        assert -1 <= cosine <= 1
+        if np.linalg.norm(updates[client]) > 1e-3 and np.linalg.norm(step) > 1e-3:
+            assert cosine == pytest.approx(updates[client] @ step / lengths, abs=1e-6)
+
+
+# ---- classes that some clients do not label
+
+LABELLED = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 0], [1, 0, 0], [1, 1, 0]], bool)
+
+
+def masked_rows(updates: Updates) -> tuple[np.ndarray, np.ndarray]:
+    """The updates, one a row, and whether each of their numbers counts; those of a body do."""
+    rows, counted = [], []
+    for update, labels in zip(updates.values(), LABELLED, strict=True):
+        of_class = torch.from_numpy(labels)
+        mask = {
+            "a.weight": torch.ones(5, 2),
+            "head.bias": of_class,
+            "head.weight": of_class[:, None, None, None].expand(3, 4, 2, 2),
+        }
+        rows.append(flat(update))
+        counted.append(flat(mask))
+    return np.stack(rows), np.stack(counted).astype(bool)
+
+
+def played(strategy: Any, updates: Updates) -> Any:
+    labels = dict(zip(NAMES, LABELLED.tolist(), strict=True))
+
+    def answer(request: Request) -> Reply:
+        client = request.client
+        return request.reply(updates[client], 10, labelled=tuple(labels[client]))
+
+    start = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+    strategy.start(start, NAMES, SPEC)
+    return drive(strategy, NAMES, answer, SPEC)[0]
+
+
+def test_a_class_is_averaged_over_those_who_label_it() -> None:
+    updates = random_updates(count=5)
+    rows, counted = masked_rows(updates)
+    found = flat(played(equal(NAMES), updates).weights)
+    sums = (rows * counted).sum(0)
+    expected = np.where(counted.any(0), sums / np.maximum(counted.sum(0), 1), rows.mean(0))
+    np.testing.assert_allclose(found[counted.any(0)], expected[counted.any(0)], atol=1e-6)
+
+
+def test_distances_from_the_mean_are_of_the_classes_that_a_client_labels() -> None:
+    updates = random_updates(count=5)
+    rows, counted = masked_rows(updates)
+    mean = (counted * rows).sum(0) / np.maximum(counted.sum(0), 1)
+    distances = np.sqrt((counted * (rows - mean) ** 2).sum(1))
+    closeness = 1 - distances / distances.sum()
+    size = rows.shape[1]
+    expected = np.floor(size * closeness / closeness.max()) / size
+    kept = played(CGSV(reward="euclidean", variant="paper"), updates).details["kept"]
+    assert values(kept, tuple(NAMES)) == pytest.approx(expected)
+
+
+def test_fedces_cosines_leave_out_the_rows_of_classes_that_one_side_does_not_label() -> None:
+    """A class counts where the client labels it, and at least one of the others."""
+    updates = random_updates(count=5)
+    rows, counted = masked_rows(updates)
+    distances = []
+    for i in range(5):
+        others = np.delete(np.arange(5), i)
+        both = counted[i] & counted[others].any(0)
+        u, v = rows[i][both], rows[others].sum(0)[both]
+        distances.append(1 - u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+    found = values(played(FedCE("cos"), updates).aggregation, tuple(NAMES))
+    expected = np.array(distances) / sum(distances)
+    assert found == pytest.approx(expected.tolist(), abs=1e-5)

@@ -1,0 +1,338 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Dice of slices, surface distance in millimetres, and the error of the cup-to-disc ratio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from monai.bundle import ConfigParser
+from monai.data import DataLoader, Dataset, MetaTensor, decollate_batch
+from monai.engines import SupervisedEvaluator
+from monai.handlers import from_engine
+from monai.transforms import AsDiscreted, Compose, EnsureChannelFirstd, LoadImaged
+from scipy.ndimage import binary_erosion, distance_transform_edt
+
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.metrics import (
+    CupToDiscError,
+    SliceDiceMetric,
+    SpacedHausdorffMetric,
+)
+
+torch.set_num_threads(1)
+SPACING = (0.5, 0.75, 3.0)
+SHAPE = (16, 14, 6)
+
+
+def blobs(seed: int, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+    """A box with ragged sides in the middle slices: the outer slices hold nothing."""
+    rng = np.random.default_rng(seed)
+    mask = np.zeros(shape, dtype=np.float32)
+    low = rng.integers(2, 5, size=2)
+    mask[low[0] : low[0] + 7, low[1] : low[1] + 6, 1 : shape[2] - 1 - seed % 2] = 1
+    return mask * (rng.random(shape) > 0.1)
+
+
+def with_spacing(mask: np.ndarray, spacing: tuple[float, ...] = SPACING) -> MetaTensor:
+    return MetaTensor(
+        torch.as_tensor(mask, dtype=torch.float32), affine=torch.diag(torch.tensor([*spacing, 1.0]))
+    )
+
+
+def dice_of_slices(pred: np.ndarray, label: np.ndarray) -> list[float]:
+    """Oracle: Dice of each last-axis slice with reference, straight from the definition."""
+    return [
+        2 * np.logical_and(a, b).sum() / (a.sum() + b.sum())
+        for a, b in zip(np.moveaxis(pred, -1, 0), np.moveaxis(label, -1, 0))
+        if b.any()
+    ]
+
+
+def hd95(pred: np.ndarray, label: np.ndarray, spacing: tuple[float, ...]) -> float:
+    """The oracle: dense distance transforms to both surfaces, the larger percentile of the two."""
+    surface = [mask ^ binary_erosion(mask) for mask in (pred.astype(bool), label.astype(bool))]
+    to = [distance_transform_edt(~edge, sampling=spacing) for edge in surface]
+    return max(np.percentile(to[1][surface[0]], 95), np.percentile(to[0][surface[1]], 95))
+
+
+def hausdorff(pred: Any, label: Any, **arguments: Any) -> list[float]:
+    """What the metric gives for each case, and class, of one batch."""
+    metric = SpacedHausdorffMetric(**arguments)
+    metric(pred, label)
+    return metric.get_buffer().flatten().tolist()
+
+
+# ---- Dice of slices
+
+
+def test_slice_dice_is_the_mean_of_the_definition_over_slices_with_reference() -> None:
+    pred, label = blobs(1), blobs(2)
+    pred[..., 0] = 1  # false positives where the reference has nothing: not judged in 2-D
+    for axis in (2, 0):
+        metric = SliceDiceMetric(spatial_dim=axis)
+        metric(torch.tensor(pred)[None, None], torch.tensor(label)[None, None])
+        turned = [np.moveaxis(mask, axis, -1) for mask in (pred, label)]
+        expected = np.mean(dice_of_slices(*turned))
+        assert metric.aggregate().item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_slice_dice_pools_the_slices_of_all_cases_and_keeps_each_case_for_reports() -> None:
+    pairs = [(blobs(1), blobs(2)), (blobs(3, (16, 14, 11)), blobs(4, (16, 14, 11)))]
+    slices = [dice_of_slices(*pair) for pair in pairs]
+    metric = SliceDiceMetric()
+    for pred, label in pairs:
+        metric([torch.tensor(pred)[None]], [torch.tensor(label)[None]])
+    pooled = np.mean(np.concatenate(slices))
+    assert abs(pooled - np.mean([np.mean(s) for s in slices])) > 1e-4
+    assert metric.aggregate().item() == pytest.approx(pooled, abs=1e-6)
+    assert metric.aggregate("none").squeeze().tolist() == pytest.approx(
+        [np.mean(s) for s in slices], abs=1e-6
+    )
+    buffer = metric.get_buffer()
+    assert buffer is not None and buffer.equal(metric.aggregate("none"))
+    metric.reset()
+    assert metric.get_buffer() is None
+
+
+def test_slice_dice_is_per_class_and_leaves_out_what_no_reference_holds() -> None:
+    pred, label = np.stack([blobs(1), blobs(3), blobs(5)]), np.stack(
+        [blobs(2), blobs(4), np.zeros(SHAPE, np.float32)]
+    )
+    metric = SliceDiceMetric(include_background=True, reduction="mean_batch")
+    metric(torch.tensor(pred)[None], torch.tensor(label)[None])
+    expected = [np.mean(dice_of_slices(p, y)) for p, y in zip(pred[:2], label[:2])]
+    assert metric.aggregate()[:2].tolist() == pytest.approx(expected, abs=1e-6)
+    assert metric.aggregate()[2].isnan()
+    assert metric.aggregate("mean").item() == pytest.approx(np.mean(expected), abs=1e-6)
+    without = SliceDiceMetric()
+    without(torch.tensor(pred)[None], torch.tensor(label)[None])
+    assert without.aggregate().item() == pytest.approx(expected[1], abs=1e-6)
+    assert without.aggregate("none").shape == (1, 2)
+
+
+# ---- surface distance
+
+
+@pytest.mark.parametrize("spacing", [SPACING, (1.0, 1.0, 1.0), (3.0, 0.4, 0.6)])
+def test_hausdorff_is_the_distance_transforms_in_the_labels_spacing(
+    spacing: tuple[float, ...],
+) -> None:
+    pred, label = blobs(1), blobs(2)
+    found = hausdorff([torch.tensor(pred)[None]], [with_spacing(label[None], spacing)])
+    assert found == pytest.approx([hd95(pred, label, spacing)], rel=1e-5)
+
+
+def test_the_spacing_is_the_labels_else_the_predictions_or_none_in_voxels() -> None:
+    pred, label = blobs(1), blobs(2)
+    plain = [torch.tensor(pred)[None]], [torch.tensor(label)[None]]
+    fallback = hausdorff([with_spacing(pred[None])], plain[1])
+    preferred = hausdorff([with_spacing(pred[None], (9.0, 9.0, 9.0))], [with_spacing(label[None])])
+    assert fallback == preferred == pytest.approx([hd95(pred, label, SPACING)], rel=1e-5)
+    voxels = pytest.approx([hd95(pred, label, (1, 1, 1))], rel=1e-5)
+    assert (
+        hausdorff([with_spacing(pred[None])], [with_spacing(label[None])], units="voxels") == voxels
+    )
+    assert hausdorff(*plain, units="voxels") == voxels
+
+
+@pytest.mark.parametrize("decollate", [True, False])
+def test_hausdorff_uses_each_cases_own_spacing_decollated_or_batched(decollate: bool) -> None:
+    spacings = [SPACING, (2.0, 1.0, 1.0)]
+    items = [
+        {"pred": with_spacing(blobs(i)[None], s), "label": with_spacing(blobs(i + 2)[None], s)}
+        for i, s in enumerate(spacings)
+    ]
+    (batch,) = DataLoader(Dataset(items), batch_size=2)
+    pred, label = from_engine(["pred", "label"])(decollate_batch(batch) if decollate else batch)
+    expected = [hd95(blobs(i), blobs(i + 2), s) for i, s in enumerate(spacings)]
+    assert hausdorff(pred, label) == pytest.approx(expected, rel=1e-5)
+
+
+def test_hausdorff_works_on_images_of_two_dimensions() -> None:
+    pred, label = blobs(1)[..., 2], blobs(2)[..., 2]
+    expected = pytest.approx([hd95(pred, label, SPACING[:2])], rel=1e-5)
+    assert hausdorff([with_spacing(pred[None])], [with_spacing(label[None])]) == expected
+    # Slices of volumes still carry the volume's three spacings.
+    slices = [[with_spacing(blobs(seed)[None])[..., 2]] for seed in (1, 2)]
+    assert hausdorff(*slices) == expected
+
+
+def test_a_missed_structure_counts_as_the_image_diagonal_and_an_absent_one_as_zero() -> None:
+    full, empty = blobs(1)[None], np.zeros((1, *SHAPE), np.float32)
+    metric = SpacedHausdorffMetric()
+    metric(
+        [with_spacing(x) for x in (empty, full, empty)],
+        [with_spacing(x) for x in (full, empty, empty)],
+    )
+    diagonal = float(np.linalg.norm(np.multiply(SHAPE, SPACING)))
+    assert metric.aggregate("none").squeeze().tolist() == pytest.approx([diagonal, diagonal, 0])
+    assert metric.aggregate().item() == pytest.approx(2 * diagonal / 3)
+    voxels = hausdorff([torch.tensor(empty)], [torch.tensor(full)], units="voxels")
+    assert voxels == pytest.approx([np.linalg.norm(SHAPE)])
+
+
+def test_hausdorff_leaves_the_background_out_unless_asked() -> None:
+    pred, label = (np.stack([1 - blobs(i), blobs(i)]) for i in (1, 2))
+    images = [with_spacing(pred)], [with_spacing(label)]
+    expected = [hd95(p, y, SPACING) for p, y in zip(pred, label)]
+    assert hausdorff(*images, include_background=True) == pytest.approx(expected, rel=1e-5)
+    assert hausdorff(*images) == pytest.approx(expected[1:], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: SliceDiceMetric(spatial_dim=3), ConfigError, "spatial_dim"),
+        (lambda: SliceDiceMetric(reduction="sum"), ConfigError, "reduction.*'sum'"),
+        (lambda: SpacedHausdorffMetric(units="mm"), ConfigError, "units.*'mm'"),  # type: ignore[arg-type]
+        (lambda: SliceDiceMetric().aggregate(), ConfigError, "no case"),
+        (lambda: SpacedHausdorffMetric().aggregate(), ConfigError, "no case"),
+        (lambda: SliceDiceMetric()(*[torch.ones(1, 1, 4, 4)] * 2), DataError, "MeanDice"),
+        (
+            lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 3)),
+            DataError,
+            "shape",
+        ),
+        (
+            lambda: SliceDiceMetric()(torch.rand(1, 1, 4, 4, 2), torch.ones(1, 1, 4, 4, 2)),
+            DataError,
+            "AsDiscreted",
+        ),
+        (lambda: SliceDiceMetric()(torch.ones(1, 1, 4, 4, 2)), DataError, "label"),
+        (
+            lambda: SpacedHausdorffMetric()(*[torch.ones(1, 1, 4, 4, 2)] * 2),
+            ConfigError,
+            "spacing",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    call: Callable[[], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+# ---- both in an evaluator
+
+
+def test_handlers_measure_in_a_real_evaluator_built_from_configuration(tmp_path: Path) -> None:
+    """Two volumes of different length; the image is what the pretended network will predict."""
+    cases = []
+    for seed, depth in ((1, 6), (3, 9)):
+        paths = {key: str(tmp_path / f"{key}{seed}.nii.gz") for key in ("image", "label")}
+        for offset, path in enumerate(paths.values()):
+            mask = blobs(seed + offset, (16, 14, depth))
+            nib.save(nib.Nifti1Image(mask, np.diag([*SPACING, 1])), path)
+        cases.append(paths)
+    load = Compose([LoadImaged(["image", "label"]), EnsureChannelFirstd(["image", "label"])])
+    network = torch.nn.Conv3d(1, 2, 1)
+    weight = torch.tensor([-1.0, 1.0]).reshape(2, 1, 1, 1, 1)
+    network.load_state_dict({"weight": weight, "bias": torch.tensor([0.5, -0.5])})
+    both = "$monai.handlers.from_engine(['pred', 'label'])"
+    config = {
+        name: {"_target_": f"monai_fairfl.metrics.{kind}", "output_transform": both}
+        for name, kind in (("dice", "SliceDice"), ("hd95", "SpacedHausdorff"))
+    }
+    parser = ConfigParser(config)
+    evaluator = SupervisedEvaluator(
+        torch.device("cpu"),
+        DataLoader(Dataset(cases, load), batch_size=1),
+        network,
+        postprocessing=Compose(
+            [AsDiscreted("pred", argmax=True, to_onehot=2), AsDiscreted("label", to_onehot=2)]
+        ),
+        key_val_metric={name: parser.get_parsed_content(name) for name in config},
+    )
+    pairs = [(load(case)["image"][0].numpy(), load(case)["label"][0].numpy()) for case in cases]
+    slices = list(chain.from_iterable(dice_of_slices(*pair) for pair in pairs))
+    distance = np.mean([hd95(*pair, SPACING) for pair in pairs])
+    # Nothing of the first run is left in the second.
+    for _ in range(2):
+        evaluator.run()
+        assert evaluator.state.metrics["dice"] == pytest.approx(np.mean(slices), abs=1e-6)
+        assert evaluator.state.metrics["hd95"] == pytest.approx(distance, rel=1e-5)
+        assert evaluator.state.metric_details["hd95"].shape == (2, 1)
+
+
+# ---- the cup-to-disc ratio
+
+
+def ellipses(disc: tuple[float, float], cup: tuple[float, float], size: int = 200) -> torch.Tensor:
+    """Two concentric ellipses of these half-axes (horizontal, vertical); width first."""
+    x, y = torch.meshgrid(
+        torch.arange(size) - size / 2, torch.arange(size) - size / 2, indexing="ij"
+    )
+    return torch.stack([((x / a) ** 2 + (y / b) ** 2 <= 1).float() for a, b in (disc, cup)])
+
+
+def errors(prediction: torch.Tensor, label: torch.Tensor) -> list[float]:
+    """The error of each photograph."""
+    metric: Any = CupToDiscError().metric_fn
+    metric(prediction, label)
+    found: list[float] = metric.get_buffer().flatten().tolist()
+    return found
+
+
+NO_CUP = torch.tensor([1.0, 0.0])[:, None, None]
+
+
+@pytest.mark.slow
+@given(st.floats(40, 90), st.floats(40, 90), st.floats(0.1, 1))
+def test_the_error_beside_no_cup_is_the_ratio_of_the_vertical_axes(
+    wide: float, high: float, ratio: float
+) -> None:
+    masks = ellipses((wide, high), (0.5 * wide, ratio * high))
+    [found] = errors((masks * NO_CUP)[None], masks[None])
+    assert found == pytest.approx(ratio, abs=0.03)
+
+
+def test_photographs_whose_label_has_no_cup_are_left_out() -> None:
+    """As in a site where some masks have the disc alone: a true ratio of 0 would be invented."""
+    masks, small = ellipses((50, 60), (20, 30)), ellipses((50, 60), (20, 15))
+    unlabelled, disc_alone = masks.clone(), masks.clone()
+    unlabelled[1], disc_alone[1] = -1, 0
+    metric: Any = CupToDiscError().metric_fn
+    metric(torch.stack([small] * 3), torch.stack([masks, unlabelled, disc_alone]))
+    assert metric.aggregate().item() == pytest.approx(0.25, abs=0.01)
+    assert metric.get_buffer().isnan().flatten().tolist() == [False, True, True]
+    # A cup or a disc that was not found is an error.
+    assert errors(disc_alone[None], masks[None]) == pytest.approx([0.5], abs=0.01)
+    assert errors(torch.zeros(1, 2, 200, 200), masks[None]) == pytest.approx([0.5], abs=0.01)
+    metric.reset()
+    metric(masks[None], unlabelled[None])
+    assert math.isnan(metric.aggregate().item())
+    for dtype in (torch.bool, torch.uint8, torch.float16):
+        assert errors(masks[None].to(dtype), masks[None].to(dtype)) == [0]
+
+
+def test_other_channels_logits_and_probabilities_are_refused_and_not_scored() -> None:
+    """With the background in front, the ratio would be that of the disc and the background."""
+    masks = ellipses((50, 60), (20, 30))[None]
+    three = torch.cat([1 - masks[:, :1], masks], 1)
+    one = masks[:, :1]
+    for prediction, label in ((three, three), (one, one), (masks, three)):
+        with pytest.raises(DataError, match=f"{label.shape[1]}, 200, 200"):
+            errors(prediction, label)
+    logits = (2 * masks - 1) * 4
+    for prediction in (logits, 0.9 * masks, 2 * masks, list(logits)):
+        with pytest.raises(DataError, match="prediction.*AsDiscreted"):
+            errors(prediction, masks if isinstance(prediction, torch.Tensor) else list(masks))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="label"):
+        errors(masks, logits)
+    metric: Any = CupToDiscError().metric_fn
+    with pytest.raises(DataError, match="label"):
+        metric(masks)
+    with pytest.raises(ConfigError, match="no case"):
+        metric.aggregate()

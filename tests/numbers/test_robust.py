@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Robust averages and weightings, beside NumPy's and SciPy's own medians, means and minimisers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import drive, play, values, vector
+from helpers.given_strategy import Given, equal
+from helpers.updates import PARAMETERS, SPEC, START, honest, statistics_of, tensors_of
+from scipy import optimize, stats
+
+from monai_fairfl import ModelSpec, Reply, Request, RoundResult, compose
+from monai_fairfl.strategies import (
+    CGSV,
+    ClippedMean,
+    FedAvg,
+    GeometricMedian,
+    Krum,
+    Median,
+    TrimmedMean,
+)
+
+NAMES = "ABCDEFG"
+
+
+def updates_of(count: int, seed: int = 0) -> np.ndarray:
+    """Honest updates near a common one, one a row."""
+    return np.stack(list(honest(NAMES[:count], 0.8, seed).values()))
+
+
+def averaged(
+    part: Mapping[str, Any],
+    updates: np.ndarray,
+    labelled: Mapping[str, tuple[bool, ...]] | None = None,
+    buffers: Mapping[str, Mapping[str, torch.Tensor]] | None = None,
+    policy: str = "aggregation",
+) -> RoundResult:
+    """One round of clients with equal images, whose average or weighting is this part."""
+    rows = dict(zip(NAMES, updates, strict=False))
+
+    def answer(request: Request) -> Reply:
+        name = request.client
+        sent = dict((buffers or {}).get(name, statistics_of()))
+        update = tensors_of(rows[name])
+        return request.reply(update, 10, buffers=sent, labelled=(labelled or {}).get(name, ()))
+
+    strategy = compose(FedAvg(), **part)
+    strategy.buffers = policy
+    strategy.start(START, list(rows), SPEC)
+    return drive(strategy, list(rows), answer, SPEC)[0]
+
+
+def step_of(
+    part: Mapping[str, Any],
+    updates: np.ndarray,
+    labelled: Mapping[str, tuple[bool, ...]] | None = None,
+) -> np.ndarray:
+    """The step of the parameters, flat."""
+    found = averaged(part, updates, labelled).weights
+    parts = [(found[name] - START[name]).flatten() for name in SPEC.parameters]
+    return torch.cat(parts).double().numpy()
+
+
+def weights_of(part: Mapping[str, Any], updates: np.ndarray, **given: Any) -> list[float]:
+    return values(averaged(part, updates, **given).aggregation, tuple(NAMES[: len(updates)]))
+
+
+def test_the_median_is_numpys() -> None:
+    for count in (1, 2, 3, 6, 7):
+        updates = updates_of(count)
+        expected = np.median(updates.astype(np.float32), axis=0)
+        np.testing.assert_allclose(step_of({"average": Median()}, updates), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("count", "trim"), [(3, 1), (7, 1), (7, 3), (6, 2)])
+def test_the_trimmed_mean_is_scipys(count: int, trim: int) -> None:
+    updates = updates_of(count)
+    expected = stats.trim_mean(updates, trim / count, axis=0)
+    found = step_of({"average": TrimmedMean(trim)}, updates)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_more_trimming_than_clients_allow_leaves_the_median() -> None:
+    for count in (1, 2, 3, 4):
+        updates = updates_of(count)
+        found = step_of({"average": TrimmedMean(9)}, updates)
+        np.testing.assert_array_equal(found, step_of({"average": Median()}, updates))
+
+
+def test_clipping_cuts_to_the_median_length_and_no_shorter_update() -> None:
+    updates = updates_of(5) * np.array([[1.0], [2.0], [3.0], [0.5], [80.0]])
+    cut = updates * np.array([[1.0], [1.0], [2 / 3], [1.0], [2 / 80]])
+    found = step_of({"average": ClippedMean()}, updates)
+    np.testing.assert_allclose(found, cut.mean(0), atol=2e-5)
+
+
+def test_clipping_takes_lengths_as_the_strategy_scales_them() -> None:
+    strategy = Given(dict.fromkeys("ABC", 1 / 3), scale={"A": 1.0, "B": 4.0, "C": 0.5})
+    updates = {"A": [3.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 0.0]}
+    (result,) = play(compose(strategy, average=ClippedMean()), [updates], [{}], [0.0, 0.0])
+    np.testing.assert_allclose(result.weights["w"], [(3 + 1) / 3, 3 / 3])
+
+
+def krum_by_hand(updates: np.ndarray, attackers: int, chosen: int) -> np.ndarray:
+    """Blanchard et al., Section 4, from the vectors themselves."""
+    count = len(updates)
+    scores = np.zeros(count)
+    for i in range(count):
+        distances = [np.sum((updates[i] - updates[j]) ** 2) for j in range(count) if j != i]
+        scores[i] = np.sum(np.sort(distances)[: count - attackers - 2])
+    weights = np.zeros(count)
+    weights[np.argsort(scores)[:chosen]] = 1 / chosen
+    return weights
+
+
+@pytest.mark.parametrize(("attackers", "chosen"), [(0, 1), (1, 1), (2, 1), (2, 4), (1, 7)])
+def test_krum_is_its_definition(attackers: int, chosen: int) -> None:
+    for seed in range(3):
+        generator = np.random.default_rng(seed)
+        updates = updates_of(7, seed) * generator.uniform(0.5, 2, size=(7, 1))
+        found = weights_of({"weighting": Krum(attackers, chosen)}, updates)
+        np.testing.assert_allclose(found, krum_by_hand(updates, attackers, chosen))
+
+
+def test_few_clients_end_nothing() -> None:
+    for count in (1, 2, 3):
+        for weighting in (Krum(2, 3), GeometricMedian()):
+            assert sum(weights_of({"weighting": weighting}, updates_of(count))) == pytest.approx(1)
+
+
+def test_the_geometric_median_is_the_minimum_of_the_distances() -> None:
+    points = np.random.default_rng(0).normal(size=(5, 3))
+    updates = {name: point.tolist() for name, point in zip(NAMES, points, strict=False)}
+    strategy = compose(FedAvg(), weighting=GeometricMedian())
+    (result,) = play(strategy, [updates], [{}], [0.0] * 3)
+    best = optimize.minimize(
+        lambda z: np.linalg.norm(points - z, axis=1).sum(), points.mean(0), tol=1e-12
+    )
+    np.testing.assert_allclose(result.weights["w"], best.x, atol=1e-5)
+    assert sum(values(result.aggregation, tuple("ABCDE"))) == pytest.approx(1)
+
+
+def test_identical_and_empty_updates_are_averaged_as_ever() -> None:
+    for updates in (np.tile(updates_of(1), (5, 1)), np.zeros((5, PARAMETERS))):
+        found = weights_of({"weighting": GeometricMedian()}, updates)
+        assert found == pytest.approx([0.2] * 5)
+        assert weights_of({"weighting": Krum(1, 2)}, updates) == [0.5, 0.5, 0, 0, 0]
+        for average in (Median(), TrimmedMean(), ClippedMean()):
+            found_step = step_of({"average": average}, updates)
+            np.testing.assert_allclose(found_step, updates[0], atol=1e-5)
+
+
+RULES: dict[str, tuple[dict[str, Any], int]] = {
+    "median": ({"average": Median()}, 3),
+    "trimmed mean": ({"average": TrimmedMean(3)}, 3),
+    "geometric median": ({"weighting": GeometricMedian()}, 3),
+    "krum": ({"weighting": Krum(attackers=2)}, 2),
+    "multi-krum": ({"weighting": Krum(attackers=2, chosen=3)}, 2),
+}
+"""Name -> the part, and the most attackers of seven that it stands."""
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_fewer_attackers_than_the_breakdown_point_move_the_step_little(name: str) -> None:
+    part, attackers = RULES[name]
+    updates = updates_of(7)
+    for hostile in (-1.0, 1e3, 1e6):
+        attacked = updates.copy()
+        attacked[-attackers:] = hostile * updates[0]
+        honest_mean = updates[:-attackers].mean(0)
+        to_honest = np.linalg.norm(step_of(part, attacked) - honest_mean)
+        plain = np.linalg.norm(attacked.mean(0) - honest_mean)
+        assert to_honest < 1.0
+        assert abs(hostile) == 1 or plain > 100 * to_honest
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed mean", "geometric median"])
+def test_beyond_the_breakdown_point_the_step_is_theirs(name: str) -> None:
+    updates = updates_of(7)
+    updates[-4:] = 1e6 * updates[0]
+    assert np.linalg.norm(step_of(RULES[name][0], updates)) > 1e5
+
+
+@pytest.mark.parametrize("weighting", [Krum(1, 3), GeometricMedian()])
+def test_a_row_of_a_class_that_a_site_does_not_label_makes_no_distance(weighting: Any) -> None:
+    """Sites A and B do not label the last class: their rows of it are not trained."""
+    labelled = {"A": (True, True, False), "B": (True, False, False)}
+    found = []
+    for factor in (1.0, 30.0):
+        updates = updates_of(5)
+        rows = slice(PARAMETERS - 100, PARAMETERS)  # the last class of out.weight
+        updates[0, rows] *= factor
+        updates[1, rows] *= -factor
+        found.append(weights_of({"weighting": weighting}, updates, labelled=labelled))
+    assert found[0] == pytest.approx(found[1], abs=1e-4)
+
+
+def test_a_class_is_the_median_of_those_who_label_it_and_statistics_are_medians() -> None:
+    updates = updates_of(3)
+    wild = {"C": statistics_of(mean=9.0, variance=100.0, batches=7)}
+    labelled = {"A": (True, True, True), "B": (True, True, True), "C": (True, True, False)}
+    model = averaged({"average": Median()}, updates, labelled, wild).weights
+    rows = [tensors_of(update)["out.weight"] for update in updates]
+    step = model["out.weight"] - START["out.weight"]
+    middle = torch.stack([row[0] for row in rows]).median(0).values
+    torch.testing.assert_close(step[0], middle, atol=1e-5, rtol=0)
+    torch.testing.assert_close(step[2], (rows[0][2] + rows[1][2]) / 2, atol=1e-5, rtol=0)
+    assert model["norm.running_var"].tolist() == [1.0] * 4
+    assert model["norm.running_mean"].tolist() == [0.0] * 4
+    assert int(model["norm.num_batches_tracked"]) == 7
+    local = averaged({"average": Median()}, updates, labelled, wild, "local").weights
+    assert torch.equal(local["norm.num_batches_tracked"], START["norm.num_batches_tracked"])
+
+
+def test_clients_that_began_from_different_models_have_the_median_of_their_models() -> None:
+    strategy = compose(equal("ABC"), average=Median())
+    strategy.start({"w": vector([5.0])}, "ABC", ModelSpec(("w",), layers={"w": "w"}))
+    strategy.rewards = {name: {"w": vector([n])} for name, n in zip("ABC", (10.0, 0.0, 0.0))}
+    steps = {"A": 1.0, "B": 2.0, "C": 3.0}
+    result, _ = drive(strategy, "ABC", lambda r: r.reply({"w": vector([steps[r.client]])}, 1))
+    assert result.weights["w"].item() == 3.0
+
+
+UPDATES: list[Mapping[str, Sequence[float]]] = [
+    {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [50.0, 50.0]}
+]
+
+
+@pytest.mark.parametrize(
+    ("part", "step"),
+    [
+        ({"average": Median()}, [1.0, 1.0]),
+        ({"average": TrimmedMean(1)}, [1.0, 1.0]),
+        ({"average": ClippedMean()}, [(1 + 0.5**0.5) / 3] * 2),
+        ({"weighting": Krum(0, 2)}, [0.5, 0.5]),
+    ],
+)
+def test_the_step_by_hand(part: dict[str, Any], step: list[float]) -> None:
+    [result] = play(compose(FedAvg(), **part), UPDATES, [{}], [0.0, 0.0])
+    np.testing.assert_allclose(result.weights["w"], step)
+    assert sum(values(result.aggregation, tuple("ABC"))) == pytest.approx(1)
+
+
+def test_weights_that_play_no_part_are_recorded_as_equal_and_contributions_stay() -> None:
+    samples = {"A": 80, "B": 10, "C": 10}
+    shares = pytest.approx({"A": 0.8, "B": 0.1, "C": 0.1})
+    [result] = play(compose(FedAvg(), average=Median()), UPDATES, [{}], [0.0, 0.0], samples)
+    assert result.aggregation == pytest.approx(dict.fromkeys("ABC", 1 / 3))
+    assert result.contributions == shares
+    [clipped] = play(compose(FedAvg(), average=ClippedMean()), UPDATES, [{}], [0.0, 0.0], samples)
+    assert clipped.aggregation == shares
+
+
+def test_a_method_with_rewards_shares_out_the_robust_step() -> None:
+    composed = compose(CGSV(gamma=None), average=Median())
+    [result] = play(composed, UPDATES, [{}], [0.0, 0.0])
+    assert result.rewards is not None
+    largest = max(float(model["w"].max()) for model in result.rewards.values())
+    assert largest == pytest.approx(float(result.weights["w"].max()))
+
+
+def test_bad_arguments_are_refused() -> None:
+    for kind, arguments in (
+        (TrimmedMean, {"trim": 0}),
+        (TrimmedMean, {"trim": True}),
+        (Krum, {"attackers": -1}),
+        (Krum, {"chosen": 0}),
+        (GeometricMedian, {"smoothing": 0.0}),
+        (GeometricMedian, {"smoothing": math.inf}),
+    ):
+        with pytest.raises(ValueError, match="|".join(arguments)):
+            kind(**arguments)  # type: ignore[arg-type]

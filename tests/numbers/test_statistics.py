@@ -1,0 +1,535 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fairness measures beside published tables, intervals, and strategies compared in pairs.
+
+The room ``statistics`` has no face yet: its three modules are imported here, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy import stats
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.statistics.fairness import (
+    agreement,
+    gain,
+    leave_one_out_shares,
+    pearson,
+    performance,
+    performance_distance,
+    performance_fairness_pearson,
+)
+from monai_fairfl.statistics.intervals import bootstrap_site_mean
+from monai_fairfl.statistics.paired import (
+    CaseScore,
+    bootstrap_seeds_and_cases,
+    compare_paired,
+    holm,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+# ---- published tables
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (GOLDEN / "tables" / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def numbers(row: dict[str, str], prefix: str) -> list[float]:
+    """Values of the columns prefix1, prefix2, ..., as printed."""
+    return [float(row[f"{prefix}{i}"]) for i in range(1, 7) if row.get(f"{prefix}{i}")]
+
+
+def fractions(row: dict[str, str], prefix: str) -> list[float]:
+    return [value / 100 for value in numbers(row, prefix)]
+
+
+def find(name: str, **keys: str) -> dict[str, str]:
+    """The row of a table that has these values."""
+    found = [row for row in table(name) if keys.items() <= row.items()]
+    assert len(found) == 1
+    return found[0]
+
+
+def spread(scores: list[float], quantity: str) -> float:
+    if quantity == "avg_dice":
+        return 100 * performance(scores).mean
+    return 100 * performance(scores, ddof=int(quantity[-1])).std
+
+
+LOO = {"fundus": "fedce_table4_loo_fundus", "prostate": "fedce_table5_loo_prostate"}
+
+
+def loo_rows(task: str) -> list[dict[str, str]]:
+    return [row for row in table(LOO[task]) if row["client"] != "none_removed"]
+
+
+def recompute(row: dict[str, str]) -> float:
+    """One row of the verification report, from printed values and this package's functions."""
+    source = row["source_table"]
+    task = row["task"]
+    name = row["row"]
+    quantity = row["quantity"]
+    if source == "fedce_table1":
+        return spread(fedce_dice(task, name), quantity)
+    if source.startswith("fedlwr"):
+        return spread(fractions(find(FEDLWR[source], method=name), "site"), quantity)
+    if source == "fedce_table2":
+        return fairness_of_performance(fedce_dice(task, "Standalone"), fedce_dice(task, name))[
+            quantity
+        ]
+    if source.startswith("shapfed"):
+        return pearson(
+            shapfed_scores(source, task, "Individual"), shapfed_scores(source, task, name)
+        ).r
+    if source == "fedce_table3":
+        return agreement_with_samples(loo_rows(task), quantity)
+    return 100 * leave_one_out_shares(published_drops(loo_rows(task))).shares[name]
+
+
+FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
+
+
+def fedce_dice(task: str, method: str) -> list[float]:
+    return fractions(find("fedce_table1_table6_dice", task=task, method=method), "client")
+
+
+def shapfed_scores(source: str, task: str, method: str) -> list[float]:
+    dataset, partition = task.split("/")
+    return fractions(find(source, dataset=dataset, partition=partition, method=method), "P")
+
+
+def fairness_of_performance(alone: list[float], method: list[float]) -> dict[str, float]:
+    r, p_value = performance_fairness_pearson(alone, method)
+    distance = performance_distance(alone, method)
+    return {"pearson_x100": r, "p_value": p_value, "euclidean": distance}
+
+
+def agreement_with_samples(rows: list[dict[str, str]], quantity: str) -> float:
+    """Agreement of the shares of samples with the published leave-one-out shares."""
+    samples = np.array([float(row["training_samples"]) for row in rows])
+    published = [float(row["performance_contribution_pct"]) / 100 for row in rows]
+    found = agreement((samples / samples.sum()).tolist(), published)
+    if quantity == "pearson_x100":
+        return found.pearson
+    value: float = getattr(found, quantity)
+    return value
+
+
+def published_drops(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
+    """client -> structure -> drop in score without this client."""
+    drops = {}
+    for row in rows:
+        deltas = {key: value for key, value in row.items() if key.startswith("delta_")}
+        drops[f"client{row['client']}"] = {key: -float(value) for key, value in deltas.items()}
+    return drops
+
+
+# What half a unit of the last printed digit, or the coarser rounding of the paper, allows.
+TOLERANCE = {
+    ("fedce_table1", "avg_dice"): 0.0055,
+    ("fedce_table1", "std_ddof1"): 0.0056,
+    ("fedce_table2", "p_value"): 0.0005,
+    ("fedce_table4", "performance_contribution_pct"): 0.25,
+    ("fedce_table5", "performance_contribution_pct"): 0.03,
+    ("fedlwr_table1", "avg_dice"): 0.01,
+    ("fedlwr_table1", "std_ddof0"): 0.01,
+    ("fedlwr_table1", "std_ddof1"): 0.01,
+    ("fedlwr_table2", "avg_dice"): 0.01,
+    ("fedlwr_table2", "std_ddof0"): 0.01,
+    ("fedlwr_table2", "std_ddof1"): 0.01,
+}
+
+
+def can_be_recomputed(row: dict[str, str]) -> bool:
+    source = row["source_table"]
+    return not source.endswith("own_r") and source != "fedce_table45"
+
+
+REPORT = [row for row in table("verification_report") if can_be_recomputed(row)]
+
+
+def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere() -> None:
+    counts: dict[str, int] = {}
+    for row in REPORT:
+        source = row["source_table"]
+        counts[source] = counts.get(source, 0) + int(row["matches"])
+        value = recompute(row)
+        assert value == pytest.approx(float(row["recomputed"]), rel=3e-3, abs=6e-5), row
+        tolerance = TOLERANCE.get((source, row["quantity"]), 0.005)
+        is_met = abs(value - float(row["published"])) <= tolerance
+        assert is_met == (row["matches"] == "1"), row
+    assert counts == {
+        "fedce_table1": 32,
+        "fedce_table2": 0,
+        "fedce_table3": 7,
+        "fedce_table4": 4,
+        "fedce_table5": 4,
+        "fedlwr_table1": 18,
+        "fedlwr_table2": 18,
+        "shapfed_table1": 5,
+        "shapfed_table2": 2,
+    }
+
+
+# ---- how well and how evenly sites are served
+
+
+def test_leave_one_out_shares_are_of_positive_drops() -> None:
+    game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
+    v = game["v"]
+    drops = {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
+    found = leave_one_out_shares(drops)
+    assert list(found.drops.values()) == pytest.approx(game["leave_one_out"])
+    assert list(found.shares.values()) == pytest.approx(game["loo_share"])
+    negative = leave_one_out_shares({"b": -2.0, "a": 3.0, "c": 1.0})
+    assert negative.drops == {"a": 3.0, "b": -2.0, "c": 1.0}
+    assert negative.shares == {"a": 0.75, "b": 0.0, "c": 0.25}
+    # Nobody is missed: the drop of c is 6e-17, which is rounding.
+    nobody = leave_one_out_shares({"a": -0.1, "b": 0.0, "c": 0.1 + 0.2 - 0.3})
+    assert all(math.isnan(share) for share in nobody.shares.values())
+
+
+def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7}, worst_k=2)
+    assert (found.worst_client, found.worst) == ("a", 0.6)
+    assert found.worst_k_mean == pytest.approx(0.65) and found.gap == pytest.approx(0.3)
+    assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
+    # Of equally bad ones the first by name; a sequence numbers its clients.
+    assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
+    assert performance([0.9] * 10 + [0.1, 0.8]).worst_client == "10"
+    alone = performance({"only": 0.8})
+    assert alone.mean == 0.8 and math.isnan(alone.std) and alone.jain == pytest.approx(1)
+    assert performance({"only": 0.8}, ddof=0).std == 0
+    assert performance([0.4] * 5).jain == pytest.approx(1)
+    assert performance([0.0, 0.0, 0.7, 0.0]).jain == pytest.approx(0.25)
+    assert math.isnan(performance([0.0, 0.0]).jain)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
+    st.floats(0.1, 10),
+)
+def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
+    pairs: list[tuple[int, int]], scale: float
+) -> None:
+    x, y = (np.array(v, dtype=float) for v in zip(*pairs))
+    assume(np.ptp(x) > 0 and np.ptp(y) > 0)
+    found, expected = pearson(x.tolist(), y.tolist()), stats.pearsonr(x, y)
+    assert tuple(found) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
+    turned = pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r
+    assert turned == pytest.approx(found.r, abs=1e-6)
+
+
+def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
+    other = [0.1, 0.2, 0.3, 0.4]
+    for constant in ([0.25] * 4, [0.1 + 0.2, 0.3, 0.3, 0.3]):
+        for sides in ((constant, other), (other, constant)):
+            assert all(math.isnan(value) for value in pearson(*sides))
+    found = agreement([0.25] * 4, other)
+    assert math.isnan(found.pearson) and math.isnan(found.p_value)
+    assert found.euclidean == pytest.approx(math.dist([0.25] * 4, other))
+    assert found.cosine == pytest.approx(0.5 / math.sqrt(0.3))
+    assert math.isnan(performance_fairness_pearson([0.8, 0.9], [0.7, 0.9]).r)
+
+
+def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> None:
+    assert gain({"b": 0.9, "a": 0.5}, {"a": 0.6, "b": 0.7}) == pytest.approx({"a": -0.1, "b": 0.2})
+    assert agreement({"b": 0.7, "a": 0.3}, {"a": 0.3, "b": 0.7}).euclidean == 0
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: performance({}), "empty"),
+        (lambda: performance({"siteA": 0.9, "siteB": math.nan}), "'siteB'.*nan"),
+        (lambda: performance({"siteA": 0.9, "siteB": 87.2}), "'siteB'.*87.2"),
+        (lambda: performance({"siteA": -0.2}), "'siteA'"),
+        (lambda: performance({"siteA": None}), "'siteA'.*None"),  # type: ignore[dict-item]
+        (lambda: performance([0.9], worst_k=2), "worst_k"),
+        (lambda: gain({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
+        (lambda: gain({"0": 0.5}, [0.5]), "mappings"),
+        (lambda: pearson([0.5], [0.5]), "two"),
+        (lambda: agreement({"a": 1.0}, {"a": 1.0}), "one client"),
+        (lambda: agreement({"a": 4.0, "b": 1.0}, {"a": 0.5, "b": 0.5}), "sum to 1"),
+    ]
+    for call, words in calls:
+        with pytest.raises(ConfigError, match=words):
+            call()
+
+
+# ---- the interval of a mean of sites
+
+
+def test_the_bootstrap_of_site_means_resamples_within_sites() -> None:
+    rng = np.random.default_rng(0)
+    cases = {"good": rng.normal(0.9, 0.02, 60).tolist(), "bad": rng.normal(0.3, 0.05, 25).tolist()}
+    found = bootstrap_site_mean(cases)
+    parts = [np.std(x) / math.sqrt(len(x)) for x in cases.values()]
+    assert found.estimate == pytest.approx(np.mean([np.mean(x) for x in cases.values()]))
+    width = (found.high - found.low) / (2 * stats.norm.ppf(0.975))
+    assert width == pytest.approx(math.hypot(*parts) / 2, rel=0.1)
+    assert found == bootstrap_site_mean(dict(reversed(cases.items())))
+    assert found != bootstrap_site_mean(cases, seed=1)
+
+    single = bootstrap_site_mean({"a": [0.7], "b": [0.5]})
+    assert single.estimate == pytest.approx(0.6) and math.isnan(single.low)
+    assert bootstrap_site_mean({"a": [0.5, 0.5], "b": [0.25]}) == (0.375, 0.375, 0.375)
+    for wrong in ({}, {"siteA": []}, {"siteA": [0.5, math.inf]}):
+        with pytest.raises(ConfigError, match="empty|siteA"):
+            bootstrap_site_mean(wrong)
+    with pytest.raises(ConfigError, match="level"):
+        bootstrap_site_mean(cases, level=95)
+
+
+# ---- strategies compared on the same seeds and cases
+
+
+STRATEGIES = ("FedAvg", "FedCE", "CGSV")
+
+
+CASES = {"alder": 5, "birch": 3, "cedar": 9}
+
+
+LIFT = {"FedAvg": 0.0, "FedCE": 0.03, "CGSV": -0.01}
+
+
+FOLDS = 3
+
+
+def made_scores(
+    seeds: Sequence[int] = (0, 1, 2), strategies: Sequence[str] = STRATEGIES
+) -> list[CaseScore]:
+    """Scores with an effect of strategy, seed and case, tested in three folds."""
+    rng = np.random.default_rng(7)
+    scores = []
+    for site, number in CASES.items():
+        for case in range(number):
+            hardness = rng.normal(0.7, 0.1)
+            for seed in seeds:
+                for strategy in strategies:
+                    value = hardness + LIFT[strategy] + 0.02 * seed + rng.normal(0, 0.02)
+                    scores.append(
+                        CaseScore(strategy, seed, case % FOLDS, site, f"Case{case:02d}", value)
+                    )
+    return scores
+
+
+def values_of(scores: Sequence[CaseScore], **chosen: object) -> list[float]:
+    """The values of the scores with these fields, in the order of site, case and seed."""
+    found = []
+    for score in sorted(scores, key=lambda score: (score.site, score.case, score.seed)):
+        if all(getattr(score, name) == value for name, value in chosen.items()):
+            found.append(score.value)
+    return found
+
+
+def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
+    scores = made_scores()
+    for standing in compare_paired(scores).strategies:
+        by_seed = []
+        for seed in (0, 1, 2):
+            of_sites = []
+            for site in CASES:
+                chosen = values_of(scores, strategy=standing.strategy, seed=seed, site=site)
+                of_sites.append(fmean(chosen))
+            by_seed.append(fmean(of_sites))
+        assert list(standing.by_seed.values()) == pytest.approx(by_seed, abs=1e-12)
+        assert standing.mean == pytest.approx(fmean(by_seed), abs=1e-12)
+        assert standing.std == pytest.approx(stdev(by_seed), abs=1e-12)
+        alder = fmean(values_of(scores, strategy=standing.strategy, site="alder"))
+        assert standing.by_site["alder"] == pytest.approx(alder, abs=1e-12)
+
+
+def test_sites_count_alike_however_many_cases_they_have() -> None:
+    scores = [CaseScore("A", 0, 0, "small", "x", 0.2), CaseScore("B", 0, 0, "small", "x", 0.2)]
+    for case in range(9):
+        scores.append(CaseScore("A", 0, 0, "large", str(case), 0.8))
+        scores.append(CaseScore("B", 0, 0, "large", str(case), 0.9))
+    found = compare_paired(scores)
+    assert found.strategies[0].mean == pytest.approx(0.5)
+    assert found.pairs[0].difference.estimate == pytest.approx(0.05)
+
+
+def test_mean_ranks_are_those_of_scipy_over_seeds_and_sites() -> None:
+    scores = made_scores()
+    ranks = []
+    for seed in (0, 1, 2):
+        for site in CASES:
+            means = [
+                fmean(values_of(scores, strategy=name, seed=seed, site=site)) for name in STRATEGIES
+            ]
+            ranks.append(stats.rankdata([-mean for mean in means]))
+    found = compare_paired(scores, STRATEGIES)
+    assert [each.mean_rank for each in found.strategies] == pytest.approx(np.mean(ranks, axis=0))
+
+
+def test_equal_scores_share_the_mean_of_their_ranks() -> None:
+    scores = [CaseScore(name, 0, 0, "elm", "x", 0.1 + 0.2) for name in "AB"]
+    scores.append(CaseScore("C", 0, 0, "elm", "x", 0.3))
+    assert [each.mean_rank for each in compare_paired(scores).strategies] == [2.0, 2.0, 2.0]
+
+
+def test_the_p_value_of_a_pair_is_scipys_over_cases_averaged_over_seeds() -> None:
+    scores = made_scores()
+    found = compare_paired(scores, STRATEGIES)
+    expected = {}
+    for strategy, reference in (("FedCE", "FedAvg"), ("CGSV", "FedAvg"), ("CGSV", "FedCE")):
+        first = np.array(values_of(scores, strategy=strategy)).reshape(-1, 3).mean(axis=1)
+        second = np.array(values_of(scores, strategy=reference)).reshape(-1, 3).mean(axis=1)
+        assert len(first) == sum(CASES.values())
+        expected[strategy, reference] = stats.wilcoxon(first, second).pvalue
+    p_values = {(pair.strategy, pair.reference): pair.p_value for pair in found.pairs}
+    assert p_values == pytest.approx(expected, rel=1e-9)
+    assert [pair.p_holm for pair in found.pairs] == holm(list(p_values.values()))
+    assert p_values["FedCE", "FedAvg"] < 0.001
+
+
+def test_equal_strategies_have_no_difference_and_rounding_makes_ties() -> None:
+    scores = made_scores(strategies=("FedAvg",))
+    scores += [score._replace(strategy="Other") for score in scores]
+    pair = compare_paired(scores).pairs[0]
+    assert pair.difference == (0.0, 0.0, 0.0)
+    assert (pair.p_value, pair.p_holm) == (1.0, 1.0)
+
+    # Differences that float arithmetic alone distinguishes.
+    scores = []
+    for case, (first, second) in enumerate(
+        [(0.2, 0.3), (0.1, 0.0), (0.1, 0.0), (0.4, 0.0), (0.5, 0.0), (0.6, 0.0)]
+    ):
+        scores.append(CaseScore("A", 0, 0, "elm", str(case), second))
+        scores.append(CaseScore("B", 0, 0, "elm", str(case), first))
+    expected = stats.wilcoxon([-0.1, 0.1, 0.1, 0.4, 0.5, 0.6]).pvalue
+    assert compare_paired(scores).pairs[0].p_value == expected
+
+
+def test_holm_by_hand() -> None:
+    # Sorted: 0.005 x 4, 0.01 x 3, 0.03 x 2, then 0.04 x 1 that may not be below the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    # The largest is cut at 1.
+    assert holm([0.6, 0.7]) == [1.0, 1.0] and holm([]) == []
+    for wrong in ([1.5], [-0.1, 0.5], [math.nan]):
+        with pytest.raises(ConfigError, match="p_values"):
+            holm(wrong)
+
+
+def naive_interval(
+    values: dict[str, list[list[float]]], resamples: int, rng: random.Random
+) -> tuple[float, float]:
+    """Draw seeds, then cases of every site, in plain loops."""
+    seeds = len(next(iter(values.values())))
+    means = []
+    for _ in range(resamples):
+        drawn_seeds = rng.choices(range(seeds), k=seeds)
+        of_sites = []
+        for by_seed in values.values():
+            drawn_cases = rng.choices(range(len(by_seed[0])), k=len(by_seed[0]))
+            drawn = [by_seed[seed][case] for seed in drawn_seeds for case in drawn_cases]
+            of_sites.append(fmean(drawn))
+        means.append(fmean(of_sites))
+    means.sort()
+    return means[round(0.025 * resamples)], means[round(0.975 * resamples)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("varies", ["cases", "seeds", "both"])
+def test_the_interval_is_that_of_a_bootstrap_in_plain_loops(varies: str) -> None:
+    rng = np.random.default_rng(1)
+    of_seed = rng.normal(0, 0.0 if varies == "cases" else 0.05, 4)
+    values = {}
+    for site, number in CASES.items():
+        of_case = rng.normal(0.02, 0.0 if varies == "seeds" else 0.05, number)
+        values[site] = of_seed[:, None] + of_case[None, :] + rng.normal(0, 0.001, (4, number))
+    found = bootstrap_seeds_and_cases(values)
+    plain = {site: array.tolist() for site, array in values.items()}
+    low, high = naive_interval(plain, 4000, random.Random(3))
+    # The ends of two bootstraps differ by chance, by some hundredths of the width.
+    assert found.low == pytest.approx(low, abs=0.05 * (high - low))
+    assert found.high == pytest.approx(high, abs=0.05 * (high - low))
+
+
+def test_the_interval_repeats_by_seed_whatever_the_order_of_sites() -> None:
+    rng = np.random.default_rng(0)
+    values = {site: rng.normal(size=(3, number)) for site, number in CASES.items()}
+    turned = {site: values[site] for site in reversed(values)}
+    found = bootstrap_seeds_and_cases(values, seed=4)
+    assert found == bootstrap_seeds_and_cases(turned, seed=4)
+    assert found != bootstrap_seeds_and_cases(values, seed=5)
+    wider = bootstrap_seeds_and_cases(values, level=0.99, seed=4)
+    assert wider.low < found.low < found.estimate < found.high < wider.high
+    for wrong in ({}, {"a": np.ones((2, 1)), "b": np.ones((3, 1))}):
+        with pytest.raises(ConfigError, match="seeds"):
+            bootstrap_seeds_and_cases(wrong)
+    with pytest.raises(ConfigError, match="level"):
+        bootstrap_seeds_and_cases(values, level=95)
+
+
+# ---- what is not paired
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    scores = made_scores()
+    shuffled = list(scores)
+    random.Random(2).shuffle(shuffled)
+    assert repr(compare_paired(shuffled)) == repr(compare_paired(scores))
+
+
+def test_what_one_run_lacks_is_left_out_for_all_by_name() -> None:
+    scores = made_scores()
+    lacking = ("CGSV", 1, "alder", "Case02")
+    missing = [s for s in scores if (s.strategy, s.seed, s.site, s.case) != lacking]
+    found = compare_paired(missing)
+    assert found.cases == {**CASES, "alder": 4}
+    [words] = found.left_out
+    assert "CGSV" in words and "alder/Case02" in words
+    without = [score for score in scores if (score.site, score.case) != ("alder", "Case02")]
+    assert repr(found.pairs) == repr(compare_paired(without).pairs)
+
+    # A site without common cases, and a strategy without a seed.
+    no_site = [s for s in scores if (s.strategy, s.seed, s.site) != ("FedCE", 0, "birch")]
+    found = compare_paired(no_site)
+    assert sorted(found.cases) == ["alder", "cedar"]
+    assert any("site birch" in words for words in found.left_out)
+    no_seed = [score for score in scores if (score.strategy, score.seed) != ("CGSV", 2)]
+    found = compare_paired(no_seed)
+    assert [each.strategy for each in found.strategies] == ["FedAvg", "FedCE"]
+    [words] = found.left_out
+    assert "CGSV" in words and "2" in words and found.cases == CASES
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda scores: [*scores, scores[0]], "FedAvg, seed 0, site 'alder'"),
+        (lambda scores: [*scores, scores[0]._replace(fold=1)], "fold 0.*fold 1"),
+        (lambda scores: [scores[0]._replace(fold=2), *scores[1:]], "CGSV.*fold 0.*fold 2"),
+        (lambda scores: [scores[0]._replace(value=math.nan), *scores[1:]], "'Case00': nan"),
+        (lambda scores: scores[:1], "two strategies"),
+        (lambda scores: [], "at least two"),
+        (lambda scores: [s._replace(case=s.strategy + s.case) for s in scores], "paired.*CGSV"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused_by_name(
+    change: Callable[[list[CaseScore]], list[CaseScore]], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        compare_paired(change(made_scores()))
+
+
+def test_one_seed_has_no_deviation_and_no_interval_and_says_so() -> None:
+    found = compare_paired(made_scores(seeds=[5]))
+    assert all(math.isnan(each.std) for each in found.strategies)
+    for pair in found.pairs:
+        assert math.isnan(pair.difference.low) and math.isnan(pair.difference.high)
+        assert 0 < pair.p_value <= pair.p_holm <= 1
+    assert len(found.notes) == 1 and compare_paired(made_scores()).notes == []
