@@ -4,8 +4,8 @@
 
 ``searches/NAME.json`` is a study whose settings are the candidates. Two keys more: ``changes``,
 an overlay of its own, and ``looks``, further ways to score the same models: name -> overlay. The
-key ``queue`` lists what is trained, in order: ``[candidate, fold, strategy]``; ``chosen`` names what
-the bundle ships. Every way of scoring is a row of ``results/search.csv``. ::
+key ``queue`` lists what is trained, in order: ``[candidate, fold, strategy]``; ``chosen`` names
+what the bundle ships. Every way of scoring is a row of ``results/search.csv``. ::
 
     python experiments/search.py volumes --data DATA
 

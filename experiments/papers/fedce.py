@@ -42,9 +42,9 @@ from scipy.signal import savgol_filter
 from scipy.stats import pearsonr, spearmanr
 from study import Study
 
+from monai_fairfl import normalise
 from monai_fairfl.statistics.fairness import (
     agreement,
-    leave_one_out_shares,
     performance_distance,
     performance_fairness_pearson,
 )
@@ -197,7 +197,7 @@ def tables4_5() -> str:
     rows = []
     for study in GENERATED:
         drops_of_folds = drops(study)
-        worth = leave_one_out_shares(_mean_of(drops_of_folds)).shares
+        worth = normalise(_mean_of(drops_of_folds))
         results = read(study, "leave_one_out")["FedAvg"]
         images = _mean_of([result["samples"] for result in results])
         for site, number in images.items():
@@ -250,10 +250,10 @@ def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
         if len(set(estimated.values())) == 1:
             return float("nan")
         return float(spearmanr([estimated[site] for site in lost], list(lost.values())).statistic)
-    true = leave_one_out_shares(lost).shares
-    if not np.isfinite(list(true.values())).all():
+    if not any(drop > 0 for drop in lost.values()):
         return float("nan")
-    value = float(getattr(agreement(estimated, true), AGREEMENTS[measure]))
+    # A site whose absence helps counts as 0.
+    value = float(getattr(agreement(estimated, normalise(lost)), AGREEMENTS[measure]))
     return value / 100 if measure == "Pearson" else value
 
 

@@ -158,9 +158,14 @@ def test_a_loss_scale_changes_nothing_and_an_overflow_in_either_pass_skips_the_s
     for overflowing_pass in (1, 2):
         calls: list[int] = []
 
-        def overflows_once(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        def overflows_once(
+            predicted: torch.Tensor,
+            target: torch.Tensor,
+            calls: list[int] = calls,
+            last: int = overflowing_pass,
+        ) -> torch.Tensor:
             calls.append(1)
-            factor = math.inf if len(calls) == overflowing_pass else 1.0
+            factor = math.inf if len(calls) == last else 1.0
             return quadratic(predicted, target) * factor
 
         network = Point(QUADRATIC["w"])

@@ -21,10 +21,8 @@ from monai_fairfl import Estimate
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.valuation import (
     Game,
-    Hoeffding,
     MaxEvaluations,
     MaxSamples,
-    RankStable,
     StandardError,
     Valuation,
     cosine_game,
@@ -268,7 +266,6 @@ def test_an_absence_that_helps_stays_negative_and_gets_no_share() -> None:
 
 METHODS: dict[str, Callable[..., Valuation]] = {
     "permutation": permutation_shapley,
-    "antithetic": lambda game, stop, seed=0: permutation_shapley(game, stop, seed, antithetic=True),
     "stratified": stratified_shapley,
 }
 each_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
@@ -281,12 +278,10 @@ def test_given_permutations_meet_the_worked_example() -> None:
     gains = np.array([[0.4, 0.2, 0.05], [0.25, 0.3, 0.1], [0.3, 0.3, 0.05]])
     assert errors(found) == pytest.approx(gains.std(axis=0, ddof=1) / np.sqrt(3))
 
-    pair = permutation_shapley(worked(), MaxSamples(9), antithetic=True, permutations=["123"])
-    both = permutation_shapley(worked(), MaxSamples(9), permutations=["123", "321"])
-    assert numbers(pair) == pytest.approx(numbers(both))
-    assert pair.values["1"].n == 1 and both.values["1"].n == 2
     # One sample has an unknown error.
-    assert pair.values["1"].stderr is None and pair.rank_stability is None
+    one = permutation_shapley(worked(), MaxSamples(9), permutations=["123"])
+    assert one.values["1"].n == 1
+    assert one.values["1"].stderr is None and one.rank_stability is None
 
     # A walk skips nobody, even where the utility of all is met early.
     odd = permutation_shapley(
@@ -378,18 +373,8 @@ def test_sampling_stops_by_number_evaluations_error_or_ranking() -> None:
     assert errors(one_less).max() > 0.02 or one_less.values["site0"].n < 30
     assert permutation_shapley(large(), StandardError(0.02)).values["00"].n == 30
 
-    # The textbook number: ln(2 / delta) range^2 / (2 epsilon^2).
-    hoeffding = permutation_shapley(Game("ab", len), Hoeffding(epsilon=0.2, delta=0.1, range=1))
-    assert hoeffding.values["a"].n == math.ceil(math.log(20) / (2 * 0.04))
-
-    worth = {"a": 1.0, "b": 2.0, "c": 4.0}
-    game = Game(worth, lambda s: max((worth[player] for player in s), default=0.0))
-    stable = permutation_shapley(game, RankStable(0.99) | MaxSamples(2000))
-    assert 30 <= stable.values["a"].n < 2000
-    assert stable.rank_stability is not None and stable.rank_stability >= 0.99
-    both = permutation_shapley(Game("ab", len), MaxSamples(40) & MaxSamples(60))
     either = permutation_shapley(Game("ab", len), MaxSamples(40) | MaxSamples(60))
-    assert (both.values["a"].n, either.values["a"].n) == (60, 40)
+    assert either.values["a"].n == 40
 
 
 def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated() -> None:
@@ -405,8 +390,6 @@ def test_what_is_no_rule_is_refused_before_a_coalition_is_evaluated() -> None:
         lambda: MaxSamples(0),
         lambda: MaxEvaluations(0),
         lambda: StandardError(0.0),
-        lambda: Hoeffding(0.1, 1.0, 1),
-        lambda: RankStable(1.5),
     ):
         with pytest.raises(FairFLError, match="must be"):
             make()

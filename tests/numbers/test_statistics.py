@@ -21,11 +21,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
+from monai_fairfl import normalise
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.statistics.fairness import (
     agreement,
     gain,
-    leave_one_out_shares,
     pearson,
     performance,
     performance_distance,
@@ -98,7 +98,7 @@ def recompute(row: dict[str, str]) -> float:
         ).r
     if source == "fedce_table3":
         return agreement_with_samples(loo_rows(task), quantity)
-    return 100 * leave_one_out_shares(published_drops(loo_rows(task))).shares[name]
+    return 100 * normalise(published_drops(loo_rows(task)))[name]
 
 
 FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}
@@ -193,21 +193,15 @@ def test_leave_one_out_shares_are_of_positive_drops() -> None:
     game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
     v = game["v"]
     drops = {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
-    found = leave_one_out_shares(drops)
-    assert list(found.drops.values()) == pytest.approx(game["leave_one_out"])
-    assert list(found.shares.values()) == pytest.approx(game["loo_share"])
-    negative = leave_one_out_shares({"b": -2.0, "a": 3.0, "c": 1.0})
-    assert negative.drops == {"a": 3.0, "b": -2.0, "c": 1.0}
-    assert negative.shares == {"a": 0.75, "b": 0.0, "c": 0.25}
-    # Nobody is missed: the drop of c is 6e-17, which is rounding.
-    nobody = leave_one_out_shares({"a": -0.1, "b": 0.0, "c": 0.1 + 0.2 - 0.3})
-    assert all(math.isnan(share) for share in nobody.shares.values())
+    assert list(drops.values()) == pytest.approx(game["leave_one_out"])
+    assert list(normalise(drops).values()) == pytest.approx(game["loo_share"])
+    assert normalise({"b": -2.0, "a": 3.0, "c": 1.0}) == {"a": 0.75, "b": 0.0, "c": 0.25}
 
 
-def test_performance_names_the_worst_site_and_averages_the_worst_k() -> None:
-    found = performance({"x": 0.9, "a": 0.6, "m": 0.7}, worst_k=2)
+def test_performance_names_the_worst_site() -> None:
+    found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
     assert (found.worst_client, found.worst) == ("a", 0.6)
-    assert found.worst_k_mean == pytest.approx(0.65) and found.gap == pytest.approx(0.3)
+    assert found.gap == pytest.approx(0.3)
     assert found.std == pytest.approx(stats.tstd([0.9, 0.6, 0.7]))
     # Of equally bad ones the first by name; a sequence numbers its clients.
     assert performance({"b": 0.5, "a": 0.5, "c": 0.9}).worst_client == "a"
@@ -256,7 +250,6 @@ def test_clients_are_matched_by_name_and_what_cannot_be_judged_is_refused() -> N
         (lambda: performance({"siteA": 0.9, "siteB": 87.2}), "'siteB'.*87.2"),
         (lambda: performance({"siteA": -0.2}), "'siteA'"),
         (lambda: performance({"siteA": None}), "'siteA'.*None"),  # type: ignore[dict-item]
-        (lambda: performance([0.9], worst_k=2), "worst_k"),
         (lambda: gain({"a": 0.5}, {"b": 0.5}), r"\['a'\].*\['b'\]"),
         (lambda: gain({"0": 0.5}, [0.5]), "mappings"),
         (lambda: pearson([0.5], [0.5]), "two"),
