@@ -278,7 +278,8 @@ def test_the_plan_counts_all_cells_and_what_guards_touched() -> None:
     hours = touched = client_rounds = 0.0
     for row in rows:
         done, of = row["cells done"].split(" of ")
-        assert done == of == str(len(list(Study.read(row["study"]).cells())))
+        # A study may be in training.
+        assert int(done) <= int(of) == len(list(Study.read(row["study"]).cells()))
         hours += float(row["hours, measured"])
         of_study = row["client-rounds that guards touched"].replace(",", "").split(" of ")
         touched += int(of_study[0])

@@ -130,12 +130,12 @@ def agreement_with_samples(rows: list[dict[str, str]], quantity: str) -> float:
     return value
 
 
-def published_drops(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
-    """client -> structure -> drop in score without this client."""
+def published_drops(rows: list[dict[str, str]]) -> dict[str, float]:
+    """client -> drop in score without this client, of all structures together."""
     drops = {}
     for row in rows:
-        deltas = {key: value for key, value in row.items() if key.startswith("delta_")}
-        drops[f"client{row['client']}"] = {key: -float(value) for key, value in deltas.items()}
+        deltas = [float(value) for key, value in row.items() if key.startswith("delta_")]
+        drops[f"client{row['client']}"] = -sum(deltas)
     return drops
 
 
