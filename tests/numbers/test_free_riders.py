@@ -130,6 +130,12 @@ def test_a_ledger_gives_scores_and_flags_and_rounds_without_measurements_are_ski
     json.dumps(found.scores, allow_nan=False)
 
 
+def test_a_round_whose_inner_products_are_not_finite_has_no_scores(tmp_path: Path) -> None:
+    [record] = records(tmp_path, [measured()])
+    unknown = {**record["gram"], "whole": [[None] * 3] * 3}
+    assert free_rider_history([{**record, "gram": unknown}]).rounds == []
+
+
 def test_weights_per_layer_count_by_their_mean(tmp_path: Path) -> None:
     layers = {}
     for layer, factor in (("fc", 0.5), ("head", 1.5)):

@@ -330,14 +330,16 @@ def test_a_probe_of_one_request_scores_a_model_once() -> None:
     assert metric.batches == 4
 
 
-def test_a_distance_is_no_score() -> None:
+@pytest.mark.parametrize(("rows", "columns", "example"), [(3, 0, "3"), (1, 1, "1.4")])
+def test_a_distance_is_no_score(rows: int, columns: int, example: str) -> None:
     """Where lower is better, FedCE would take the worst client for the best."""
-    labels = [torch.zeros(1, 8, 8), torch.zeros(1, 8, 8)]
-    labels[0][..., 2:4, 2:4] = labels[1][..., 5:7, 2:4] = 1
-    items = [{"image": labels[0], "label": label} for label in labels]
+    label = torch.zeros(1, 8, 8)
+    label[..., 2:4, 2:4] = 1
+    moved = torch.roll(label, (rows, columns), dims=(1, 2))
+    items = [{"image": label, "label": each} for each in (label, moved)]
     distance = HausdorffDistance(include_background=True, output_transform=PREDICTION_AND_LABEL)
     evaluator = evaluator_of(nn.Identity(), items, key_val_metric={"distance": distance})
-    with pytest.raises(ValueError, match="'distance' is 3"):
+    with pytest.raises(ValueError, match=f"'distance' is {example}"):
         Probe(evaluator).score({})
 
 

@@ -61,8 +61,6 @@ def test_each_client_gets_the_largest_entries_of_the_step(
     order = np.argsort(-np.abs(moved), kind="stable")
     for name, count in zip(names, counts, strict=True):
         expected = np.zeros(size, np.float32)
-        # A share of count / size of the entries, in float arithmetic.
-        count = int(math.floor(size * contributions[name]))
         expected[order[:count]] = moved[order[:count]]
         np.testing.assert_array_equal(result.rewards[name]["w"].numpy(), expected)
         assert result.details["kept"][name] == pytest.approx(count / size)
