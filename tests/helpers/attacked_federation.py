@@ -15,10 +15,8 @@ from attackers import Attack
 from attacks import SITES, VICTIM, Hospital
 from helpers.faulty_transports import Fault, FaultyTransport
 
+from monai_fairfl import Client, Federation, InProcess, Strategy
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.server.federation import Federation
-from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.in_process import Client, InProcess
 
 SEED = 3
 ROUNDS = 7

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.transports.in_process import Client, InProcess
+from monai_fairfl import Client, InProcess, Reply, Request
 
 Fault = Callable[[Request, Reply], Reply | Sequence[Reply] | None]
 """What arrives in place of a reply to a request; ``None``: nothing."""

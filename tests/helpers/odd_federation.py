@@ -11,12 +11,7 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Estimate
-from monai_fairfl.server.federation import Federation
-from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl import Estimate, Federation, InProcess, ModelSpec, Reply, Request, Strategy
 
 CLIENTS = ("ash", "beech", "elm", "oak")
 IMAGES = {"ash": 40, "beech": 10, "elm": 20, "oak": 30}

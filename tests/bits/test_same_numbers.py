@@ -18,10 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.server.federation import Federation
+from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy, read_ledger
 from monai_fairfl.strategies import (
     AFL,
     CFFL,
@@ -38,9 +35,7 @@ from monai_fairfl.strategies import (
     QFedAvg,
     ShapFed,
     Standalone,
-    Strategy,
 )
-from monai_fairfl.transports.in_process import InProcess
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "federations.json"
 SPEC = ModelSpec(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fault 42: kill -9 at any moment of a round, and the resumed run has the bits of a whole one.
+"""Kill -9 at any moment of a round, and the resumed run has the bits of a whole one.
 
 A process runs the federation. It ends itself with SIGKILL just before one of its operations on
 files: opening one to write, renaming, making or removing. Every operation of two rounds has its
@@ -21,7 +21,7 @@ import pytest
 import torch
 from helpers.least_squares_federation import federation, global_weights, ledger_bytes
 
-from monai_fairfl.server.observer import Observer
+from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedCE
 
 WRITES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")

@@ -1,0 +1,367 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A run that was stopped, killed or finished is resumed: to the same bits, or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.crashes import crash_before_checkpoint
+from helpers.driving import vector
+from helpers.least_squares_federation import (
+    TARGETS,
+    Faulty,
+    Listening,
+    clients,
+    concluded_in_round,
+    federation,
+    global_weights,
+    ledger_bytes,
+    ledger_file,
+    nobody,
+    records_less_the_plan,
+    stopped_in_round,
+    watching,
+)
+
+from monai_fairfl import InProcess, Request, read_ledger
+from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder import Ledger
+from monai_fairfl.server import RunSettings
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of FedCE that nothing stopped; read only."""
+    folder = tmp_path_factory.mktemp("whole")
+    federation(folder).run()
+    return folder
+
+
+# --- to the same bits
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
+@pytest.mark.parametrize("stop_in", [0, 2])
+def test_stopping_and_resuming_gives_the_same_bits(
+    tmp_path: Path, strategy: type[Strategy], stop_in: int
+) -> None:
+    federation(tmp_path / "whole", strategy()).run()
+
+    def stop(request: Request) -> None:
+        if request.round == stop_in:
+            first.stop()
+
+    first = federation(tmp_path / "parts", strategy(), watching(stop))
+    assert len(first.run().rounds) == stop_in + 1
+    assert federation(tmp_path / "parts", strategy()).run(resume=True).finished
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+    assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
+    number: int, whole: Path, tmp_path: Path
+) -> None:
+    crash_before_checkpoint(federation(tmp_path), number)
+    kinds = [record["kind"] for record in read_ledger(ledger_file(tmp_path))]
+    assert kinds == ["start", *["round"] * (number + 1)]
+    federation(tmp_path).run(resume=True)
+    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
+
+
+def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_bits(
+    whole: Path, tmp_path: Path
+) -> None:
+    stopped_in_round(2, tmp_path).run()
+    (tmp_path / "run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
+    federation(tmp_path).run(resume=True)
+    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
+
+
+def test_a_run_keeps_its_id_when_it_is_resumed_and_the_same_run_begun_again_has_another(
+    tmp_path: Path,
+) -> None:
+    def ids(folder: str, until: int, resume: bool) -> set[str]:
+        seen: set[str] = set()
+
+        def note(request: Request) -> None:
+            seen.add(request.run_id)
+            if request.round == until:
+                run.stop()
+
+        run = federation(tmp_path / folder, transport=watching(note))
+        run.run(resume)
+        return seen
+
+    begun = ids("parts", 1, False)
+    assert ids("parts", 9, True) == begun != ids("whole", 9, True)
+    assert len(begun) == 1 and "" not in begun
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+
+
+def test_a_run_that_is_resumed_in_a_copy_of_its_folder_keeps_its_name(
+    whole: Path, tmp_path: Path
+) -> None:
+    stopped_in_round(1, tmp_path).run()
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    names: set[str] = set()
+    transport = watching(lambda request: names.add(request.run))
+    assert federation(tmp_path, transport=transport, name="copy").run(resume=True).finished
+    assert names == {"run"}  # by it the sites find their states
+    assert (tmp_path / "copy" / "ledger.jsonl").read_bytes() == ledger_bytes(whole)
+
+
+def test_a_stop_is_asked_of_one_run_and_not_of_the_next(tmp_path: Path) -> None:
+    stopped = federation(tmp_path)
+    stopped.stop()
+    assert stopped.run().rounds == []
+    assert len(stopped.run(resume=True).rounds) == 4
+
+
+def test_an_observer_sees_earlier_records_before_anybody_is_asked_and_new_ones_once_written(
+    tmp_path: Path,
+) -> None:
+    crash_before_checkpoint(federation(tmp_path), 2)  # round 2 is recorded, and not done
+    events: list[Any] = []
+    lengths: list[int] = []
+
+    def added(record: Any) -> None:
+        events.append(("added", record["kind"], record.get("round")))
+        lengths.append(len(read_ledger(ledger_file(tmp_path))))
+
+    def replayed(record: Any) -> None:
+        events.append(("replayed", record["kind"], record.get("round")))
+
+    transport = watching(lambda request: events.append("asked"))
+    federation(tmp_path, transport=transport, observer=Listening(added, replayed)).run(True)
+    assert events[:4] == [*[("replayed", "start", None), ("replayed", "round", 0)],
+                          ("replayed", "round", 1), "asked"]  # fmt: skip
+    new = [event for event in events if event[0] == "added"]
+    assert new == [("added", "round", 2), ("added", "round", 3), ("added", "end", None)]
+    assert lengths == [4, 5, 6]
+
+
+# --- not at all
+
+
+@pytest.mark.parametrize("left", ["nothing", "a folder half written"])
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path, left: str) -> None:
+    stopped_in_round(1, tmp_path).run()
+    before = ledger_bytes(tmp_path)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(checkpoints)
+    if left != "nothing":
+        (checkpoints / ".writing-round-0002").mkdir(parents=True)
+    with pytest.raises(FederationError, match="2 recorded rounds and no checkpoint") as error:
+        federation(tmp_path, transport=nobody()).run(resume=True)
+    assert str(checkpoints) in str(error.value)
+    assert ledger_bytes(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(300)])
+def test_a_run_without_its_ledger_is_not_begun_again(left: bytes | None, tmp_path: Path) -> None:
+    """It is missing, or a crash of the machine left it empty or full of zeros."""
+    stopped_in_round(1, tmp_path).run()
+    ledger_file(tmp_path).unlink()
+    if left is not None:
+        ledger_file(tmp_path).write_bytes(left)
+    for resume in (True, False):
+        with pytest.raises(FederationError, match="ledger"):
+            federation(tmp_path, transport=nobody()).run(resume)
+    assert (ledger_file(tmp_path).read_bytes() if left is not None else None) == left
+    assert (tmp_path / "run/checkpoints/round-0001/manifest.json").exists()
+
+
+def _rewritten(records: list[dict[str, Any]]) -> None:
+    records[1]["aggregation"]["A"] = 0.25
+
+
+def _cut(records: list[dict[str, Any]]) -> None:
+    del records[-2:]
+
+
+@pytest.mark.parametrize("manipulate", [_rewritten, _cut])
+def test_a_ledger_that_does_not_fit_its_checkpoint_is_not_resumed(
+    manipulate: Any, tmp_path: Path
+) -> None:
+    """The chain of both is intact."""
+    stopped_in_round(2, tmp_path).run()
+    records = read_ledger(ledger_file(tmp_path))
+    manipulate(records)
+    ledger_file(tmp_path).unlink()
+    ledger = Ledger(ledger_file(tmp_path))
+    for record in records:
+        ledger.append(record)
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match="fit the checkpoint of round 2"):
+        federation(tmp_path, transport=nobody(), rounds=6).run(resume=True)
+    assert ledger_bytes(tmp_path) == before
+
+
+def test_a_used_folder_needs_resume(whole: Path) -> None:
+    with pytest.raises(FederationError, match="already holds a run"):
+        federation(whole, transport=nobody()).run()
+
+
+# --- the settings of a run that goes on
+
+OTHER: dict[str, Any] = {
+    "rounds": 3,
+    "min_clients": 1,
+    "retries": 0,
+    "timeout": 60.0,
+    "evaluate": (),
+    "final": (),
+    "score_global": False,
+    "buffers": "samples",
+    "keep": 2,
+    "seed": 7,
+    "threads": 2,
+    "clients_per_round": 2,
+    "local_norm": True,
+    "record_updates": True,
+    "groups": {"first": ["A"]},
+    "ranges": {"global_loss": [-1, 1]},
+    "samples": {"A": 7},
+    "most_samples": 10,
+    "adapt_epochs": 4,
+    "adapt_rate": 0.01,
+    "adapt_fuse": True,
+    "unasked": True,
+}
+OF_THE_EXPERIMENT = {
+    *("evaluate", "score_global", "buffers", "seed", "threads", "clients_per_round"),
+    *("local_norm", "groups", "ranges", "samples"),
+}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in fields(RunSettings)])
+def test_a_resumed_run_may_change_just_the_settings_that_are_not_of_the_experiment(
+    name: str, tmp_path: Path
+) -> None:
+    opening = federation(tmp_path, FedAvg(), rounds=2).run().records[0]
+    assert (name in opening) == (name in OF_THE_EXPERIMENT)
+    needed = {"adapt_epochs": 4} if name == "adapt_fuse" else {}
+    changed = federation(tmp_path, FedAvg(), **{"rounds": 2, name: OTHER[name], **needed})
+    if name not in OF_THE_EXPERIMENT:
+        assert changed.run(resume=True).finished
+        return
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match=rf"\b{name} = "):
+        changed.run(resume=True)
+    assert ledger_bytes(tmp_path) == before and not list((tmp_path / "run").glob("ended-*"))
+
+
+@pytest.mark.parametrize(
+    "strategy", [lambda: FedAvg(), lambda: FedCE("cos")], ids=["another", "other arguments"]
+)
+def test_another_strategy_is_refused(strategy: Any, whole: Path) -> None:
+    with pytest.raises(FederationError, match="begun with .*FedCE"):
+        federation(whole, strategy(), nobody(), rounds=9).run(resume=True)
+
+
+def test_another_initial_model_is_refused(whole: Path) -> None:
+    resumed = federation(whole, transport=nobody(), rounds=9)
+    model, spec = resumed.initial()
+    resumed.initial = lambda: ({"w": vector([1.0, 1.0])}, spec)
+    with pytest.raises(FederationError, match=r"\bmodel = "):
+        resumed.run(resume=True)
+
+
+# --- a finished run
+
+
+def test_resuming_a_finished_run_leaves_its_end_and_asks_nobody(tmp_path: Path) -> None:
+    ended = federation(tmp_path).run()
+    finished = ledger_bytes(tmp_path)
+    resumed = federation(tmp_path, transport=nobody()).run(resume=True)
+    assert resumed.finished and resumed.records == ended.records
+    assert ledger_bytes(tmp_path) == finished
+
+
+def test_a_finished_run_goes_on_for_more_rounds_and_keeps_its_result(tmp_path: Path) -> None:
+    federation(tmp_path / "parts", rounds=2).run()
+    ended = ledger_bytes(tmp_path / "parts")
+    model = global_weights(tmp_path / "parts")
+    federation(tmp_path / "parts", rounds=4).run(resume=True)
+    federation(tmp_path / "whole", rounds=4).run()
+    whole = records_less_the_plan(tmp_path / "whole")
+    assert records_less_the_plan(tmp_path / "parts") == whole
+
+    kept = tmp_path / "parts" / "run" / "ended-0002"
+    assert (kept / "ledger.jsonl").read_bytes() == ended
+    assert torch.equal(torch.load(kept / "models" / "global.pt")["w"], model)
+    assert not torch.equal(global_weights(tmp_path / "parts"), model)
+
+
+def test_an_extended_run_that_was_stopped_is_not_closed_after_fewer_rounds_than_are_done(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path, rounds=2).run()
+    ended = ledger_bytes(tmp_path)
+    stopped_in_round(2, tmp_path).run(resume=True)
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match="3 of 4 rounds.*ended-0002"):
+        federation(tmp_path, rounds=2, transport=nobody()).run(resume=True)
+    assert ledger_bytes(tmp_path) == before
+    assert (tmp_path / "run/ended-0002/ledger.jsonl").read_bytes() == ended
+    assert len(federation(tmp_path, rounds=3).run(resume=True).rounds) == 3
+
+
+def test_a_finished_run_names_the_clients_that_were_not_part_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation(tmp_path, FedAvg(), InProcess(clients("AB"))).run()
+    assert list(TARGETS) == ["A", "B", "C"]
+    federation(tmp_path, FedAvg(), Faulty(lambda request, reply: reply)).run(resume=True)
+    assert [message for message in caplog.messages if "without C" in message]
+
+
+# --- a concluded run
+
+
+def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) -> None:
+    history = concluded_in_round(1, tmp_path / "concluded").run()
+    assert history.finished
+    federation(tmp_path / "planned", rounds=2).run()
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "concluded") == planned
+
+    resumed = federation(tmp_path / "concluded", transport=nobody()).run(resume=True)
+    assert resumed.records == history.records
+    assert len(federation(tmp_path / "concluded", rounds=5).run(resume=True).rounds) == 5
+
+
+def test_replayed_records_may_conclude_a_run_before_its_next_round(tmp_path: Path) -> None:
+    stopped_in_round(1, tmp_path / "parts").run()
+    conclude = Listening(replayed=lambda record: resumed.conclude())
+    resumed = federation(tmp_path / "parts", observer=conclude)
+    assert resumed.run(resume=True).finished
+    federation(tmp_path / "planned", rounds=2).run()
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "parts") == planned
+
+
+# --- the schedule, which the ledger does not hold
+
+
+def test_a_run_records_its_planned_rounds_and_the_seconds_of_each(tmp_path: Path) -> None:
+    def schedule(rounds: int, resume: bool) -> tuple[list[int | None], list[str]]:
+        federation(tmp_path, FedAvg(), rounds=rounds).run(resume)
+        found = json.loads((tmp_path / "run" / "schedule.json").read_text())
+        assert all(seconds >= 0 for seconds in found["seconds"].values())
+        return found["planned"], list(found["seconds"])
+
+    assert schedule(2, False) == ([2], ["0", "1"])
+    assert schedule(1, True) == ([2], ["0", "1"])  # nothing is trained
+    assert schedule(3, True) == ([2, 3], ["0", "1", "2"])
+    (tmp_path / "run" / "schedule.json").write_text("{")
+    assert schedule(4, True) == ([None, 4], ["3"])
