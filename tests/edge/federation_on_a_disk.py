@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a small federation in a folder, in a process of its own.
 
-``python tests/faults/federation_on_a_disk.py FOLDER [resume]``
+``python tests/edge/federation_on_a_disk.py FOLDER [resume]``
 """
 
 from __future__ import annotations
