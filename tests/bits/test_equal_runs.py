@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Equal runs have equal records, in whatever order replies arrive and with any number of workers."""
+"""Equal runs have equal records, whatever the order of replies or the number of workers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl import Reply, Request, seed_of
 from monai_fairfl.run_folder import Ledger, digest_of
-from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Standalone, Strategy
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Strategy
 from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
 
 
@@ -62,9 +62,7 @@ def test_no_order_of_tensors_changes_a_bit(strategy: type[Strategy], tmp_path: P
         if reply.update is None or reply.buffers is None:
             return reply
         update = dict(reversed(list(reply.update.items())))
-        return replace(
-            reply, update=update, buffers=dict(reversed(list(reply.buffers.items())))
-        )
+        return replace(reply, update=update, buffers=dict(reversed(list(reply.buffers.items()))))
 
     odd_federation.federation(strategy(), tmp_path / "one" / "run").run()
     faults = {"ash": backwards, "oak": backwards}
@@ -95,12 +93,6 @@ def test_clients_are_drawn_by_seed_and_round(tmp_path: Path) -> None:
     assert drawn(tmp_path / "other", seed=1) != first
 
 
-def test_seeds_differ_by_run_client_and_round() -> None:
-    seeds = {seed_of(run, c, number) for run in range(3) for c in "ABC" for number in range(5)}
-    assert len(seeds) == 45
-    assert all(0 <= seed < 2**31 for seed in seeds)
-
-
 def test_requests_carry_seed_run_and_head_and_the_last_ones_the_head_of_the_whole(
     tmp_path: Path,
 ) -> None:
@@ -123,39 +115,6 @@ def test_requests_carry_seed_run_and_head_and_the_last_ones_the_head_of_the_whol
     for request in last:
         assert (request.context, dict(request.weights), request.measure) == ({"ended": 1}, {}, ())
         assert request.ledger_head == heads[-1]
-
-
-@pytest.mark.parametrize("strategy", [FedAvg, Standalone])
-def test_the_ledger_names_every_model_that_a_client_was_sent(
-    strategy: type[Strategy], tmp_path: Path
-) -> None:
-    sent: dict[int, str] = {}
-
-    def note(request: Request) -> None:
-        if request.client == "A" and request.task == "train":
-            sent[request.round] = digest_of(request.weights)
-
-    run = federation(tmp_path, strategy(), watching(note)).run()
-    models = [run.records[0]["model"]]
-    for record in run.rounds[:-1]:
-        models.append(record["rewards"].get("A", record["model"]))
-    assert list(sent.values()) == models and len(set(models)) == ROUNDS
-    assert run.records[-1]["model"] == run.rounds[-1]["model"]
-
-
-def test_what_a_strategy_does_to_its_models_changes_none_of_the_run(tmp_path: Path) -> None:
-    class Careless(FedAvg):
-        def round(self, clients: Any) -> Any:
-            result = yield from super().round(clients)
-            self.weights = {"w": torch.full((2,), 99.0, dtype=torch.float64)}
-            self.rewards = {"A": self.weights}
-            return result
-
-    careless = federation(tmp_path / "careless", Careless()).run()
-    plain = federation(tmp_path / "plain", FedAvg()).run()
-    for one, other in zip(careless.rounds, plain.rounds, strict=True):
-        assert one["model"] == other["model"]
-    assert set(careless.records[-1]["scores"]["A"]) == {"own"}
 
 
 def test_a_digest_depends_on_values_names_types_and_shapes_and_not_on_order() -> None:

@@ -5,27 +5,24 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.forged_ledgers import Records, forge
+from helpers.faults_of_folders import Records, forge
 from helpers.made_once import MadeOnce
 from helpers.tiny_networks import SITES, federation, receipts_of
 
 from monai_fairfl import Reply, Request, read_ledger
 from monai_fairfl.audit import (
-    NotInLedgerError,
     Proof,
     check_head,
     check_receipts,
     read_receipts,
-    replay,
 )
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder import Ledger
 from monai_fairfl.strategies import FedCE
 
@@ -50,7 +47,7 @@ def heads_of(folder: Path) -> list[str]:
 
 
 def change_receipts(file: Path, **fields: Any) -> None:
-    """Give the lines of a site's file other fields, those of round 1 alone where it is an update."""
+    """Give the lines of a site's file other fields; another update only that of round 1."""
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         if "update" not in fields or line["round"] == 1:
@@ -99,15 +96,6 @@ def test_a_manipulation_that_the_chain_does_not_show_is_found_by_a_receipt(
         first = proof(run, *sites).problems[0]
         assert first.startswith("ash") and all(word in first for word in words)
     assert proof(run).covered < 5
-
-
-def test_a_record_that_is_changed_without_mending_breaks_the_chain(run: Path) -> None:
-    file = run / "run" / "ledger.jsonl"
-    file.write_text(file.read_text().replace("quarantine", "x").replace('"round":1', '"round":7'))
-    with pytest.raises(FederationError, match="line 4"):
-        proof(run)
-    with pytest.raises(FederationError, match="line 4"):
-        check_head(run / "run", "0" * 64)
 
 
 @pytest.mark.parametrize("sites", [("oak",), ("oak", "oak")], ids=["once", "given twice"])
@@ -185,21 +173,6 @@ def test_receipts_of_other_runs_and_damaged_files_are_named(run: Path, tmp_path:
             read_receipts(file)
 
 
-@pytest.mark.parametrize("text", ["", '{"kind": "start", "ru'])
-def test_a_ledger_without_a_record_is_no_ledger_that_was_changed(
-    text: str, run: Path, tmp_path: Path
-) -> None:
-    receipts = read_receipts(receipts_of(run, "ash"))
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "ledger.jsonl").write_text(text)
-    found = check_head(tmp_path / "begun", heads_of(run)[-1])
-    assert found.records == 0 and "no record" in found.problems[0]
-    with pytest.raises(ConfigError, match="begun.*no record"):
-        check_receipts(tmp_path / "begun", receipts)
-    with pytest.raises(NotInLedgerError, match="begun.*no record"):
-        replay(tmp_path / "begun")
-
-
 # --- the digests of updates
 
 
@@ -215,42 +188,14 @@ def test_a_digest_of_another_form_does_not_count_and_ends_nothing(
     assert record["missing"] == {}
 
 
-def test_the_digest_of_an_update_that_a_guard_kept_out_is_on_record(tmp_path: Path) -> None:
-    def spoil(request: Request, reply: Reply) -> Reply:
-        if request.client != "elm" or reply.update is None:
-            return reply
-        update = {name: value * math.nan for name, value in reply.update.items()}
-        return replace(reply, update=update)
-
-    (record,) = federation(FedCE(), tmp_path, spoil, rounds=1).run().rounds
-    assert record["missing"]["elm"].startswith("quarantined")
-    assert sorted(record["digests"]) == list(SITES)
-
-
-def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = federation(FedCE(), tmp_path, rounds=1, timeout=1e6)
+def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(tmp_path: Path) -> None:
+    run = federation(FedCE(), tmp_path, rounds=1)
     send = run.transport.exchange
-    limits: list[float] = []
 
     def exchange(requests: Any, arrived: Any, timeout: Any = None) -> None:
-        limits.append(timeout)
         if any(request.context.get("ended") for request in requests):
             raise OSError("the line is dead")
         send(requests, arrived, timeout)
 
     run.transport.exchange = exchange  # type: ignore[method-assign]
-    assert run.run().finished
-    assert "the line is dead" in caplog.text
-    assert proof(tmp_path, "ash").covered == 2
-    # Nothing depends on the answers to it: a client that hangs holds nobody up for long.
-    assert limits[:-1] == [1e6, 1e6] and limits[-1] <= 60
-
-
-def test_receipts_cover_the_end_of_a_run_without_closing_measurements(tmp_path: Path) -> None:
-    federation(FedCE(), tmp_path, rounds=2, final=()).run()
-    for site in SITES:
-        assert proof(tmp_path, site).covered == 4
-    forge(tmp_path / "run", lambda records: records.pop())
-    assert "has 3" in proof(tmp_path, "ash").problems[0]
+    assert run.run().finished and proof(tmp_path, "ash").covered == 2

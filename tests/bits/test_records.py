@@ -4,21 +4,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from helpers.driving import LeastSquares
 from helpers.least_squares_federation import (
-    TARGETS,
     Faulty,
-    Listening,
-    changing,
     federation,
     global_weights,
     ledger_bytes,
@@ -27,15 +21,13 @@ from helpers.least_squares_federation import (
     watching,
 )
 
-from monai_fairfl import Estimate, InProcess, Measure, Reply, Request, Train, compose, read_ledger
+from monai_fairfl import Estimate, Measure, Reply, Request, Train, compose, read_ledger
 from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.strategies import (
-    CGSV,
     Ditto,
     FedAvg,
     FedCE,
     FedCI,
-    FedISM,
     LeaveOneOut,
     Mixed,
     Rounds,
@@ -47,9 +39,7 @@ Change = Callable[[Request, Reply], Any]
 
 
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
-def test_a_run_leaves_ledger_models_and_scores(
-    tmp_path: Path, strategy: type[Strategy]
-) -> None:
+def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[Strategy]) -> None:
     history = federation(tmp_path, strategy()).run()
     assert history.finished and history.records == read_ledger(ledger_file(tmp_path))
     kinds = [(record["kind"], record.get("round")) for record in history.records]
@@ -111,35 +101,6 @@ def test_scores_of_several_models_are_none_of_a_clients_own(
         assert set(record["of_round"]) == {"global_score"}
 
 
-@pytest.mark.parametrize("count", [7, 8, 9])
-def test_a_coalitions_score_is_no_sites_own_however_many_exchanges_there_are(
-    tmp_path: Path, count: int
-) -> None:
-    # N + 1 models: of eight clients, the ninth is alone in the last exchange.
-    makers = {f"site{n}": lambda n=n: LeastSquares([n / 10, 0.5]) for n in range(count)}
-    for record in federation(tmp_path, LeaveOneOut(), InProcess(makers), rounds=2).run().rounds:
-        asked = sum(len(exchange) for exchange in record["exchanges"][1:])
-        assert asked == (count + 1) * count
-        assert all(set(own) == {"global_score"} for own in record["measurements"].values())
-
-
-def test_what_a_client_trains_is_measured_where_it_trains_and_only_once(tmp_path: Path) -> None:
-    evaluate = ("local_score", "global_score", "train_loss")
-
-    def measured_of(strategy: Strategy) -> list[tuple[str, tuple[str, ...]]]:
-        asked: list[Request] = []
-        settings = {"evaluate": evaluate, "final": (), "rounds": 1}
-        federation(tmp_path / strategy.name, strategy, watching(asked.append), **settings).run()
-        of_a = [(request.task, request.measure) for request in asked if request.client == "A"]
-        return of_a[:-1]
-
-    assert measured_of(FedISM()) == [("train", (*evaluate, "sharpness"))]
-    assert measured_of(FedISM(salt=False)) == [
-        ("measure", ("global_score", "sharpness")),
-        ("train", ("local_score", "train_loss")),
-    ]
-
-
 # --- the end
 
 
@@ -167,58 +128,6 @@ def test_who_does_not_score_the_global_model_is_named_and_no_model_is_the_best(
     end = federation(tmp_path, strategy, losing(closing("C", True))).run().records[-1]
     assert end["missing"] == {"C": "timeout"} and end["best"] == {}
     assert set(end["scores"]["C"]) == own and set(end["scores"]["A"]) == everybody
-
-
-def test_who_has_a_reward_need_not_be_sent_the_global_model(tmp_path: Path) -> None:
-    asked: list[Request] = []
-    watch = watching(asked.append)
-    run = federation(tmp_path, CGSV(gamma=None), watch, score_global=False).run()
-    end = run.records[-1]
-    assert {client: set(models) for client, models in end["scores"].items()} == {
-        client: {"own"} for client in "ABC"
-    }
-    assert end["best"] == {}
-    assert [request.client for request in asked if request.round == 4 and request.weights] == [
-        *"ABC"
-    ]
-
-
-def test_a_closing_score_that_is_not_finite_is_on_record(tmp_path: Path) -> None:
-    spoilt = changing(closing("B", False), measurements={"score": math.nan})
-    end = federation(tmp_path, FedAvg(), spoilt).run().records[-1]
-    assert end["not_finite"] == {"B": ["score"]}
-    assert end["scores"]["B"] == {"own": {}} and end["missing"] == {}
-
-
-def test_without_closing_measurements_a_run_ends_all_the_same(tmp_path: Path) -> None:
-    history = federation(tmp_path, final=()).run()
-    end = history.records[-1]
-    assert (history.finished, end["scores"], end["missing"]) == (True, {}, {})
-    assert (tmp_path / "run" / "models" / "global.pt").exists()
-
-
-@pytest.mark.parametrize(
-    ("strategy", "settings", "words"),
-    [
-        (Ditto(), {}, ["personal"]),
-        (FedAvg(), {"adapt_epochs": 2}, ["last mile"]),
-        (Ditto(), {"adapt_epochs": 2}, ["personal", "last mile"]),
-        (FedAvg(), {}, []),
-    ],
-)
-def test_a_client_without_the_models_of_its_own_that_it_was_asked_for_is_noted(
-    strategy: Strategy, settings: dict[str, Any], words: list[str], tmp_path: Path
-) -> None:
-    def only_of_the_received_model(request: Request, reply: Reply) -> Reply:
-        if request.client != "C":
-            return reply
-        kept = {name: reply.measurements[name] for name in ("score",) if name in request.measure}
-        return replace(reply, measurements=kept)
-
-    carrier = Faulty(only_of_the_received_model)
-    notes = federation(tmp_path, strategy, carrier, **settings).run().records[-1]["notes"]
-    assert set(notes) == ({"C"} if words else set())
-    assert all(word in notes["C"] for word in words)
 
 
 # --- the best model: the mean over everybody
@@ -259,25 +168,6 @@ def test_the_best_model_is_that_of_the_round_that_all_clients_score_best(
     run = federation(tmp_path, FedAvg(), worsening(fault))
     assert run.run().records[-1]["best"] == best
     assert (tmp_path / "run" / "models" / "best.pt").exists() == bool(best)
-
-
-def test_the_stored_best_model_is_the_one_that_is_named(tmp_path: Path) -> None:
-    run = federation(tmp_path, FedAvg(), rounds=6).run()
-    # The score of a round's result is measured in the next round, and after the last one.
-    means = []
-    for record in run.rounds[1:]:
-        means.append(np.mean([of["global_score"] for of in record["measurements"].values()]))
-    means.append(np.mean([of["own"]["score"] for of in run.records[-1]["scores"].values()]))
-    best = run.records[-1]["best"]
-    assert best == {"round": int(np.argmax(means)), "score": pytest.approx(max(means))}
-
-    sent: list[Request] = []
-    again = federation(tmp_path / "again", FedAvg(), watching(sent.append), rounds=6)
-    again.run()
-    of_a = [request for request in sent if request.client == "A" and request.weights]
-    received = [request.weights["w"] for request in of_a]
-    stored = torch.load(tmp_path / "run" / "models" / "best.pt")["w"]
-    assert torch.equal(stored, received[best["round"] + 1])
 
 
 def test_the_best_model_is_not_chosen_by_which_clients_were_drawn_or_stayed(
@@ -351,37 +241,12 @@ def test_what_a_sampler_may_draw_otherwise_moves_no_weight_and_is_not_noted(
     assert set(second["notes"]) == (set("ABC") if noted else set())
 
 
-def test_the_first_number_of_each_client_is_recorded_once(tmp_path: Path) -> None:
-    rounds = federation(tmp_path, FedAvg(), clients_per_round=2, rounds=8).run().rounds
-    seen: set[str] = set()
-    for record in rounds:
-        assert set(record["facts"]) == set(record["clients"]) - seen
-        seen.update(record["clients"])
-    assert seen == {"A", "B", "C"}
-
-
 def test_a_declared_number_counts_from_the_first_round_on(tmp_path: Path) -> None:
     run = federation(tmp_path, FedAvg(), samples={"B": 80}).run()
     for record in run.rounds:
         assert record["aggregation"] == pytest.approx({"A": 0.1, "B": 0.8, "C": 0.1})
         assert record["samples"]["B"] == 80 and "80" in record["notes"]["B"]
     assert run.rounds[0]["facts"]["B"] == {"cases": 2}
-
-
-@pytest.mark.parametrize("stop_in", [0, 2])
-def test_a_resumed_run_knows_the_facts(tmp_path: Path, stop_in: int) -> None:
-    settings: dict[str, Any] = {"clients_per_round": 2}
-    federation(tmp_path / "whole", FedAvg(), claiming(500, 1), **settings).run()
-
-    def stop(record: Any) -> None:
-        if record.get("round") == stop_in:
-            first.stop()
-
-    parts = tmp_path / "parts"
-    first = federation(parts, FedAvg(), claiming(500, 1), observer=Listening(stop), **settings)
-    first.run()
-    federation(parts, FedAvg(), claiming(500, 1), **settings).run(resume=True)
-    assert ledger_bytes(parts) == ledger_bytes(tmp_path / "whole")
 
 
 def test_what_an_undone_try_reported_is_no_fact(tmp_path: Path) -> None:
@@ -424,22 +289,6 @@ def test_the_cases_behind_a_score_are_a_fact_too(tmp_path: Path) -> None:
     assert "100000" in end["notes"]["B"] and end["scores"]["B"]["own"]["score"]["n"] == 5
 
 
-def test_the_cases_behind_a_distance_depend_on_the_model_and_are_no_fact(tmp_path: Path) -> None:
-    """MONAI's HausdorffDistance is NaN where a model's mask is empty: that case does not count."""
-
-    def distance(request: Request, reply: Reply) -> Reply:
-        if "test_hd95" not in request.measure:
-            return reply
-        of_case = Estimate(4.0, 1.0, 5 - request.round)
-        return replace(reply, measurements={**reply.measurements, "test_hd95": of_case})
-
-    run = federation(tmp_path, Asking("test_hd95"), Faulty(distance)).run()
-    for number, record in enumerate(run.rounds):
-        assert record["notes"] == {}
-        for measured in record["measurements"].values():
-            assert measured["test_hd95"]["n"] == 5 - number
-
-
 # --- whether a client goes on from where it stopped
 
 
@@ -469,29 +318,3 @@ def test_a_client_that_goes_on_from_an_earlier_round_than_its_last_is_noted(
 
 
 # --- what a strategy gives to the ledger
-
-
-def test_numbers_of_numpy_and_pytorch_are_pythons_in_the_ledger(tmp_path: Path) -> None:
-    third, half = np.float32(1 / 3), torch.tensor(0.5)
-
-    class Giving(FedAvg):
-        def round(self, clients: Sequence[str]) -> Rounds:
-            result = yield from super().round(clients)
-            stated: Any = Estimate(third, half, np.int64(2))  # type: ignore[arg-type]
-            return replace(
-                result,
-                aggregation=dict.fromkeys("ABC", third),
-                contributions=dict.fromkeys("ABC", stated),
-                details={"q": dict.fromkeys("ABC", {"layer": half})},
-            )
-
-    [record, *_] = federation(tmp_path, Giving()).run().rounds
-    assert record["aggregation"] == dict.fromkeys("ABC", float(third))
-    assert record["contributions"]["A"] == {"value": float(third), "stderr": 0.5, "n": 2}
-    assert record["details"] == {"q": dict.fromkeys("ABC", {"layer": 0.5})}
-
-
-def test_a_run_has_all_clients_that_it_began_with(tmp_path: Path) -> None:
-    opening = federation(tmp_path, clients_per_round=2).run().records[0]
-    assert opening["clients"] == list(TARGETS) and opening["run"] == "run"
-    assert opening["parameters"] == 2 and opening["shapes"] == {"w": [2]}

@@ -4,21 +4,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.crashes import crash_before_checkpoint
-from helpers.driving import vector
+from helpers.faults_of_folders import crash_before_checkpoint
 from helpers.least_squares_federation import (
-    TARGETS,
-    Faulty,
     Listening,
-    clients,
     concluded_in_round,
     federation,
     global_weights,
@@ -30,10 +24,9 @@ from helpers.least_squares_federation import (
     watching,
 )
 
-from monai_fairfl import InProcess, Request, read_ledger
+from monai_fairfl import Request, read_ledger
 from monai_fairfl.errors import FederationError
 from monai_fairfl.run_folder import Ledger
-from monai_fairfl.server import RunSettings
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 
 
@@ -84,46 +77,6 @@ def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_b
     (tmp_path / "run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
     federation(tmp_path).run(resume=True)
     assert ledger_bytes(whole) == ledger_bytes(tmp_path)
-
-
-def test_a_run_keeps_its_id_when_it_is_resumed_and_the_same_run_begun_again_has_another(
-    tmp_path: Path,
-) -> None:
-    def ids(folder: str, until: int, resume: bool) -> set[str]:
-        seen: set[str] = set()
-
-        def note(request: Request) -> None:
-            seen.add(request.run_id)
-            if request.round == until:
-                run.stop()
-
-        run = federation(tmp_path / folder, transport=watching(note))
-        run.run(resume)
-        return seen
-
-    begun = ids("parts", 1, False)
-    assert ids("parts", 9, True) == begun != ids("whole", 9, True)
-    assert len(begun) == 1 and "" not in begun
-    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
-
-
-def test_a_run_that_is_resumed_in_a_copy_of_its_folder_keeps_its_name(
-    whole: Path, tmp_path: Path
-) -> None:
-    stopped_in_round(1, tmp_path).run()
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    names: set[str] = set()
-    transport = watching(lambda request: names.add(request.run))
-    assert federation(tmp_path, transport=transport, name="copy").run(resume=True).finished
-    assert names == {"run"}  # by it the sites find their states
-    assert (tmp_path / "copy" / "ledger.jsonl").read_bytes() == ledger_bytes(whole)
-
-
-def test_a_stop_is_asked_of_one_run_and_not_of_the_next(tmp_path: Path) -> None:
-    stopped = federation(tmp_path)
-    stopped.stop()
-    assert stopped.run().rounds == []
-    assert len(stopped.run(resume=True).rounds) == 4
 
 
 def test_an_observer_sees_earlier_records_before_anybody_is_asked_and_new_ones_once_written(
@@ -206,51 +159,28 @@ def test_a_ledger_that_does_not_fit_its_checkpoint_is_not_resumed(
     assert ledger_bytes(tmp_path) == before
 
 
-def test_a_used_folder_needs_resume(whole: Path) -> None:
-    with pytest.raises(FederationError, match="already holds a run"):
-        federation(whole, transport=nobody()).run()
-
-
 # --- the settings of a run that goes on
 
-OTHER: dict[str, Any] = {
-    "rounds": 3,
-    "min_clients": 1,
-    "retries": 0,
-    "timeout": 60.0,
-    "evaluate": (),
-    "final": (),
-    "score_global": False,
-    "buffers": "samples",
-    "keep": 2,
-    "seed": 7,
-    "threads": 2,
-    "clients_per_round": 2,
-    "local_norm": True,
-    "record_updates": True,
-    "groups": {"first": ["A"]},
-    "ranges": {"global_loss": [-1, 1]},
-    "samples": {"A": 7},
-    "most_samples": 10,
-    "adapt_epochs": 4,
-    "adapt_rate": 0.01,
-    "adapt_fuse": True,
+OF_THE_EXPERIMENT: dict[str, Any] = {
+    **{"evaluate": (), "score_global": False, "buffers": "samples", "seed": 7, "threads": 2},
+    **{"clients_per_round": 2, "local_norm": True, "groups": {"first": ["A"]}},
+    **{"ranges": {"global_loss": [-1, 1]}, "samples": {"A": 7}},
+}
+OF_THE_RUN: dict[str, Any] = {
+    **{"rounds": 3, "min_clients": 1, "retries": 0, "timeout": 60.0, "final": (), "keep": 2},
+    **{"record_updates": True, "most_samples": 10, "adapt_epochs": 4, "adapt_rate": 0.01},
     "unasked": True,
 }
-OF_THE_EXPERIMENT = {
-    *("evaluate", "score_global", "buffers", "seed", "threads", "clients_per_round"),
-    *("local_norm", "groups", "ranges", "samples"),
-}
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in fields(RunSettings)])
+@pytest.mark.parametrize("name", [*OF_THE_EXPERIMENT, *OF_THE_RUN])
 def test_a_resumed_run_may_change_just_the_settings_that_are_not_of_the_experiment(
     name: str, tmp_path: Path
 ) -> None:
     opening = federation(tmp_path, FedAvg(), rounds=2).run().records[0]
     assert (name in opening) == (name in OF_THE_EXPERIMENT)
-    needed = {"adapt_epochs": 4} if name == "adapt_fuse" else {}
-    changed = federation(tmp_path, FedAvg(), **{"rounds": 2, name: OTHER[name], **needed})
+    now = {**OF_THE_EXPERIMENT, **OF_THE_RUN}[name]
+    changed = federation(tmp_path, FedAvg(), **{"rounds": 2, name: now})
     if name not in OF_THE_EXPERIMENT:
         assert changed.run(resume=True).finished
         return
@@ -266,14 +196,6 @@ def test_a_resumed_run_may_change_just_the_settings_that_are_not_of_the_experime
 def test_another_strategy_is_refused(strategy: Any, whole: Path) -> None:
     with pytest.raises(FederationError, match="begun with .*FedCE"):
         federation(whole, strategy(), nobody(), rounds=9).run(resume=True)
-
-
-def test_another_initial_model_is_refused(whole: Path) -> None:
-    resumed = federation(whole, transport=nobody(), rounds=9)
-    model, spec = resumed.initial()
-    resumed.initial = lambda: ({"w": vector([1.0, 1.0])}, spec)
-    with pytest.raises(FederationError, match=r"\bmodel = "):
-        resumed.run(resume=True)
 
 
 # --- a finished run
@@ -316,15 +238,6 @@ def test_an_extended_run_that_was_stopped_is_not_closed_after_fewer_rounds_than_
     assert len(federation(tmp_path, rounds=3).run(resume=True).rounds) == 3
 
 
-def test_a_finished_run_names_the_clients_that_were_not_part_of_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    federation(tmp_path, FedAvg(), InProcess(clients("AB"))).run()
-    assert list(TARGETS) == ["A", "B", "C"]
-    federation(tmp_path, FedAvg(), Faulty(lambda request, reply: reply)).run(resume=True)
-    assert [message for message in caplog.messages if "without C" in message]
-
-
 # --- a concluded run
 
 
@@ -340,28 +253,4 @@ def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) 
     assert len(federation(tmp_path / "concluded", rounds=5).run(resume=True).rounds) == 5
 
 
-def test_replayed_records_may_conclude_a_run_before_its_next_round(tmp_path: Path) -> None:
-    stopped_in_round(1, tmp_path / "parts").run()
-    conclude = Listening(replayed=lambda record: resumed.conclude())
-    resumed = federation(tmp_path / "parts", observer=conclude)
-    assert resumed.run(resume=True).finished
-    federation(tmp_path / "planned", rounds=2).run()
-    planned = records_less_the_plan(tmp_path / "planned")
-    assert records_less_the_plan(tmp_path / "parts") == planned
-
-
 # --- the schedule, which the ledger does not hold
-
-
-def test_a_run_records_its_planned_rounds_and_the_seconds_of_each(tmp_path: Path) -> None:
-    def schedule(rounds: int, resume: bool) -> tuple[list[int | None], list[str]]:
-        federation(tmp_path, FedAvg(), rounds=rounds).run(resume)
-        found = json.loads((tmp_path / "run" / "schedule.json").read_text())
-        assert all(seconds >= 0 for seconds in found["seconds"].values())
-        return found["planned"], list(found["seconds"])
-
-    assert schedule(2, False) == ([2], ["0", "1"])
-    assert schedule(1, True) == ([2], ["0", "1"])  # nothing is trained
-    assert schedule(3, True) == ([2, 3], ["0", "1", "2"])
-    (tmp_path / "run" / "schedule.json").write_text("{")
-    assert schedule(4, True) == ([None, 4], ["3"])

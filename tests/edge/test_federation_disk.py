@@ -6,26 +6,20 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import signal
-import subprocess
-import sys
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from helpers.checkout import CHECKOUT
-from helpers.crashes import files_of_at_most, leftovers
+from helpers.faults_of_folders import files_of_at_most, leftovers
 from helpers.least_squares_federation import (
     Listening,
     changing,
     federation,
     global_weights,
     ledger_bytes,
-    ledger_file,
     nobody,
 )
 
@@ -50,9 +44,7 @@ def test_a_ledger_that_cannot_grow_keeps_its_whole_lines_and_the_run_goes_on(
 
 
 @pytest.mark.parametrize("size", [100, 600], ids=["no tensors", "no large tensors"])
-def test_a_checkpoint_that_finds_no_room_leaves_the_previous_one(
-    size: int, tmp_path: Path
-) -> None:
+def test_a_checkpoint_that_finds_no_room_leaves_the_previous_one(size: int, tmp_path: Path) -> None:
     store = Checkpoints(tmp_path)
     for number in (0, 1):
         store.save(Checkpoint(number, {"w": torch.full((4,), float(number))}))
@@ -61,45 +53,6 @@ def test_a_checkpoint_that_finds_no_room_leaves_the_previous_one(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["round-0000", "round-0001"]
     found = store.load()
     assert found is not None and found.round == 1 and found.weights["w"].tolist() == [1.0] * 4
-
-
-ON_A_SMALL_DISK = """
-set -e
-mount -t tmpfs -o size=64k none "$1"
-"$2" "$3" "$1" || true
-mount -o remount,size=10m "$1"
-"$2" "$3" "$1" resume
-cp -r "$1"/. "$4"
-"""
-
-
-def can_mount() -> bool:
-    """Whether this user may mount a small disk in a name space of its own."""
-    if shutil.which("unshare") is None:
-        return False
-    mount = ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"]
-    return subprocess.run(mount, capture_output=True).returncode == 0
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_a_run_on_a_disk_that_fills_up_says_so_and_goes_on_when_there_is_room(
-    tmp_path: Path,
-) -> None:
-    if not can_mount():
-        pytest.skip("this user may not mount a disk")
-    federation(tmp_path / "whole", rounds=8).run()
-    disk, result = tmp_path / "disk", tmp_path / "result"
-    disk.mkdir()
-    result.mkdir()
-    script = CHECKOUT / "tests" / "edge" / "federation_on_a_disk.py"
-    shell = ["unshare", "-rm", "bash", "-c", ON_A_SMALL_DISK, "disk"]
-    paths = [str(disk), sys.executable, str(script), str(result)]
-    done = subprocess.run([*shell, *paths], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert "DiskFullError" in done.stderr and f"{disk}/run/" in done.stderr
-    assert ledger_bytes(result) == ledger_bytes(tmp_path / "whole")
-    assert not leftovers(result)
 
 
 # --- locks
@@ -174,13 +127,3 @@ def test_a_round_is_on_disk_in_the_ledger_before_its_checkpoint_and_before_the_n
         assert ".manifest.json.writing" in of_round
     assert "ledger.jsonl" in done[: done.index("asked 0")]
     assert done[done.index("asked 2") :].count("ledger.jsonl") == 1
-
-
-def test_what_a_run_of_another_machine_left_half_written_is_taken_away(tmp_path: Path) -> None:
-    federation(tmp_path, rounds=2).run()
-    half = tmp_path / "run" / "checkpoints" / ".writing-round-0002"
-    half.mkdir()
-    (half / "model.safetensors").write_bytes(b"half")
-    ledger_file(tmp_path).write_bytes(ledger_bytes(tmp_path) + b'{"kind"')
-    federation(tmp_path, rounds=3).run(resume=True)
-    assert not leftovers(tmp_path)

@@ -1,19 +1,22 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a process and of its disk: an end at a chosen file, and files that may not grow."""
+"""Faults of a run's folder: a crash at a chosen file, a full disk, a ledger that was forged."""
 
 from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from monai_fairfl import Federation
+from monai_fairfl import Federation, read_ledger
+from monai_fairfl.run_folder import Ledger
+
+Records = list[dict[str, Any]]
 
 _armed: list[str] = []
 _hooked: list[bool] = []
@@ -54,3 +57,13 @@ def leftovers(folder: Path) -> list[Path]:
     return [
         path for path in folder.rglob("*") if path.name.startswith(".") and path.name != ".lock"
     ]
+
+
+def forge(run: Path, edit: Callable[[Records], object]) -> None:
+    """Change records of a run, with all later hashes mended."""
+    records = read_ledger(run / "ledger.jsonl")
+    edit(records)
+    (run / "ledger.jsonl").unlink()
+    ledger = Ledger(run / "ledger.jsonl")
+    for record in records:
+        ledger.append(record)
