@@ -20,6 +20,7 @@ from helpers.least_squares_federation import (
     losing,
     watching,
 )
+from helpers.odd_federation import federation as odd_federation
 
 from monai_fairfl import Estimate, Measure, Reply, Request, Train, compose, read_ledger
 from monai_fairfl.measurements import MEASUREMENTS
@@ -51,6 +52,13 @@ def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[St
     assert (tmp_path / "run" / "models" / "A.pt").exists() == personal
     assert (tmp_path / "run" / "models" / "global.pt").exists()
     assert history.records[0]["configuration"]["_target_"].endswith(strategy.__name__)
+
+
+def test_where_statistics_stay_at_the_clients_there_is_no_whole_model_to_store(
+    tmp_path: Path,
+) -> None:
+    run = odd_federation(FedAvg(), tmp_path / "run", buffers="local")
+    assert run.run().finished and not (tmp_path / "run" / "models").exists()
 
 
 # --- the model that a score is of

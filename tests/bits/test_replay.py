@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers.faults_of_folders import crash_before_checkpoint, forge
+from helpers.faults_of_folders import forge
 from helpers.tiny_networks import federation
 
 from monai_fairfl import Reply, Request, Strategy, Train, compose, read_ledger
@@ -106,20 +106,6 @@ def test_a_number_counts_in_a_replay_just_where_the_run_took_it(
     dropped = run.rounds[1]["dropped"].get("elm", {})
     assert (measurement in dropped) == (value == 250.0 and not settings)
     assert_exact(tmp_path / "run", 3)
-
-
-@pytest.mark.parametrize("name", ["FedCE", "CGSV", "AFL", "FedGA"])
-def test_late_joiners_sampled_rounds_and_resumed_runs_are_replayed(
-    name: str, tmp_path: Path
-) -> None:
-    federation(MADE[name](), tmp_path, sites=("ash", "beech", "elm"), rounds=2).run()
-    federation(MADE[name](), tmp_path, rounds=4).run(resume=True)
-    crash_before_checkpoint(federation(MADE[name](), tmp_path, rounds=7), 5, resume=True)
-    assert_exact(tmp_path / "run", 6)
-    federation(MADE[name](), tmp_path, rounds=7).run(resume=True)
-    assert_exact(tmp_path / "run", 7)
-    federation(MADE[name](), tmp_path / "sampled", rounds=6, clients_per_round=3).run()
-    assert_exact(tmp_path / "sampled" / "run", 6)
 
 
 def times(update: Any, factor: float) -> dict[str, torch.Tensor]:

@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl import Request, read_ledger
 from monai_fairfl.errors import FederationError
 from monai_fairfl.run_folder import Ledger
+from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 
 
@@ -254,3 +260,69 @@ def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) 
 
 
 # --- the schedule, which the ledger does not hold
+
+
+# --- killed at each write
+
+
+WRITES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
+FROM_ROUND, TO_ROUND = 1, 3
+
+
+class Counter(Observer):
+    """Counts operations on files while rounds 1 and 2 are played; may kill the process.
+
+    Just before one of them: opening a file to write, renaming, making or removing.
+    """
+
+    def __init__(self, die_at: int = -1):
+        self.die_at = die_at
+        self.count = 0
+        self.counts = False
+        sys.addaudithook(self._seen)
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        number = record.get("round", -1) + 1
+        self.counts = FROM_ROUND <= number < TO_ROUND
+
+    def _seen(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.counts:
+            return
+        writes = event in WRITES
+        if event == "open" and isinstance(arguments[2], int):
+            writes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if not writes:
+            return
+        if self.count == self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+
+def play(folder: Path, counted: Any, die_at: int = -1) -> None:
+    """Run it, and put the number of operations into ``counted``; or die before one of them."""
+    counter = Counter(die_at)
+    federation(folder, observer=counter).run()
+    counted.value = counter.count
+
+
+def in_a_process(*arguments: Any) -> int | None:
+    """The exit code of a process that plays."""
+    process = get_context("fork").Process(target=play, args=arguments)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_kill_before_any_write_of_a_round_loses_nothing(tmp_path: Path) -> None:
+    counted = get_context("fork").Value("i", 0)
+    assert in_a_process(tmp_path / "whole", counted) == 0
+    # Ledger, checkpoint of four files, schedule: each opened and renamed.
+    assert counted.value > 20
+    for die_at in range(counted.value):
+        folder = tmp_path / str(die_at)
+        assert in_a_process(folder, counted, die_at) == -signal.SIGKILL
+        assert federation(folder).run(resume=True).finished
+        assert ledger_bytes(folder) == ledger_bytes(tmp_path / "whole"), die_at
+        assert torch.equal(global_weights(folder), global_weights(tmp_path / "whole"))
