@@ -20,7 +20,6 @@ from helpers.least_squares_federation import (
     losing,
     watching,
 )
-from helpers.odd_federation import federation as odd_federation
 
 from monai_fairfl import Estimate, Measure, Reply, Request, Train, compose, read_ledger
 from monai_fairfl.measurements import MEASUREMENTS
@@ -57,8 +56,13 @@ def test_a_run_leaves_ledger_models_and_scores(tmp_path: Path, strategy: type[St
 def test_where_statistics_stay_at_the_clients_there_is_no_whole_model_to_store(
     tmp_path: Path,
 ) -> None:
-    run = odd_federation(FedAvg(), tmp_path / "run", buffers="local")
+    seen: list[Request] = []
+    run = federation(tmp_path, FedAvg(), watching(seen.append), buffers="local")
+    weights, spec = run.initial()
+    spec = replace(spec, buffers=("mean",), layers={**spec.layers, "mean": "fc"})
+    run.initial = lambda: ({**weights, "mean": torch.zeros(1)}, spec)
     assert run.run().finished and not (tmp_path / "run" / "models").exists()
+    assert {name for request in seen for name in request.weights} == {"w"}
 
 
 # --- the model that a score is of
