@@ -13,7 +13,7 @@ from typing import Any
 from helpers import warm_python
 from helpers.checkout import CHECKOUT, DEVICE, TINY
 
-from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl import BundleFederation
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 OVERRIDES = {k: v for k, v in TINY.items() if k != "decay_epochs"}

@@ -13,14 +13,10 @@ import torch
 from helpers.driving import SPEC, LeastSquares
 from helpers.faulty_transports import Fault, FaultyTransport
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.server.federation import Federation
-from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import FedCE, Strategy
-from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy, read_ledger
+from monai_fairfl.protocol import Weights
+from monai_fairfl.server import Observer
+from monai_fairfl.strategies import FedCE
 
 TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0]}
 ROUNDS = 4

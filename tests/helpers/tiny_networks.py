@@ -7,6 +7,7 @@ Every number is measured: losses, accuracies and similarities of features on a s
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -19,14 +20,18 @@ from helpers.faulty_transports import Fault, FaultyTransport
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from monai_fairfl.client.receipts import Receipts
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
-from monai_fairfl.run_folder.ledger import digest_of
-from monai_fairfl.server.federation import Federation
-from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.in_process import InProcess
+from monai_fairfl import (
+    Estimate,
+    Federation,
+    InProcess,
+    ModelSpec,
+    Reply,
+    Request,
+    Strategy,
+    read_spec,
+)
+from monai_fairfl.protocol import Measurement, Weights
+from monai_fairfl.run_folder import digest_of
 
 SITES = {"ash": 24, "beech": 8, "elm": 16, "oak": 20}
 """Site -> number of its points."""
@@ -61,7 +66,7 @@ class TrainingClient:
     def __init__(self, name: str, folder: Path | None = None, labelled: Sequence[bool] = ()):
         self.name = name
         self.labelled = tuple(labelled)
-        self.receipts = None if folder is None else Receipts(folder / name)
+        self.receipts = None if folder is None else folder / name / "receipts.jsonl"
         number = sorted(SITES).index(name)
         generator = np.random.default_rng(number)
         points = generator.normal(size=(SITES[name], FEATURES)) + 0.2 * number
@@ -79,8 +84,23 @@ class TrainingClient:
         else:
             reply = self._trained(request)
         if self.receipts is not None:
-            self.receipts.add(request, reply.digest)
+            self._store_receipt(request, reply)
         return reply
+
+    def _store_receipt(self, request: Request, reply: Reply) -> None:
+        """Append the line that a site's own client writes."""
+        assert self.receipts is not None
+        receipt = {
+            "client": request.client,
+            "run": request.run,
+            "round": request.round,
+            "ended": bool(request.context.get("ended")),
+            "head": request.ledger_head,
+            "update": reply.digest or None,
+        }
+        self.receipts.parent.mkdir(parents=True, exist_ok=True)
+        with self.receipts.open("a") as file:
+            file.write(json.dumps(receipt) + "\n")
 
     def _reply(self, request: Request) -> Reply:
         return Reply(self.name, None, 0, id=request.id, run=request.run, round=request.round)
@@ -153,7 +173,7 @@ class TrainingClient:
         moved = dict(weights)
         for (name, _), gradient in zip(model.named_parameters(), gradients, strict=True):
             moved[name] = weights[name] + radius * gradient / length
-        return self._loss(moved) - float(loss)
+        return self._loss(moved) - loss.item()
 
     def _without_itself(self, request: Request) -> dict[str, torch.Tensor]:
         """The received model less this site's share of it."""

@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Sites that join late, or are away: who is known depends on the run, not on the process's start.
+
+FedGA divides its step by the number of known clients, AFL's mixture and CGSV's rewards hold all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.faults_of_folders import crash_before_checkpoint
+from helpers.least_squares_federation import ledger_bytes
+from helpers.tiny_networks import SITES, TrainingClient, initial
+
+from monai_fairfl import Federation, InProcess, Reply, Request, Strategy
+from monai_fairfl.audit import replay
+from monai_fairfl.errors import FederationError
+from monai_fairfl.strategies import AFL, CGSV, FedGA
+
+ALL = sorted(SITES)
+WITHOUT_OAK = ["ash", "beech", "elm"]
+ROUNDS = 7
+
+
+class Connecting(InProcess):
+    """Lists the sites that are connected: oak only in some rounds.
+
+    Args:
+        with_oak: these rounds.
+        begun_in: the round in which the process begins.
+        silent_from: the first round in which nobody answers.
+    """
+
+    def __init__(self, with_oak: Sequence[int], begun_in: int = 0, silent_from: int = 99):
+        super().__init__({name: partial(TrainingClient, name) for name in ALL})
+        self.with_oak = with_oak
+        self.silent_from = silent_from
+        self.clients = self.connected(begun_in)
+
+    def connected(self, number: int) -> list[str]:
+        return ALL if number in self.with_oak else WITHOUT_OAK
+
+    def exchange(
+        self,
+        requests: Sequence[Request],
+        arrived: Callable[[Reply], None],
+        timeout: float | None = None,
+    ) -> None:
+        number = requests[0].round
+        if number < self.silent_from:
+            super().exchange(requests, arrived, timeout)
+            self.clients = self.connected(number + 1)
+
+
+def federation(strategy: Strategy, folder: Path, transport: Any) -> Federation:
+    return Federation(strategy, transport, ROUNDS, initial, run_dir=folder / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("with_oak", [(3, 4, 6), (0, 1, 2, 5, 6)], ids=["late", "away"])
+@pytest.mark.parametrize("make", [lambda: AFL(step=0.5), lambda: CGSV(gamma=None), FedGA])
+def test_the_bits_are_the_same_with_other_sites_connected_at_a_restart(
+    make: Callable[[], Strategy], with_oak: Sequence[int], tmp_path: Path
+) -> None:
+    run = federation(make(), tmp_path / "whole", Connecting(with_oak)).run()
+    first = min(with_oak)
+    known = [record["known_clients"] for record in run.rounds]
+    assert known == [WITHOUT_OAK] * first + [ALL] * (ROUNDS - first)
+    found = replay(tmp_path / "whole" / "run")
+    assert (found.rounds, found.differences) == (ROUNDS, ())
+    for number in (3, 5):
+        folder = tmp_path / str(number)
+        crash_before_checkpoint(federation(make(), folder, Connecting(with_oak)), number)
+        federation(make(), folder, Connecting(with_oak, number)).run(resume=True)
+        assert ledger_bytes(folder) == ledger_bytes(tmp_path / "whole"), number
+
+
+def test_a_site_that_joined_in_a_round_that_failed_is_not_known(tmp_path: Path) -> None:
+    silent = Connecting((3, 4), silent_from=3)
+    with pytest.raises(FederationError, match="round 3"):
+        federation(FedGA(), tmp_path, silent).run()
+    assert silent.clients == ALL
+    # Oak does not come back.
+    run = federation(FedGA(), tmp_path, Connecting(())).run(resume=True)
+    assert [record["known_clients"] for record in run.rounds] == [WITHOUT_OAK] * ROUNDS

@@ -1,0 +1,274 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: the numbers of trained federations, computed again from their ledgers alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.faults_of_folders import forge
+from helpers.tiny_networks import federation
+
+from monai_fairfl import Reply, Request, Strategy, Train, compose, read_ledger
+from monai_fairfl import strategies as shipped
+from monai_fairfl.audit import NotInLedgerError, Replayed, replay
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.strategies import FedAvg, FedCE, Rounds
+
+pytestmark = pytest.mark.slow  # together they take long, each by itself does not
+
+MADE: dict[str, Callable[[], Strategy]] = {
+    "FedAvg": FedAvg,
+    "Standalone": shipped.Standalone,
+    "FedCE": FedCE,
+    "FedCE-revised": lambda: FedCE(variant="revised"),
+    "CGSV": shipped.CGSV,
+    "CGSV-paper": lambda: shipped.CGSV(variant="paper", exact=True),
+    "CGSV-euclidean": lambda: shipped.CGSV(reward="euclidean"),
+    "CGSV-ECI": lambda: shipped.CGSV(reward="contribution_index"),
+    "FedLWR-clip": lambda: shipped.FedLWR(clip=(0.0, 0.9)),
+    "ShapFed-personalised": lambda: shipped.ShapFed(personalised=True, scale="max"),
+    "ShapFed-paper": lambda: shipped.ShapFed(variant="paper", output_layer="0"),
+    "FedISM-plus": lambda: shipped.FedISM(plus=True, alpha=0.0),
+    "QFedAvg": shipped.QFedAvg,
+    "AFL": shipped.AFL,
+    "FedCI": lambda: shipped.FedCI(decay=0.5),
+    "FairFed": shipped.FairFed,
+    "FedGA": shipped.FedGA,
+    "Ditto": shipped.Ditto,
+    "LeaveOneOut": shipped.LeaveOneOut,
+    "CFFL": lambda: compose(shipped.CFFL(), reward=shipped.Sparsified(ratio="share", rest="own")),
+    "FedCE with the median": lambda: compose(FedCE("cos"), average=shipped.Median()),
+    "FedCE by Krum": lambda: compose(FedCE(), weighting=shipped.Krum(1, 2)),
+    "FedCE to a power": lambda: compose(
+        FedCE("cos"), shipped.Proportional(2.0), shipped.Mixed("max"), {"prox_mu": 0.1}
+    ),
+}
+
+
+def assert_exact(run: Path, rounds: int) -> Replayed:
+    found = replay(run)
+    assert (found.rounds, found.differences) == (rounds, ())
+    assert found.largest < 1e-9
+    return found
+
+
+def lost_and_sick(request: Request, reply: Reply) -> Reply | None:
+    """Beech is absent in round 1, and oak's numbers are not finite in round 2."""
+    if (request.client, request.round) == ("beech", 1):
+        return None
+    if (request.client, request.round) == ("oak", 2):
+        return replace(reply, measurements=dict.fromkeys(reply.measurements, math.nan))
+    return reply
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_run_is_replayed_with_an_absent_site_and_numbers_that_were_dropped(
+    name: str, tmp_path: Path
+) -> None:
+    federation(MADE[name](), tmp_path, lost_and_sick, rounds=4).run()
+    found = assert_exact(tmp_path / "run", 4)
+    assert found.numbers >= 15 or name == "Standalone"
+
+
+def elm_reports(measurement: str, value: float) -> Any:
+    """What arrives where elm reports ``value``, whatever it measured."""
+
+    def fault(request: Request, reply: Reply) -> Reply:
+        if request.client != "elm" or measurement not in reply.measurements:
+            return reply
+        return replace(reply, measurements={**reply.measurements, measurement: value})
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("strategy", "measurement", "value", "settings"),
+    [
+        (shipped.QFedAvg, "global_loss", 250.0, {"ranges": {"global_loss": [0, 5000]}}),
+        (shipped.QFedAvg, "global_loss", 250.0, {}),
+        # A script's metric has the unit that the script gives it.
+        (FedCE, "leave_one_out_error", 80.0, {"ranges": {"leave_one_out_error": [-1e6, 1e6]}}),
+        (lambda: compose(FedCE(), clip_reports=0.5), "leave_one_out_error", 0.001, {}),
+    ],
+)
+def test_a_number_counts_in_a_replay_just_where_the_run_took_it(
+    strategy: Any, measurement: str, value: float, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    run = federation(strategy(), tmp_path, elm_reports(measurement, value), **settings).run()
+    dropped = run.rounds[1]["dropped"].get("elm", {})
+    assert (measurement in dropped) == (value == 250.0 and not settings)
+    assert_exact(tmp_path / "run", 3)
+
+
+def times(update: Any, factor: float) -> dict[str, torch.Tensor]:
+    return {name: tensor * factor for name, tensor in update.items()}
+
+
+@pytest.mark.parametrize("copy", [1.0, 3.0], ids=["equal", "of one direction"])
+@pytest.mark.parametrize("name", ["FedCE", "CGSV", "ShapFed-personalised", "FedLWR-clip", "FedCI"])
+def test_what_guards_left_out_clipped_and_merged_is_replayed(
+    name: str, copy: float, tmp_path: Path
+) -> None:
+    """Oak copies elm in rounds 0 and 1; beech is not finite in round 0, ash's update long in 2."""
+    sent: dict[str, Any] = {}
+
+    def attack(request: Request, reply: Reply) -> Reply:
+        if reply.update is None:
+            return reply
+        sent[request.client] = reply.update
+        if request.client == "oak" and request.round < 2:
+            return replace(reply, update=times(sent["elm"], copy))
+        if (request.client, request.round) == ("beech", 0):
+            return replace(reply, update=times(reply.update, math.nan))
+        if (request.client, request.round) == ("ash", 2):
+            return replace(reply, update=times(reply.update, 50.0))
+        return reply
+
+    actions = set()
+    for record in federation(MADE[name](), tmp_path, attack, rounds=4).run().rounds:
+        for verdicts in record["verdicts"].values():
+            actions |= {verdict["action"] for verdict in verdicts}
+    assert {"quarantine", "clip", "share"} <= actions
+    assert_exact(tmp_path / "run", 4)
+
+
+# --- records that were changed
+
+
+def test_a_changed_contribution_is_named_with_both_numbers(tmp_path: Path) -> None:
+    run = federation(FedCE(), tmp_path).run()
+    true = run.rounds[1]["contributions"]["elm"]["value"]
+    forge(
+        tmp_path / "run",
+        lambda records: records[2]["contributions"]["elm"].update(value=true + 0.125),
+    )
+    found = replay(tmp_path / "run")
+    assert found.largest == pytest.approx(0.125)
+    assert found.where == "round 1, contributions, elm, value"
+    (difference,) = found.differences
+    assert str(true) in difference and str(true + 0.125) in difference
+
+
+@pytest.mark.parametrize(
+    ("place", "edit"),
+    [
+        ("aggregation, elm", lambda record: record["aggregation"].pop("elm")),
+        ("aggregation, yew", lambda record: record["aggregation"].update(yew=0.5)),
+        ("aggregation, elm", lambda record: record["aggregation"].update(elm={})),
+        ("details, cosine, ash", lambda record: record["details"]["cosine"].update(ash=None)),
+        ("details, invented", lambda record: record["details"].update(invented={"ash": 1.0})),
+        (
+            "measurements, elm, global_score, gland, value",
+            lambda record: record["measurements"]["elm"]["global_score"]["gland"].update(value=2),
+        ),
+    ],
+)
+def test_a_number_that_is_absent_too_many_or_in_no_reply_is_a_difference(
+    place: str, edit: Any, tmp_path: Path
+) -> None:
+    federation(shipped.CGSV(), tmp_path, rounds=2).run()
+    forge(tmp_path / "run", lambda records: edit(records[2]))
+    found = replay(tmp_path / "run")
+    assert len(found.differences) == 1 and found.largest > 0
+    assert found.differences[0].startswith(f"round 1, {place}")
+    assert found.where.startswith(f"round 1, {place}")
+
+
+@pytest.mark.parametrize(
+    ("line", "edit"),
+    [
+        (1, lambda record: record.update(spec={})),
+        (2, lambda record: record.update(exchanges=None)),
+        (3, lambda record: record.update(gram={"clients": ["ash"]})),
+        (3, lambda record: record.update(details=[])),
+        (4, lambda record: record.update(verdicts=None)),
+        (4, lambda record: record.update(samples={})),
+        (3, lambda record: record["exchanges"][0].pop()),
+        (3, lambda record: record["exchanges"].pop()),
+        (3, lambda record: record["exchanges"][0][0].update(task="measure")),
+    ],
+)
+def test_a_record_that_is_none_is_named_and_no_fault_of_the_program(
+    line: int, edit: Any, tmp_path: Path
+) -> None:
+    federation(FedCE(), tmp_path).run()
+    forge(tmp_path / "run", lambda records: edit(records[line - 1]))
+    with pytest.raises(FederationError, match=f"opening|line {line}|round {line - 2}"):
+        replay(tmp_path / "run")
+
+
+# --- strategies outside the package
+
+
+class Own(FedAvg):
+    """A strategy outside the package, which weighs by the inverse of an update's length."""
+
+    def __init__(self, power: float = 1.0):
+        super().__init__()
+        self.power = power
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        lengths = dict(zip(local.clients, local.geometry.norms, strict=True))
+        total = sum(length**-self.power for length in lengths.values())
+        weights = {client: length**-self.power / total for client, length in lengths.items()}
+        return self.finish(local, weights, weights)
+
+
+class Peeking(Own):
+    """Looks at the updates, which no ledger has."""
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        sums = {reply.client: float(reply.update["0.bias"].sum()) for reply in local}  # type: ignore[index]
+        return self.finish(local, dict.fromkeys(sums, 0.25), sums)
+
+
+class Forgetful(Own):
+    """Does not store its argument."""
+
+    def __init__(self, strength: float = 1.0):
+        super().__init__()
+
+
+@pytest.fixture
+def own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The strategies of this file are those of a module that can be imported."""
+    monkeypatch.setitem(sys.modules, "own_methods", sys.modules[__name__])
+    for strategy in (Own, Peeking, Forgetful):
+        monkeypatch.setattr(strategy, "__module__", "own_methods")
+
+
+def test_a_strategy_outside_the_package_is_imported_on_request_only(
+    tmp_path: Path, own_methods: None
+) -> None:
+    federation(Own(power=2.0), tmp_path).run()
+    opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
+    assert opening["configuration"] == {"_target_": "own_methods.Own", "power": 2.0}
+    with pytest.raises(ConfigError, match=r"own_methods\.Own"):
+        replay(tmp_path / "run")
+    found = replay(tmp_path / "run", allow_import=True)
+    assert (found.rounds, found.differences) == (3, ())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "word"),
+    [
+        (Peeking, "updates themselves"),
+        (Forgetful, "arguments"),
+    ],
+)
+def test_a_strategy_that_cannot_be_replayed_is_refused_with_the_reason(
+    strategy: type[Strategy], word: str, tmp_path: Path, own_methods: None
+) -> None:
+    federation(strategy(), tmp_path).run()
+    with pytest.raises(NotInLedgerError, match=word):
+        replay(tmp_path / "run", allow_import=True)

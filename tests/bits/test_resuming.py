@@ -1,0 +1,328 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A run that was stopped, killed or finished is resumed: to the same bits, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.faults_of_folders import crash_before_checkpoint
+from helpers.least_squares_federation import (
+    Listening,
+    concluded_in_round,
+    federation,
+    global_weights,
+    ledger_bytes,
+    ledger_file,
+    nobody,
+    records_less_the_plan,
+    stopped_in_round,
+    watching,
+)
+
+from monai_fairfl import Request, read_ledger
+from monai_fairfl.errors import FederationError
+from monai_fairfl.run_folder import Ledger
+from monai_fairfl.server import Observer
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of FedCE that nothing stopped; read only."""
+    folder = tmp_path_factory.mktemp("whole")
+    federation(folder).run()
+    return folder
+
+
+# --- to the same bits
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedCE, Standalone])
+@pytest.mark.parametrize("stop_in", [0, 2])
+def test_stopping_and_resuming_gives_the_same_bits(
+    tmp_path: Path, strategy: type[Strategy], stop_in: int
+) -> None:
+    federation(tmp_path / "whole", strategy()).run()
+
+    def stop(request: Request) -> None:
+        if request.round == stop_in:
+            first.stop()
+
+    first = federation(tmp_path / "parts", strategy(), watching(stop))
+    assert len(first.run().rounds) == stop_in + 1
+    assert federation(tmp_path / "parts", strategy()).run(resume=True).finished
+    assert ledger_bytes(tmp_path / "whole") == ledger_bytes(tmp_path / "parts")
+    assert torch.equal(global_weights(tmp_path / "whole"), global_weights(tmp_path / "parts"))
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_crash_between_ledger_and_checkpoint_resumes_to_the_same_bits(
+    number: int, whole: Path, tmp_path: Path
+) -> None:
+    crash_before_checkpoint(federation(tmp_path), number)
+    kinds = [record["kind"] for record in read_ledger(ledger_file(tmp_path))]
+    assert kinds == ["start", *["round"] * (number + 1)]
+    federation(tmp_path).run(resume=True)
+    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
+
+
+def test_a_damaged_newest_checkpoint_resumes_from_the_previous_one_to_the_same_bits(
+    whole: Path, tmp_path: Path
+) -> None:
+    stopped_in_round(2, tmp_path).run()
+    (tmp_path / "run/checkpoints/round-0002/model.safetensors").write_bytes(b"")
+    federation(tmp_path).run(resume=True)
+    assert ledger_bytes(whole) == ledger_bytes(tmp_path)
+
+
+def test_an_observer_sees_earlier_records_before_anybody_is_asked_and_new_ones_once_written(
+    tmp_path: Path,
+) -> None:
+    crash_before_checkpoint(federation(tmp_path), 2)  # round 2 is recorded, and not done
+    events: list[Any] = []
+    lengths: list[int] = []
+
+    def added(record: Any) -> None:
+        events.append(("added", record["kind"], record.get("round")))
+        lengths.append(len(read_ledger(ledger_file(tmp_path))))
+
+    def replayed(record: Any) -> None:
+        events.append(("replayed", record["kind"], record.get("round")))
+
+    transport = watching(lambda request: events.append("asked"))
+    federation(tmp_path, transport=transport, observer=Listening(added, replayed)).run(True)
+    assert events[:4] == [*[("replayed", "start", None), ("replayed", "round", 0)],
+                          ("replayed", "round", 1), "asked"]  # fmt: skip
+    new = [event for event in events if event[0] == "added"]
+    assert new == [("added", "round", 2), ("added", "round", 3), ("added", "end", None)]
+    assert lengths == [4, 5, 6]
+
+
+# --- not at all
+
+
+@pytest.mark.parametrize("left", ["nothing", "a folder half written"])
+def test_a_run_whose_checkpoints_are_gone_is_not_begun_again(tmp_path: Path, left: str) -> None:
+    stopped_in_round(1, tmp_path).run()
+    before = ledger_bytes(tmp_path)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    shutil.rmtree(checkpoints)
+    if left != "nothing":
+        (checkpoints / ".writing-round-0002").mkdir(parents=True)
+    with pytest.raises(FederationError, match="2 recorded rounds and no checkpoint") as error:
+        federation(tmp_path, transport=nobody()).run(resume=True)
+    assert str(checkpoints) in str(error.value)
+    assert ledger_bytes(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", [None, b"", bytes(300)])
+def test_a_run_without_its_ledger_is_not_begun_again(left: bytes | None, tmp_path: Path) -> None:
+    """It is missing, or a crash of the machine left it empty or full of zeros."""
+    stopped_in_round(1, tmp_path).run()
+    ledger_file(tmp_path).unlink()
+    if left is not None:
+        ledger_file(tmp_path).write_bytes(left)
+    for resume in (True, False):
+        with pytest.raises(FederationError, match="ledger"):
+            federation(tmp_path, transport=nobody()).run(resume)
+    assert (ledger_file(tmp_path).read_bytes() if left is not None else None) == left
+    assert (tmp_path / "run/checkpoints/round-0001/manifest.json").exists()
+
+
+def _rewritten(records: list[dict[str, Any]]) -> None:
+    records[1]["aggregation"]["A"] = 0.25
+
+
+def _cut(records: list[dict[str, Any]]) -> None:
+    del records[-2:]
+
+
+@pytest.mark.parametrize("manipulate", [_rewritten, _cut])
+def test_a_ledger_that_does_not_fit_its_checkpoint_is_not_resumed(
+    manipulate: Any, tmp_path: Path
+) -> None:
+    """The chain of both is intact."""
+    stopped_in_round(2, tmp_path).run()
+    records = read_ledger(ledger_file(tmp_path))
+    manipulate(records)
+    ledger_file(tmp_path).unlink()
+    ledger = Ledger(ledger_file(tmp_path))
+    for record in records:
+        ledger.append(record)
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match="fit the checkpoint of round 2"):
+        federation(tmp_path, transport=nobody(), rounds=6).run(resume=True)
+    assert ledger_bytes(tmp_path) == before
+
+
+# --- the settings of a run that goes on
+
+OF_THE_EXPERIMENT: dict[str, Any] = {
+    **{"evaluate": (), "score_global": False, "buffers": "samples", "seed": 7, "threads": 2},
+    **{"clients_per_round": 2, "local_norm": True, "groups": {"first": ["A"]}},
+    **{"ranges": {"global_loss": [-1, 1]}, "samples": {"A": 7}},
+}
+OF_THE_RUN: dict[str, Any] = {
+    **{"rounds": 3, "min_clients": 1, "retries": 0, "timeout": 60.0, "final": (), "keep": 2},
+    **{"record_updates": True, "most_samples": 10, "adapt_epochs": 4, "adapt_rate": 0.01},
+    "unasked": True,
+}
+
+
+@pytest.mark.parametrize("name", [*OF_THE_EXPERIMENT, *OF_THE_RUN])
+def test_a_resumed_run_may_change_just_the_settings_that_are_not_of_the_experiment(
+    name: str, tmp_path: Path
+) -> None:
+    opening = federation(tmp_path, FedAvg(), rounds=2).run().records[0]
+    assert (name in opening) == (name in OF_THE_EXPERIMENT)
+    now = {**OF_THE_EXPERIMENT, **OF_THE_RUN}[name]
+    changed = federation(tmp_path, FedAvg(), **{"rounds": 2, name: now})
+    if name not in OF_THE_EXPERIMENT:
+        assert changed.run(resume=True).finished
+        return
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match=rf"\b{name} = "):
+        changed.run(resume=True)
+    assert ledger_bytes(tmp_path) == before and not list((tmp_path / "run").glob("ended-*"))
+
+
+@pytest.mark.parametrize(
+    "strategy", [lambda: FedAvg(), lambda: FedCE("cos")], ids=["another", "other arguments"]
+)
+def test_another_strategy_is_refused(strategy: Any, whole: Path) -> None:
+    with pytest.raises(FederationError, match="begun with .*FedCE"):
+        federation(whole, strategy(), nobody(), rounds=9).run(resume=True)
+
+
+# --- a finished run
+
+
+def test_resuming_a_finished_run_leaves_its_end_and_asks_nobody(tmp_path: Path) -> None:
+    ended = federation(tmp_path).run()
+    finished = ledger_bytes(tmp_path)
+    resumed = federation(tmp_path, transport=nobody()).run(resume=True)
+    assert resumed.finished and resumed.records == ended.records
+    assert ledger_bytes(tmp_path) == finished
+
+
+def test_a_finished_run_goes_on_for_more_rounds_and_keeps_its_result(tmp_path: Path) -> None:
+    federation(tmp_path / "parts", rounds=2).run()
+    ended = ledger_bytes(tmp_path / "parts")
+    model = global_weights(tmp_path / "parts")
+    federation(tmp_path / "parts", rounds=4).run(resume=True)
+    federation(tmp_path / "whole", rounds=4).run()
+    whole = records_less_the_plan(tmp_path / "whole")
+    assert records_less_the_plan(tmp_path / "parts") == whole
+
+    kept = tmp_path / "parts" / "run" / "ended-0002"
+    assert (kept / "ledger.jsonl").read_bytes() == ended
+    assert torch.equal(torch.load(kept / "models" / "global.pt")["w"], model)
+    assert not torch.equal(global_weights(tmp_path / "parts"), model)
+
+
+def test_an_extended_run_that_was_stopped_is_not_closed_after_fewer_rounds_than_are_done(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path, rounds=2).run()
+    ended = ledger_bytes(tmp_path)
+    stopped_in_round(2, tmp_path).run(resume=True)
+    before = ledger_bytes(tmp_path)
+    with pytest.raises(FederationError, match="3 of 4 rounds.*ended-0002"):
+        federation(tmp_path, rounds=2, transport=nobody()).run(resume=True)
+    assert ledger_bytes(tmp_path) == before
+    assert (tmp_path / "run/ended-0002/ledger.jsonl").read_bytes() == ended
+    assert len(federation(tmp_path, rounds=3).run(resume=True).rounds) == 3
+
+
+# --- a concluded run
+
+
+def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) -> None:
+    history = concluded_in_round(1, tmp_path / "concluded").run()
+    assert history.finished
+    federation(tmp_path / "planned", rounds=2).run()
+    planned = records_less_the_plan(tmp_path / "planned")
+    assert records_less_the_plan(tmp_path / "concluded") == planned
+
+    resumed = federation(tmp_path / "concluded", transport=nobody()).run(resume=True)
+    assert resumed.records == history.records
+    assert len(federation(tmp_path / "concluded", rounds=5).run(resume=True).rounds) == 5
+
+
+# --- the schedule, which the ledger does not hold
+
+
+# --- killed at each write
+
+
+WRITES = ("os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")
+FROM_ROUND, TO_ROUND = 1, 3
+
+
+class Counter(Observer):
+    """Counts operations on files while rounds 1 and 2 are played; may kill the process.
+
+    Just before one of them: opening a file to write, renaming, making or removing.
+    """
+
+    def __init__(self, die_at: int = -1):
+        self.die_at = die_at
+        self.count = 0
+        self.counts = False
+        sys.addaudithook(self._seen)
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        number = record.get("round", -1) + 1
+        self.counts = FROM_ROUND <= number < TO_ROUND
+
+    def _seen(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.counts:
+            return
+        writes = event in WRITES
+        if event == "open" and isinstance(arguments[2], int):
+            writes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if not writes:
+            return
+        if self.count == self.die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.count += 1
+
+
+def play(folder: Path, counted: Any, die_at: int = -1) -> None:
+    """Run it, and put the number of operations into ``counted``; or die before one of them."""
+    counter = Counter(die_at)
+    federation(folder, observer=counter).run()
+    counted.value = counter.count
+
+
+def in_a_process(*arguments: Any) -> int | None:
+    """The exit code of a process that plays."""
+    process = get_context("fork").Process(target=play, args=arguments)
+    process.start()
+    process.join(120)
+    return process.exitcode
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_kill_before_any_write_of_a_round_loses_nothing(tmp_path: Path) -> None:
+    counted = get_context("fork").Value("i", 0)
+    assert in_a_process(tmp_path / "whole", counted) == 0
+    # Ledger, checkpoint of four files, schedule: each opened and renamed.
+    assert counted.value > 20
+    for die_at in range(counted.value):
+        folder = tmp_path / str(die_at)
+        assert in_a_process(folder, counted, die_at) == -signal.SIGKILL
+        assert federation(folder).run(resume=True).finished
+        assert ledger_bytes(folder) == ledger_bytes(tmp_path / "whole"), die_at
+        assert torch.equal(global_weights(folder), global_weights(tmp_path / "whole"))

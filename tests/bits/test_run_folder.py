@@ -1,0 +1,381 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ledger, checkpoints and recorded updates: whole or named, and written in an order."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.driving import vector
+from helpers.faults_of_folders import crash_before_checkpoint
+from helpers.least_squares_federation import (
+    TARGETS,
+    Listening,
+    changing,
+    federation,
+    global_weights,
+    ledger_file,
+)
+from safetensors.torch import load_file
+
+from monai_fairfl import Estimate, Federation, Request, __version__, read_ledger
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.run_folder import Checkpoint, Checkpoints, Ledger, digest_of, recorded_rounds
+from monai_fairfl.strategies import FedAvg, FedISM, Strategy
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A ledger of three records."""
+    ledger = Ledger(tmp_path / "l.jsonl")
+    for number in range(3):
+        ledger.append({"round": number, "score": Estimate(0.5, None, number)})
+    return ledger.path
+
+
+def test_each_record_carries_the_hash_of_the_line_before(path: Path) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    previous = ""
+    for line in lines:
+        assert json.loads(line)["previous"] == previous
+        previous = hashlib.sha256(line).hexdigest()
+    again = Ledger(path)
+    assert again.head == previous and len(again.records) == 3
+    again.append({"round": 3})
+    assert [record["round"] for record in read_ledger(path)] == [0, 1, 2, 3]
+    again.truncate(3)
+    assert path.read_bytes() == b"".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (lambda lines: [lines[0].replace("0.5", "0.9"), *lines[1:]], 2),
+        (lambda lines: [lines[0], lines[1].replace("0.5", "0.9"), lines[2]], 3),
+        (lambda lines: [lines[0], lines[2]], 2),
+        (lambda lines: lines[1:], 1),
+        (lambda lines: [lines[1], lines[0], lines[2]], 1),
+        (lambda lines: [*lines, "[]\n"], 4),
+        (lambda lines: [lines[0], "null\n", *lines[1:]], 2),
+        (lambda lines: ["x\n", *lines], 1),
+    ],
+)
+def test_a_line_that_does_not_follow_is_named(path: Path, damage: Any, line: int) -> None:
+    changed = damage(path.read_text().splitlines(keepends=True))
+    path.write_text("".join(changed))
+    for read in (read_ledger, Ledger):
+        with pytest.raises(FederationError, match=rf"l\.jsonl.*line {line}\b"):
+            read(path)
+    assert path.read_text() == "".join(changed)
+
+
+def test_a_last_line_cut_short_by_a_crash_is_dropped(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"round": 3, "sco')
+    assert len(read_ledger(path)) == 3
+    assert len(Ledger(path).records) == 3 and path.read_bytes() == whole
+
+
+def test_a_ledger_that_was_removed_does_not_go_on_without_its_beginning(tmp_path: Path) -> None:
+    def remove(record: Any) -> None:
+        if record.get("round") == 1:
+            ledger_file(tmp_path).unlink()
+
+    with pytest.raises(FederationError, match="removed"):
+        federation(tmp_path, observer=Listening(remove)).run()
+    assert not ledger_file(tmp_path).exists()
+
+
+@pytest.mark.parametrize("written", [0, 2, "new"])
+def test_a_ledger_of_another_format_is_not_read(tmp_path: Path, written: Any) -> None:
+    federation(tmp_path, rounds=1).run()
+    opening = read_ledger(ledger_file(tmp_path))[0]
+    assert (opening["format"], opening["package"]) == (1, __version__)
+    path = tmp_path / "other.jsonl"
+    Ledger(path).append({**opening, "format": written, "package": "9.0.0"})
+    for reads in (read_ledger, Ledger):
+        with pytest.raises(FederationError, match=f"9.0.0.*format {written!r}"):
+            reads(path)
+
+
+# --- numbers in it
+
+
+def test_a_number_that_is_not_finite_is_null_at_any_depth(tmp_path: Path) -> None:
+    Ledger(tmp_path / "l.jsonl").append({"gram": {"w": [[1.0, math.inf], [-math.inf, math.nan]]}})
+    (record,) = read_ledger(tmp_path / "l.jsonl")
+    assert record["gram"] == {"w": [[1.0, None], [None, None]]}
+
+
+def checkpoint(number: int) -> Checkpoint:
+    model = {"w": torch.full((2,), float(number)), "n": torch.tensor(number)}
+    reward = {"w": torch.full((2,), 10.0 + number)}
+    return Checkpoint(number, model, {"HK": reward}, {"best": number})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Checkpoints:
+    """Of rounds 0 and 1."""
+    made = Checkpoints(tmp_path)
+    for number in (0, 1):
+        made.save(checkpoint(number))
+    return made
+
+
+def names(store: Checkpoints) -> set[str]:
+    return {path.name for path in store.folder.iterdir()}
+
+
+def loaded(store: Checkpoints) -> int:
+    """The round of the checkpoint that is used; it must be whole."""
+    found = store.load()
+    assert found is not None
+    assert found.weights["w"].tolist() == 2 * [float(found.round)]
+    assert found.weights["n"].dtype == torch.int64
+    assert found.rewards["HK"]["w"].tolist() == 2 * [10.0 + found.round]
+    assert found.state == {"best": found.round}
+    return found.round
+
+
+def test_the_newest_comes_back_and_only_some_are_kept(tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path, keep=3)
+    assert store.load() is None
+    for number in range(9997, 10002):  # rounds are counted, and not sorted as text
+        store.save(checkpoint(number))
+        assert loaded(store) == number
+    assert names(store) == {"round-9999", "round-10000", "round-10001"}
+    with pytest.raises(ValueError, match="keep"):
+        Checkpoints(tmp_path, keep=1)
+
+
+def test_tensors_come_back_however_they_lie_in_memory(tmp_path: Path) -> None:
+    both = torch.arange(6.0)
+    weights = {
+        "all": both,
+        "end": both[4:],
+        "transposed": both.view(2, 3).T,
+        "one": both[1::5][:1],
+        "none": both[6:],
+        "half": torch.ones((), dtype=torch.bfloat16),
+    }
+    store = Checkpoints(tmp_path)
+    store.save(Checkpoint(0, weights, {"A": weights}))
+    found = store.load()
+    assert found is not None
+    assert digest_of(found.weights) == digest_of(found.rewards["A"]) == digest_of(weights)
+
+
+# --- not whole
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+DAMAGES: dict[str, Any] = {
+    "cut": ("model.safetensors", _cut),
+    "a bit of the model": ("model.safetensors", _flip),
+    "a bit of a reward": ("rewards/HK.safetensors", _flip),
+    "missing": ("model.safetensors", Path.unlink),
+    "another state": ("strategy.json", lambda file: file.write_text("{}")),
+    "no manifest": ("manifest.json", Path.unlink),
+    "manifest cut": ("manifest.json", _cut),
+    "manifest of a list": ("manifest.json", lambda file: file.write_text("[]")),
+    "manifest nested": ("manifest.json", lambda file: file.write_text("[" * 100_000)),
+    "manifest without a format": ("manifest.json", lambda f: f.write_text('{"round": 1}')),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_newest_gives_way_to_the_one_before(store: Checkpoints, damage: str) -> None:
+    name, spoil = DAMAGES[damage]
+    spoil(store.folder / "round-0001" / name)
+    assert loaded(store) == 0
+    # Its round is played again; what is left of it has another name.
+    assert names(store) == {"round-0000", "round-0001.damaged"}
+    store.save(checkpoint(1))
+    assert loaded(store) == 1 and "round-0001.damaged" in names(store)
+    spoil(store.folder / "round-0001" / name)  # it happens again
+    assert loaded(store) == 0 and len(names(store)) == 2
+
+    for number in (2, 3, 4):
+        store.save(checkpoint(number))
+    assert names(store) == {"round-0002", "round-0003", "round-0004"}
+
+
+def test_where_all_are_damaged_the_run_does_not_begin_again(store: Checkpoints) -> None:
+    for folder in ("round-0000", "round-0001"):
+        _flip(store.folder / folder / "model.safetensors")
+    with pytest.raises(FederationError, match=r"round-0001: model\.safetensors"):
+        store.load()
+    assert names(store) == {"round-0000", "round-0001"}
+
+
+def test_one_that_the_system_cannot_read_at_present_is_not_damaged(store: Checkpoints) -> None:
+    model = store.folder / "round-0001" / "model.safetensors"
+    whole = model.rename(store.folder / "whole")
+    model.mkdir()
+    with pytest.raises(FederationError, match="round-0001 cannot be read"):
+        store.load()
+    model.rmdir()
+    whole.rename(model)
+    assert loaded(store) == 1
+
+
+@pytest.mark.parametrize("written", [0, 99])
+def test_another_format_is_refused_and_not_damaged(store: Checkpoints, written: int) -> None:
+    manifest = store.folder / "round-0001" / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": written}))
+    with pytest.raises(FederationError, match=f"format {written}"):
+        store.load()
+
+
+def test_every_file_is_on_disk_before_the_manifest_and_that_before_the_folder_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def recorded_replace(source: Path, target: Path) -> None:
+        done.append(Path(target).name)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    monkeypatch.setattr(os, "replace", recorded_replace)
+    Checkpoints(tmp_path).save(checkpoint(0))
+    assert set(done[:3]) == {"model.safetensors", "strategy.json", "HK.safetensors"}
+    assert done[3:] == [".manifest.json.writing", "manifest.json", "round-0000"]
+
+
+def recorded_run(
+    folder: Path, transport: Any = None, strategy: Strategy | None = None, **settings: Any
+) -> Federation:
+    given = {"rounds": 3, "record_updates": True, **settings}
+    return federation(folder, strategy or FedAvg(), transport, **given)
+
+
+def updates(folder: Path) -> list[dict[str, list[float]]]:
+    """Of each round: client -> what it sent."""
+    found = []
+    for recorded in recorded_rounds(folder / "run"):
+        sent = {}
+        for reply in recorded.replies():
+            assert reply.update is not None
+            sent[reply.client] = reply.update["w"].tolist()
+        found.append(sent)
+    return found
+
+
+def test_every_rounds_updates_average_to_the_next_rounds_start(tmp_path: Path) -> None:
+    recorded_run(tmp_path).run()
+    rounds = recorded_rounds(tmp_path / "run")
+    assert [recorded.number for recorded in rounds] == [0, 1, 2]
+    later = [*(recorded.start()["w"] for recorded in rounds[1:]), global_weights(tmp_path)]
+    for recorded, sent, after in zip(rounds, updates(tmp_path), later, strict=True):
+        assert recorded.clients == list(sent) == list(TARGETS)
+        mean = np.mean(list(sent.values()), axis=0)
+        np.testing.assert_allclose(recorded.start()["w"] + mean, after, atol=1e-12)
+
+    folder = tmp_path / "run" / "updates"
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    names = ["start.safetensors", "manifest.json", *(f"clients/{c}.safetensors" for c in TARGETS)]
+    assert files == {f"round-000{number}/{name}" for number in range(3) for name in names}
+    assert set(load_file(folder / "round-0000/clients/A.safetensors")) == {"w"}
+
+
+def test_the_exchange_that_trained_is_recorded_whatever_was_measured_before_it(
+    tmp_path: Path,
+) -> None:
+    """FedISM without SALT measures the received model first."""
+    history = recorded_run(tmp_path, strategy=FedISM(salt=False)).run()
+    for sent, record in zip(updates(tmp_path), history.rounds, strict=True):
+        rows = np.array(list(sent.values()))
+        assert record["samples"] == dict.fromkeys("ABC", 10)
+        assert record["cases"] == dict.fromkeys("ABC", 2)
+        assert record["gram"]["clients"] == list(sent) == ["A", "B", "C"]
+        np.testing.assert_allclose(rows @ rows.T, record["gram"]["whole"])
+
+
+def test_what_was_not_recorded_is_refused_by_its_round(tmp_path: Path) -> None:
+    recorded_run(tmp_path, record_updates=False, rounds=2).run()
+    assert not (tmp_path / "run" / "updates").exists()
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="round 0 .*not recorded"):
+            recorded_rounds(tmp_path / "run")
+        recorded_run(tmp_path).run(resume=True)  # recorded from its middle on
+    empty = recorded_run(tmp_path / "empty")
+    empty.stop()
+    empty.run()
+    with pytest.raises(ConfigError, match="no finished round"):
+        recorded_rounds(tmp_path / "empty" / "run")
+
+
+def test_a_round_that_is_played_again_replaces_its_own(tmp_path: Path) -> None:
+    recorded_run(tmp_path / "whole").run()
+    crash_before_checkpoint(recorded_run(tmp_path / "parts"), 1)
+    last_try = tmp_path / "parts/run/updates/round-0001"
+    (last_try / "clients" / "B.safetensors").write_bytes(b"half")
+    recorded_run(tmp_path / "parts").run(resume=True)
+    assert updates(tmp_path / "parts") == updates(tmp_path / "whole")
+
+
+def test_an_update_that_a_guard_kept_out_is_not_in_it(tmp_path: Path) -> None:
+    def trained_by_b(request: Request) -> bool:
+        return (request.client, request.round, request.task) == ("B", 1, "train")
+
+    poison = changing(trained_by_b, update={"w": vector([torch.nan, 0.0])})
+    recorded_run(tmp_path, poison).run()
+    assert [list(sent) for sent in updates(tmp_path)] == [["A", "B", "C"], ["A", "C"],
+                                                          ["A", "B", "C"]]  # fmt: skip
+
+
+# --- damage
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    recorded_run(tmp_path).run()
+    folder = tmp_path / "run" / "updates" / "round-0001"
+    manifest = (folder / "manifest.json").read_text()
+    for damage in ("{", "{}"):
+        (folder / "manifest.json").write_text(damage)
+        with pytest.raises(FederationError, match="round-0001 is damaged"):
+            recorded_rounds(tmp_path / "run")
+    (folder / "manifest.json").write_text(manifest)
+    (folder / "clients" / "A.safetensors").write_bytes(b"")
+    with pytest.raises(FederationError, match=r"round-0001 .*A\.safetensors"):
+        recorded_rounds(tmp_path / "run")[1].replies()
+
+
+def test_what_does_not_fit_the_ledger_is_refused(tmp_path: Path) -> None:
+    recorded_run(tmp_path).run()
+    updates_of = tmp_path / "run" / "updates"
+    manifest = updates_of / "round-0001" / "manifest.json"
+    written = json.loads(manifest.read_text())
+    for key, value in (("samples", {**written["samples"], "B": 1}), ("labelled", {"B": [True]})):
+        manifest.write_text(json.dumps({**written, key: value}))
+        with pytest.raises(FederationError, match=f"round-0001 has {key}"):
+            recorded_rounds(tmp_path / "run")
+    manifest.write_text(json.dumps(written))
+    (updates_of / "round-0001").rename(updates_of / "other")
+    (updates_of / "round-0002").rename(updates_of / "round-0001")
+    (updates_of / "other").rename(updates_of / "round-0002")
+    with pytest.raises(FederationError, match="round-0001 did not begin"):
+        recorded_rounds(tmp_path / "run")

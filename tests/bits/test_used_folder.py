@@ -1,0 +1,208 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A used folder: nothing in it is replaced unasked, and what goes on trains as it was begun."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers.bundle_runs import federation
+from helpers.made_once import MadeOnce
+
+from monai_fairfl import History
+from monai_fairfl.data import check_cases
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
+from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
+
+pytestmark = pytest.mark.slow
+
+SITES = ["alder", "cedar"]
+
+
+def run(
+    root: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
+) -> list[History]:
+    settings = {"rounds": 1, "local_epochs": 1, "site_names": SITES, "report": True, **settings}
+    return federation(root, run_dir, list(strategies), **settings).run()
+
+
+def _compare(sites: Path, folder: Path) -> None:
+    run(sites, folder / "compared", [Standalone(), FedAvg()])
+
+
+def _single(sites: Path, folder: Path) -> None:
+    run(sites, folder / "single", [FedAvg()], check=check_cases)
+
+
+@pytest.fixture
+def compared(hospitals: Path, made_once: MadeOnce, tmp_path: Path) -> Path:
+    """A copy of a comparison of Standalone and FedAvg."""
+    made = made_once("compared_in_one_round", partial(_compare, hospitals))
+    return Path(shutil.copytree(made / "compared", tmp_path / "compared"))
+
+
+@pytest.fixture
+def single(hospitals: Path, made_once: MadeOnce, tmp_path: Path) -> Path:
+    """A copy of a run of FedAvg."""
+    made = made_once("single_of_one_round", partial(_single, hospitals))
+    return Path(shutil.copytree(made / "single", tmp_path / "single"))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, hidden ones too."""
+    files = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files[str(path.relative_to(folder))] = path.read_bytes()
+    return files
+
+
+def require_refused(
+    error: type[FairFLError], words: str, sites: Path, run_dir: Path,
+    strategies: Sequence[Strategy], **settings: Any,
+) -> str:  # fmt: skip
+    """The run is refused before anything is written; the reason, which has these words."""
+    used = content(run_dir)
+    with pytest.raises(error, match=words) as refused:
+        run(sites, run_dir, strategies, **settings)
+    assert content(run_dir) == used
+    return str(refused.value)
+
+
+# --- a used folder is left as it is
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_single_run_and_a_comparison_never_share_a_folder(
+    resume: bool, hospitals: Path, compared: Path, single: Path
+) -> None:
+    words = "compared .*Standalone, FedAvg"
+    require_refused(FederationError, words, hospitals, compared, [FedGA()], resume=resume)
+    both = [Standalone(), FedAvg()]
+    require_refused(FederationError, "single ", hospitals, single, both, resume=resume)
+
+
+def _no_checkpoints(folder: Path) -> None:
+    shutil.rmtree(folder / "checkpoints")
+
+
+DAMAGES: dict[str, Any] = {
+    "config.json": (lambda run: (run / "config.json").write_text('{"strategies": ['), ConfigError),
+    "config.json is damaged": (
+        lambda run: (run / "config.json").write_text("[" * 200_000),
+        ConfigError,
+    ),
+    "no record": (lambda run: (run / "ledger.jsonl").write_bytes(bytes(300)), FederationError),
+    "no checkpoint": (_no_checkpoints, FederationError),
+    "no data list": (lambda run: (run / "datalists/alder.json").write_bytes(b""), DataError),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_folder_is_not_gone_on_in(damage: str, hospitals: Path, single: Path) -> None:
+    spoil, error = DAMAGES[damage]
+    spoil(single)
+    words = {"no record": "ledger"}.get(damage, damage)
+    require_refused(error, words, hospitals, single, [FedAvg()], resume=True, rounds=2)
+
+
+# --- a comparison grows
+
+
+def test_a_resumed_comparison_grows_and_loses_no_former_strategy(
+    hospitals: Path, compared: Path
+) -> None:
+    former = {name: (compared / name / "ledger.jsonl").read_bytes() for name in
+              ("Standalone", "FedAvg")}  # fmt: skip
+    histories = run(hospitals, compared, [FedGA(), FedAvg("uniform")], resume=True)
+    assert [history.run_dir.name for history in histories] == ["FedGA", "FedAvg-uniform"]
+    names = [*former, "FedGA", "FedAvg-uniform"]
+    assert json.loads((compared / "config.json").read_text())["strategies"] == names
+    assert list(json.loads((compared / "report.json").read_text())["strategies"]) == names
+    for name, ledger in former.items():
+        assert (compared / name / "ledger.jsonl").read_bytes() == ledger
+
+
+@pytest.mark.parametrize(
+    ("setting", "now", "error"),
+    [
+        ("seed", 5, FederationError),
+        ("buffers", "samples", FederationError),
+        ("local_epochs", 5, ConfigError),
+        ("overrides", {"size": [64, 64]}, ConfigError),
+    ],
+)
+def test_a_comparison_does_not_grow_by_runs_of_other_settings(
+    setting: str, now: Any, error: type[FairFLError], hospitals: Path, compared: Path
+) -> None:
+    grown = {"resume": True, setting: now}
+    others = [FedGA(), FedAvg("uniform")]
+    require_refused(error, rf"\b{setting} = ", hospitals, compared, others, **grown)
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "was"),
+    [("data", "alder", "/old/alder"), ("files", "evaluate.json", "of another content")],
+)
+def test_a_comparison_does_not_grow_where_data_or_scoring_is_another(
+    key: str, part: str, was: str, hospitals: Path, compared: Path
+) -> None:
+    """The HD95 of one run would be in millimetres, and that of another in voxels."""
+    file = compared / "config.json"
+    config = json.loads(file.read_text())
+    config[key][part] = was
+    file.write_text(json.dumps(config))
+    others = [FedGA(), FedAvg("uniform")]
+    require_refused(ConfigError, f"{part}.*{was}", hospitals, compared, others, resume=True)
+
+
+# --- the data of a run that goes on
+
+
+@pytest.fixture
+def own_sites(hospitals: Path, single: Path, tmp_path: Path) -> Path:
+    """Hospitals whose files a test may change; the run was begun with them."""
+    sites = Path(shutil.copytree(hospitals, tmp_path / "hospitals"))
+    file = single / "config.json"
+    file.write_text(file.read_text().replace(str(hospitals), str(sites)))
+    return sites
+
+
+def changed_label(root: Path, site: str) -> None:
+    """A label of a site, corrected in one voxel."""
+    label = next((root / site).glob("Case00_*.nii.gz"))
+    nifti = nib.load(label)
+    voxels = np.asarray(nifti.dataobj).copy()
+    voxels[0, 0, 0] = 1 - voxels[0, 0, 0]
+    nib.save(nib.Nifti1Image(voxels, nifti.affine, nifti.header), label)
+
+
+def test_a_run_whose_images_or_labels_changed_is_not_resumed(own_sites: Path, single: Path) -> None:
+    changed_label(own_sites, "cedar")
+    again: dict[str, Any] = {"rounds": 2, "resume": True, "check": check_cases}
+    reason = require_refused(DataError, "'cedar': 1 of 4", own_sites, single, [FedAvg()], **again)
+    assert "alder" not in reason
+
+
+def test_further_cases_and_other_names_of_files_are_no_other_data(
+    own_sites: Path, single: Path
+) -> None:
+    for name in ("Case00.nii.gz", "Case00_segmentation.nii.gz"):
+        file = own_sites / "cedar" / name
+        shutil.copy(next((own_sites / "elm").glob(name)), file.with_name(f"New{name}"))
+        file.rename(file.with_name(f"Renamed{name}"))
+    (single / "datalists" / "cedar.json").unlink()
+    run(own_sites, single, [FedAvg()], rounds=2, resume=True, check=check_cases)
+    # A case that came later may not change from now on, either.
+    assert len((single / "datalists" / "cedar.digests").read_text().split()) == 5
+
+
+# --- what is recorded of a bundle

@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A full disk, one run at a time in a folder, and hostile files in it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import pickle
+import resource
+import signal
+import struct
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.faults_of_folders import files_of_at_most, leftovers
+from helpers.least_squares_federation import (
+    Listening,
+    changing,
+    federation,
+    global_weights,
+    ledger_bytes,
+    nobody,
+)
+
+from monai_fairfl.data import site_datalist, site_folders
+from monai_fairfl.errors import ConfigError, DataError, DiskFullError, FederationError
+from monai_fairfl.model_files import read_recipe
+from monai_fairfl.run_folder import Checkpoint, Checkpoints
+
+
+def test_a_ledger_that_cannot_grow_keeps_its_whole_lines_and_the_run_goes_on(
+    tmp_path: Path,
+) -> None:
+    federation(tmp_path / "whole").run()
+    with files_of_at_most(len(ledger_bytes(tmp_path / "whole")) * 2 // 3):
+        with pytest.raises(DiskFullError, match=r"ledger\.jsonl .*bytes"):
+            federation(tmp_path / "parts").run()
+    begun = ledger_bytes(tmp_path / "parts")
+    assert begun.endswith(b"\n") and ledger_bytes(tmp_path / "whole").startswith(begun)
+    assert len(begun.splitlines()) > 1 and not leftovers(tmp_path / "parts")
+
+    federation(tmp_path / "parts").run(resume=True)
+    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+    assert torch.equal(global_weights(tmp_path / "parts"), global_weights(tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("size", [100, 600], ids=["no tensors", "no large tensors"])
+def test_a_checkpoint_that_finds_no_room_leaves_the_previous_one(size: int, tmp_path: Path) -> None:
+    store = Checkpoints(tmp_path)
+    for number in (0, 1):
+        store.save(Checkpoint(number, {"w": torch.full((4,), float(number))}))
+    with files_of_at_most(size), pytest.raises(DiskFullError, match="round-0002.*bytes"):
+        store.save(Checkpoint(2, {"w": torch.zeros(4)}, {"A": {"w": torch.zeros(1000)}}))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-0000", "round-0001"]
+    found = store.load()
+    assert found is not None and found.round == 1 and found.weights["w"].tolist() == [1.0] * 4
+
+
+# --- locks
+
+
+def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def start_another(record: Any) -> None:
+        if record.get("round") == 1:
+            with pytest.raises(FederationError, match="in use") as error:
+                federation(tmp_path / "two", transport=nobody()).run(resume=True)
+            refused.append(str(error.value))
+
+    federation(tmp_path / "two", observer=Listening(start_another)).run()
+    assert len(refused) == 1 and "two/run" in refused[0]
+    federation(tmp_path / "one").run()
+    assert ledger_bytes(tmp_path / "one") == ledger_bytes(tmp_path / "two")
+
+
+def run_and_die(folder: Path) -> None:
+    def die(record: Any) -> None:
+        if record.get("round") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    federation(folder, observer=Listening(die)).run()
+
+
+def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
+    killed = get_context("fork").Process(target=run_and_die, args=(tmp_path,))
+    killed.start()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
+    assert federation(tmp_path).run(resume=True).finished
+
+
+def test_a_file_system_without_locks_holds_no_run_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def unsupported(file: Any, how: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    assert federation(tmp_path).run().finished
+    assert [message for message in caplog.messages if "locked" in message]
+
+
+# --- the order on the disk
+
+
+def test_a_round_is_on_disk_in_the_ledger_before_its_checkpoint_and_before_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync = os.fsync
+
+    def recorded_fsync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def asked(request: Any) -> bool:
+        done.append(f"asked {request.round}")
+        return False
+
+    monkeypatch.setattr(os, "fsync", recorded_fsync)
+    federation(tmp_path, transport=changing(asked), rounds=2).run()
+    order = [name for name in dict.fromkeys(done) if "asked" in name]
+    assert order == ["asked 0", "asked 1", "asked 2"]
+    for number in (0, 1):
+        of_round = done[done.index(f"asked {number}") : done.index(f"asked {number + 1}")]
+        assert of_round.index("ledger.jsonl") < of_round.index("model.safetensors")
+        assert ".manifest.json.writing" in of_round
+    assert "ledger.jsonl" in done[: done.index("asked 0")]
+    assert done[done.index("asked 2") :].count("ledger.jsonl") == 1
+
+
+# --- hostile files
+
+
+# --- safetensors; a manifest is mended to fit, as somebody does who changes a file on purpose
+
+
+def file_of(header: dict[str, Any]) -> bytes:
+    """A safetensors file with this header."""
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(16)
+
+
+def tensor(begin: int, end: int, shape: list[int]) -> dict[str, Any]:
+    return {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+
+
+class Bomb:
+    """A pickle that ends the process which reads it."""
+
+    def __reduce__(self) -> Any:
+        return (os._exit, (9,))
+
+
+HOSTILE = {
+    "a header of 2^62 bytes": struct.pack("<Q", 2**62) + b"{}",
+    "a header of 1 GB that is not there": struct.pack("<Q", 2**30) + b"{}",
+    "offsets far beyond the file": file_of({"w": tensor(0, 2**40, [2**38])}),
+    "a shape of 2^62 entries": file_of({"w": tensor(0, 16, [2**31, 2**31])}),
+    "overlapping tensors": file_of({"a": tensor(0, 12, [3]), "b": tensor(8, 16, [2])}),
+    "a hole between tensors": file_of({"a": tensor(0, 4, [1]), "b": tensor(8, 16, [2])}),
+    "offsets that go backwards": file_of({"a": tensor(16, 0, [4])}),
+    "negative offsets": file_of({"a": tensor(-16, 0, [4])}),
+    "a header nested ten thousand times": file_of({}).replace(b"{}", b"[" * 10_000),
+    "no header": b"",
+    "a pickle": pickle.dumps(Bomb()),
+}
+
+
+def put(folder: Path, content: bytes) -> None:
+    """Put a file in the place of the model, with a manifest that fits."""
+    (folder / "model.safetensors").write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["sha256"]["model.safetensors"] = hashlib.sha256(content).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_checkpoint_is_refused_before_memory_is_spent(name: str, tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for number in (0, 1):
+        checkpoints.save(Checkpoint(number, {"w": torch.ones(4)}))
+    put(tmp_path / "round-0001", HOSTILE[name])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = checkpoints.load()
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert found is not None and found.round == 0
+    assert (after - before) * 1024 < 200_000_000
+    put(tmp_path / "round-0000", HOSTILE[name])
+    with pytest.raises(FederationError, match="round-0000"):
+        checkpoints.load()
+
+
+# --- texts that are small on disk and endless in memory, or nested without an end
+
+NUMBER = '{"training": ' + "9" * 100_000 + "}"
+BOMBS = {
+    "deep": "[" * 200_000,
+    "deep object": '{"a":' * 200_000,
+    "moderate": '{"training": ' + "[" * 100 + "]" * 100 + "}",
+    "number": NUMBER,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_an_endless_text_is_refused_by_the_name_of_its_file(name: str, tmp_path: Path) -> None:
+    text = BOMBS[name]
+    (tmp_path / "elm").mkdir()
+    file = tmp_path / "list.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"list\.json.*nested" if text != NUMBER else "list"):
+        site_datalist(tmp_path / "elm", file)
+
+    (tmp_path / "others" / "datalist_2D").mkdir(parents=True)
+    (tmp_path / "others" / "datalist_2D" / "client_A.json").write_text(text)
+    (tmp_path / "others" / "elm").mkdir()
+    (tmp_path / "others" / "elm" / "dataset.json").write_text(text)
+    assert list(site_folders(tmp_path / "others")) == ["client_A", "elm"]
+    with pytest.raises(DataError):
+        site_datalist(tmp_path / "others" / "elm", tmp_path / "new.json")
+
+    network = torch.jit.script(torch.nn.Identity())
+    torch.jit.save(network, tmp_path / "model.ts", _extra_files={"recipe.json": text})
+    with pytest.raises(ConfigError, match=r"model\.ts"):
+        read_recipe(tmp_path / "model.ts")

@@ -1,0 +1,413 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Replies that are lost, late, malformed or poisoned: what of them counts, and what is recorded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import odd_federation
+from helpers.driving import vector
+from helpers.least_squares_federation import (
+    TARGETS,
+    Faulty,
+    changing,
+    clients,
+    federation,
+    global_weights,
+    ledger_bytes,
+    ledger_file,
+    losing,
+)
+
+from monai_fairfl import Estimate, InProcess, Reply, Request, Train, read_ledger
+from monai_fairfl import strategies as shipped
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
+
+QUIET: dict[str, Any] = {"evaluate": (), "final": ()}
+
+
+def trained_by_b_in_round_1(request: Request) -> bool:
+    return (request.client, request.round, request.task) == ("B", 1, "train")
+
+
+# --- one client's reply
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, ["timeout"]),
+        ({"error": "disk full"}, ["error", "disk full"]),
+        ({"update": {"v": vector([1.0, 2.0])}}, ["refused", "'w'", "'v'"]),
+        ({"update": {}}, ["refused", "'w'"]),
+        ({"update": None}, ["refused", "update"]),
+        ({"update": {"w": vector([1.0])}}, ["refused", "'w'"]),
+        ({"update": {"w": "text"}}, ["refused", "'w'"]),
+        ({"update": [vector([1.0, 2.0])]}, ["refused", "update", "list"]),
+        ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
+        ({"round": 7}, ["refused", "7"]),
+        ({"run": "other"}, ["refused", "other"]),
+        ({"num_samples": -1}, ["refused", "num_samples", "-1"]),
+        ({"num_samples": 10**9}, ["refused", "num_samples", "1000000000", "most_samples"]),
+        ({"num_samples": 10**5000}, ["refused", "num_samples"]),
+        ({"measurements": None}, ["refused", "measurements", "NoneType"]),
+        ({"labelled": 1}, ["refused", "labelled", "int"]),
+        ({"update": {"w": vector([math.nan, 0.0])}}, ["quarantined", "'w'"]),
+    ],
+)
+def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
+    tmp_path: Path, change: dict[str, Any] | None, words: list[str]
+) -> None:
+    bad = losing(trained_by_b_in_round_1)
+    if change is not None:
+        bad = changing(trained_by_b_in_round_1, **change)
+    history = federation(tmp_path, transport=bad).run()
+    reason = history.rounds[1]["missing"]["B"]
+    assert all(word in reason for word in words) and len(reason) < 500
+    assert [set(record["aggregation"]) for record in history.rounds] == [
+        set("ABC"), set("AC"), set("ABC"), set("ABC"),
+    ]  # fmt: skip
+    assert len(set(history.rounds[3]["aggregation"].values())) == 3  # they do not stay uniform
+    assert torch.isfinite(global_weights(tmp_path)).all()
+
+
+def test_what_is_no_reply_is_an_error_of_its_client_alone(tmp_path: Path) -> None:
+    """Whether a client returns it, or a transport brings it."""
+    odd: Any = {"update": 1}
+
+    class Odd:
+        def answer(self, request: Request) -> Reply:
+            return odd
+
+    mixed = InProcess({**clients(), "B": Odd})
+    carrier = Faulty(lambda request, reply: [odd] if request.client == "B" else [reply])
+    for name, transport, word in (("client", mixed, "dict"), ("carrier", carrier, "timeout")):
+        history = federation(tmp_path / name, FedAvg(), transport).run()
+        assert history.finished and word in history.rounds[0]["missing"]["B"]
+        assert set(history.rounds[0]["missing"]) == {"B"}
+
+
+def test_an_update_and_a_buffer_are_copied_when_they_arrive(tmp_path: Path) -> None:
+    """A transport may read the next answer into the same arrays."""
+    arrays: dict[str, torch.Tensor] = {}
+
+    class Reusing(odd_federation.OddClient):
+        def answer(self, request: Request) -> Reply:
+            reply = super().answer(request)
+            for tensors in (reply.update, reply.buffers):
+                for name, tensor in (tensors or {}).items():
+                    arrays.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
+                    tensors[name] = arrays[name]  # type: ignore[index]
+            return reply
+
+    odd_federation.federation(FedAvg(), tmp_path / "plain" / "run").run()
+    reusing = odd_federation.federation(FedAvg(), tmp_path / "reused" / "run")
+    makers = {name: lambda name=name: Reusing(name) for name in odd_federation.CLIENTS}
+    reusing.transport = InProcess(makers)
+    reusing.run()
+    assert ledger_bytes(tmp_path / "reused") == ledger_bytes(tmp_path / "plain")
+
+
+# --- layers and statistics
+
+
+def is_strategy(name: str) -> bool:
+    """Whether a name of the room is a method."""
+    kind = getattr(shipped, name)
+    return isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
+
+
+def same_for_all(factor: float) -> odd_federation.Fault:
+    """Every client sends ``factor`` in every entry, and the same measurements."""
+
+    def change(request: Request, reply: Reply) -> Reply:
+        measured: dict[str, Any] = {}
+        for name, value in reply.measurements.items():
+            measured[name] = dict.fromkeys(value, 0.5) if isinstance(value, dict) else 0.5
+        if reply.update is None:
+            return replace(reply, measurements=measured)
+        update = {name: torch.full_like(of, factor) for name, of in reply.update.items()}
+        return replace(reply, update=update, measurements=measured, num_samples=10)
+
+    return change
+
+
+@pytest.mark.parametrize("name", [name for name in shipped.__all__ if is_strategy(name)])
+def test_clients_that_cannot_be_told_apart_weigh_the_same(name: str, tmp_path: Path) -> None:
+    """Also where all updates are zero: no 0 / 0."""
+    for factor in (0.0, 0.1):
+        faults = dict.fromkeys(odd_federation.CLIENTS, same_for_all(factor))
+        strategy = getattr(shipped, name)()
+        run = odd_federation.federation(strategy, tmp_path / str(factor), faults=faults)
+        for record in run.run().rounds:
+            assert record["missing"] == {}
+            rows = [record["aggregation"]]
+            if any(isinstance(row, dict) for row in rows[0].values()):
+                rows = list(rows[0].values())
+            for row in rows:
+                np.testing.assert_allclose(list(row.values()), len(row) * [1 / max(len(row), 1)])
+        assert all(tensor.isfinite().all() for tensor in run.strategy.weights.values())
+
+
+# --- measurements
+
+
+ODD: list[Any] = [
+    *(math.nan, math.inf, {"gland": 0.5}, np.array([0.5, 0.5]), 10**400),
+    Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "value", "dropped"),
+    [
+        *(({}, odd, "not_finite") for odd in ODD),
+        ({}, 1.0, ""),
+        ({}, 1.01, "dropped"),
+        ({}, -0.01, "dropped"),
+        ({"ranges": {"global_score": [-1, 100]}}, 85.0, ""),
+        ({"ranges": {"global_score": [0, 0.5]}}, 0.6, "dropped"),
+    ],
+)
+def test_a_value_that_is_no_number_in_its_range_is_dropped_and_its_update_counts(
+    settings: Any, value: Any, dropped: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = changing(lambda request: request.client == "B", measurements={"global_score": value})
+    history = federation(tmp_path, FedAvg(), sent, final=(), **settings).run()
+    for record in history.rounds:
+        assert set(record["aggregation"]) == set("ABC")
+        assert ("global_score" in record["measurements"]["B"]) == (not dropped)
+        found = {key for key in ("not_finite", "dropped") if record[key]}
+        assert found == ({dropped} if dropped else set())
+        if dropped == "dropped":
+            reason = record["dropped"]["B"]["global_score"]
+            assert f"{value:g}" in reason and " to " in reason
+    # In every round, and logged once.
+    assert caplog.text.count("client B") == bool(dropped)
+
+
+# --- replies that do not belong to the exchange
+
+
+def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:
+    def answer_twice_and_for_another(request: Request, reply: Reply) -> Sequence[Reply]:
+        second = replace(reply, num_samples=999)
+        foreign = replace(reply, client="B" if request.client == "A" else "A")
+        return [foreign, reply, second, foreign]
+
+    federation(tmp_path / "plain").run()
+    federation(tmp_path / "twice", transport=Faulty(answer_twice_and_for_another)).run()
+    assert ledger_bytes(tmp_path / "plain") == ledger_bytes(tmp_path / "twice")
+
+
+@pytest.mark.parametrize("change", [{"num_samples": -1}, {"error": "disk full"}])
+def test_a_second_answer_does_not_count_where_the_first_one_is_refused(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    def answer_well_the_second_time(request: Request, reply: Reply) -> Sequence[Reply]:
+        if not trained_by_b_in_round_1(request):
+            return [reply]
+        return [replace(reply, **change), reply]
+
+    changed = changing(trained_by_b_in_round_1, **change)
+    once = federation(tmp_path / "once", transport=changed).run()
+    twice = federation(tmp_path / "twice", transport=Faulty(answer_well_the_second_time)).run()
+    assert "B" in twice.rounds[1]["missing"] and twice.records == once.records
+
+
+@pytest.mark.parametrize("error", [None, "disk full"])
+def test_a_late_answer_does_not_stand_in_for_the_own_one_of_a_round(
+    error: str | None, tmp_path: Path
+) -> None:
+    """Over a transport that hands it to the present exchange: ids begin at 0 in every round."""
+    late: list[Reply] = []
+
+    def delay(request: Request, reply: Reply) -> Sequence[Reply]:
+        if (request.client, request.round) == ("B", 0):
+            poisoned = {"w": vector([99.0, 99.0])}
+            late.append(replace(reply, update=poisoned, error=error, num_samples=500))
+            return []
+        return [*late, reply, *late] if request.round == 1 else [reply]
+
+    run = federation(tmp_path / "late", FedAvg(), Faulty(delay), **QUIET).run()
+    lost = losing(lambda request: (request.client, request.round) == ("B", 0))
+    assert run.rounds == federation(tmp_path / "lost", FedAvg(), lost, **QUIET).run().rounds
+    assert run.rounds[0]["missing"] == {"B": "timeout"} and run.rounds[1]["missing"] == {}
+
+
+def test_a_late_reply_to_an_attempt_that_was_undone_is_ignored(tmp_path: Path) -> None:
+    late: list[Reply] = []
+
+    def lose_the_first_attempt(request: Request, reply: Reply) -> Sequence[Reply]:
+        if len(late) < len(TARGETS):
+            # Accepted, it would give the first client nearly all of the weight.
+            samples = reply.num_samples if late else 10_000
+            late.append(replace(reply, num_samples=samples))
+            return []
+        return [*late, reply]
+
+    carrier = Faulty(lose_the_first_attempt)
+    done = federation(tmp_path, FedAvg(), carrier, rounds=1, retries=1, final=()).run()
+    plain = federation(tmp_path / "plain", FedAvg(), rounds=1, final=()).run()
+    assert done.rounds[0]["aggregation"] == plain.rounds[0]["aggregation"]
+
+
+# --- too few replies
+
+
+@pytest.mark.parametrize("number", [1, 4], ids=["a round", "the end"])
+def test_below_min_clients_it_is_tried_again_and_nothing_of_the_first_try_remains(
+    number: int, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def in_first_try(request: Request) -> bool:
+        if request.round != number or request.context.get("ended"):
+            return False
+        asked.append(request.client)
+        return len(asked) <= 3 and request.client != "A"
+
+    federation(tmp_path / "plain").run()
+    federation(tmp_path / "retried", transport=losing(in_first_try)).run()
+    assert ledger_bytes(tmp_path / "plain") == ledger_bytes(tmp_path / "retried")
+    assert len(asked) == 6
+
+
+@pytest.mark.parametrize("number", [2, 4], ids=["a round", "the end"])
+@pytest.mark.parametrize(("left", "missing"), [("A", "B, C"), ("", "A, B, C")])
+def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
+    number: int, left: str, missing: str, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def gone(request: Request) -> bool:
+        asked.extend([request.client] if request.round == number else [])
+        return request.round == number and request.client not in left
+
+    with pytest.raises(FederationError, match=f"{len(left)} of 3 .*{missing}.*timeout") as error:
+        federation(tmp_path / "parts", transport=losing(gone), retries=2).run()
+    assert "--resume True" in str(error.value) and f"{number} rounds" in str(error.value)
+    assert len(asked) == 9
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path / "parts"))] == [
+        "start", *["round"] * number,
+    ]  # fmt: skip
+    federation(tmp_path / "parts").run(resume=True)
+    federation(tmp_path / "whole").run()
+    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("least", "finished"), [(2, True), (3, False)])
+def test_just_min_clients_are_enough(least: int, finished: bool, tmp_path: Path) -> None:
+    lost = losing(lambda request: request.client == "C")
+    run = federation(tmp_path, FedAvg(), lost, min_clients=least, retries=0)
+    if finished:
+        assert run.run().finished
+    else:
+        with pytest.raises(FederationError, match="2 of 3"):
+            run.run()
+
+
+# --- models that are not finite
+
+
+def poisoned(request: Request, reply: Reply) -> Reply:
+    """B's update of round 1 is not finite, and no guard looks at it."""
+    if (request.client, request.round) != ("B", 1):
+        return reply
+    return replace(reply, update={"w": vector([math.nan, 1.0])})
+
+
+def test_a_round_without_a_finite_model_fails_with_tensor_and_client_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    settings: dict[str, Any] = {"guards": (), "record_updates": True}
+    with pytest.raises(FederationError, match="round 1.*'w'.*'B'"):
+        federation(tmp_path / "parts", FedAvg(), Faulty(poisoned), **settings).run()
+    records = read_ledger(ledger_file(tmp_path / "parts"))
+    assert [record["kind"] for record in records] == ["start", "round"]
+    assert not (tmp_path / "parts" / "run" / "updates" / "round-0001").exists()
+
+    # The site was mended: the run goes on as if nothing had happened.
+    federation(tmp_path / "parts", FedAvg(), **settings).run(resume=True)
+    federation(tmp_path / "whole", FedAvg(), **settings).run()
+    assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
+
+
+def test_a_reward_is_checked_as_the_global_model_is(tmp_path: Path) -> None:
+    class Rewarding(Standalone):
+        def round(self, clients: Sequence[str]) -> Rounds:
+            result = yield from super().round(clients)
+            rewards = {**result.rewards, "B": {"w": vector([1.0, math.inf])}}
+            return replace(result, rewards=rewards)
+
+    with pytest.raises(FederationError, match="model of B.*'w'"):
+        federation(tmp_path, Rewarding()).run()
+
+
+# --- strategies that slip
+
+
+class WithoutYield(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        return [Train(client, self.weights) for client in clients]
+
+
+class WithoutReturn(FedAvg):
+    def round(self, clients: Sequence[str]) -> Any:
+        yield from super().round(clients)
+
+
+class Giving(FedAvg):
+    """Gives to the ledger what it cannot hold."""
+
+    name = "Giving"
+
+    def __init__(self, **fields: Any):
+        super().__init__()
+        self.fields = fields
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        return replace(result, **self.fields)
+
+
+class Remembering(FedAvg):
+    """Keeps a number of NumPy in its state, which no checkpoint can hold."""
+
+    state = ("seen",)
+    seen: Any = None
+
+    def round(self, clients: Sequence[str]) -> Rounds:
+        result = yield from super().round(clients)
+        self.seen = dict.fromkeys(clients, np.float32(0.5))
+        return result
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        (WithoutYield(), "WithoutYield.*yield.*list"),
+        (WithoutReturn(), "WithoutReturn.*return"),
+        (Giving(contributions=None), "Giving.*contributions.*None"),
+        (Giving(contributions={"A": "0.5"}), r"Giving.*contributions\['A'\].*str"),
+        (Giving(details={"q": 3.0}), r"Giving.*details\['q'\].*float"),
+        (Giving(details={"q": {"A": [1, 2]}}), r"Giving.*details\['q'\]\['A'\].*list"),
+        (Giving(aggregation=[0.5, 0.5]), "Giving.*aggregation.*list"),
+        (Remembering(), "Remembering.*'seen'.*float32"),
+    ],
+)
+def test_a_slip_in_a_round_is_named_before_anything_of_it_is_recorded(
+    tmp_path: Path, strategy: Strategy, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        federation(tmp_path, strategy).run()
+    assert [record["kind"] for record in read_ledger(ledger_file(tmp_path))] == ["start"]
