@@ -73,11 +73,6 @@ def test_the_ends_of_the_ranges_are_taken(settings: dict[str, Any], tmp_path: Pa
         assert getattr(made.settings, name) == value
 
 
-def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="str"):
-        federation(tmp_path, "FedAvg")  # type: ignore[arg-type]
-
-
 def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"clients_per_round": 1, "min_clients": 1}
     with pytest.raises(ConfigError, match="FedCE.*2.*clients_per_round.*1"):

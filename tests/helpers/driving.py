@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from monai_fairfl.protocol.measured import Expected
 from monai_fairfl.protocol.messages import Measure, Reply, Request
 from monai_fairfl.protocol.model_spec import ModelSpec
 from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.run_folder.checkpoint import Checkpoint
-from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import RoundResult, Strategy
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
@@ -149,20 +146,6 @@ def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3"))
     return [float(numbers[client]) for client in clients]
 
 
-def crash_before_checkpoint(federation: Federation, number: int) -> None:
-    """Run ``federation`` until it would write the checkpoint of round ``number``."""
-    save = federation.checkpoints.save
-
-    def crash(checkpoint: Checkpoint) -> None:
-        if checkpoint.round == number:
-            raise KeyboardInterrupt
-        save(checkpoint)
-
-    federation.checkpoints.save = crash  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        federation.run()
-
-
 class LeastSquares:
     """A client whose loss is ||w - target||^2 / 2.
 
@@ -201,7 +184,6 @@ __all__ = [
     "UPDATES",
     "LeastSquares",
     "Measure",
-    "crash_before_checkpoint",
     "drive",
     "play",
     "play_round",
