@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -269,15 +268,11 @@ def sites_of(names: str, replayed: dict[str, float]) -> dict[str, Steady]:
     return sites
 
 
-def itself(site: Steady) -> Steady:
-    return site
-
-
 def federation(
     folder: Path, sites: dict[str, Steady], guards: Sequence[Guard], rounds: int
 ) -> Federation:
     """A federation whose sites live longer than its transport."""
-    makers = {name: partial(itself, site) for name, site in sites.items()}
+    makers = {name: lambda site=site: site for name, site in sites.items()}
     initial = lambda: ({"w": torch.zeros(SIZE)}, SPEC)  # noqa: E731
     settings: dict[str, Any] = {"evaluate": (), "final": (), "guards": guards}
     return Federation(

@@ -10,9 +10,7 @@ import json
 import os
 import pickle
 import resource
-import signal
 import struct
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +76,6 @@ def test_a_second_run_in_the_same_folder_is_refused_while_the_first_goes_on(tmp_
     assert len(refused) == 1 and "two/run" in refused[0]
     federation(tmp_path / "one").run()
     assert ledger_bytes(tmp_path / "one") == ledger_bytes(tmp_path / "two")
-
-
-def run_and_die(folder: Path) -> None:
-    def die(record: Any) -> None:
-        if record.get("round") == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    federation(folder, observer=Listening(die)).run()
-
-
-def test_a_folder_is_free_again_when_its_run_was_killed(tmp_path: Path) -> None:
-    killed = get_context("fork").Process(target=run_and_die, args=(tmp_path,))
-    killed.start()
-    killed.join(60)
-    assert killed.exitcode == -signal.SIGKILL
-    assert federation(tmp_path).run(resume=True).finished
 
 
 def test_a_file_system_without_locks_holds_no_run_up(

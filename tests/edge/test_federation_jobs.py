@@ -51,13 +51,6 @@ def error_of(job: dict[str, Any], own: dict[str, Any], folder: Path) -> str:
     return str(answer.meta["fairfl"]["error"])
 
 
-def nested(levels: int) -> Any:
-    value: Any = 1
-    for _ in range(levels):
-        value = {"a": value}
-    return value
-
-
 HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "an expression": ({"overrides": {"size": "$__import__('os').getcwd()"}}, "expression"),
     "a class": ({"overrides": {"network_def": {"_target_": "os.system"}}}, "expression"),
@@ -69,7 +62,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "within": ({"overrides": {"datalist": {"dataset_dir": "other"}}}, "dataset_dir"),
     "endless work": ({"local_epochs": 1001}, "local_epochs"),
     "every thread": ({"threads": 65}, "threads"),
-    "deep": ({"overrides": {"size": nested(30)}}, "nested deeper"),
+    "deep": ({"overrides": {"size": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "nested deeper"),
     "many keys": ({"overrides": {str(key): 1 for key in range(20_000)}}, "more than 10000"),
 }
 

@@ -40,8 +40,6 @@ from monai_fairfl.strategies import FedAvg, FedCE
         ("adapt_fuse", True, "adapt_epochs"),
         ("evaluate", "global_score", "'global_score'"),
         ("final", None, "None"),
-        ("final", [1], r"\[1\]"),
-        ("groups", ["A"], "mapping"),
         ("groups", {"small": "AB"}, "'AB'"),
         ("samples", {"A": 0}, "0"),
         ("samples", {"A": True}, "True"),
@@ -73,11 +71,6 @@ def test_the_ends_of_the_ranges_are_taken(settings: dict[str, Any], tmp_path: Pa
         assert getattr(made.settings, name) == value
 
 
-def test_something_else_than_a_strategy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="str"):
-        federation(tmp_path, "FedAvg")  # type: ignore[arg-type]
-
-
 def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"clients_per_round": 1, "min_clients": 1}
     with pytest.raises(ConfigError, match="FedCE.*2.*clients_per_round.*1"):
@@ -89,7 +82,6 @@ def test_a_method_that_compares_clients_draws_more_than_one_for_a_round(tmp_path
 # --- names
 
 HOSTILE = {
-    "a folder": "a/b",
     "an absolute path": "/etc/passwd",
     "a line break": "elm\noak",
     "ten thousand characters": "x" * 10_000,
@@ -102,7 +94,6 @@ HOSTILE = {
     # What Windows does not keep:
     "a dot at the end": "HK.",
     "a device": "con",
-    "a device and a space": "nul .nii",
 }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from monai_fairfl import (
@@ -154,20 +153,6 @@ def values(numbers: Mapping[str, Any], clients: Sequence[str] = ("1", "2", "3"))
     return [float(numbers[client]) for client in clients]
 
 
-def crash_before_checkpoint(federation: Federation, number: int) -> None:
-    """Run ``federation`` until it would write the checkpoint of round ``number``."""
-    save = federation.checkpoints.save
-
-    def crash(checkpoint: Checkpoint) -> None:
-        if checkpoint.round == number:
-            raise KeyboardInterrupt
-        save(checkpoint)
-
-    federation.checkpoints.save = crash  # type: ignore[method-assign]
-    with pytest.raises(KeyboardInterrupt):
-        federation.run()
-
-
 class LeastSquares:
     """A client whose loss is ||w - target||^2 / 2.
 
@@ -206,7 +191,6 @@ __all__ = [
     "UPDATES",
     "LeastSquares",
     "Measure",
-    "crash_before_checkpoint",
     "drive",
     "play",
     "play_round",
