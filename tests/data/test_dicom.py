@@ -1,18 +1,17 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DICOM among a site's files is named with the fix; a series for inference lies where it was taken."""
+"""DICOM among a site's files is named with the fix; a series lies where it was taken."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 
 import nibabel as nib
 import numpy as np
 import pytest
 from helpers import public_layouts as made
-from helpers.refusals import noted, notes, refused
+from helpers.refusals import noted, refused
 
 from monai_fairfl.data import check_cases, find_cases, site_folders
 from monai_fairfl.workflow import find_images
@@ -26,16 +25,16 @@ def write(root: Path, **files: bytes) -> None:
         (root / name).write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("file", "kind"),
-    [
-        ("Case01/1.dcm", "DCM"),
-        ("DICOM/P1/study/series/1.IMA", "IMA"),
-        ("P1/IM0001", "DICOM"),
-        ("P1/1.2.840.113", "DICOM"),
-    ],
-)
-def test_a_hospital_of_dicom_is_reported_with_the_fix(tmp_path: Path, file: str, kind: str) -> None:
+FILES = {
+    "Case01/1.dcm": "DCM",
+    "DICOM/P1/study/series/1.IMA": "IMA",
+    "P1/IM0001": "DICOM",
+    "P1/1.2.840.113": "DICOM",
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_hospital_of_dicom_is_reported_with_the_fix(tmp_path: Path, file: str) -> None:
     made.saml(tmp_path / "RUNMC")
     write(tmp_path / "BIDMC", **{file: DICOM})
     with noted(tmp_path / "BIDMC", "dcm2niix"):
@@ -44,7 +43,7 @@ def test_a_hospital_of_dicom_is_reported_with_the_fix(tmp_path: Path, file: str,
         find_cases(tmp_path / "BIDMC")
     # The same beside the cases of a site.
     site = made.saml(tmp_path / "BIDMC")
-    with noted(site, (site / file).parent, f"1 {kind}", "dcm2niix"):
+    with noted(site, (site / file).parent, f"1 {FILES[file]}", "dcm2niix"):
         assert check_cases(site)["num_cases"] == 4
 
 
@@ -57,44 +56,19 @@ def test_what_does_not_begin_as_dicom_is_none(tmp_path: Path) -> None:
         assert list(site_folders(tmp_path)) == ["RUNMC"]
 
 
-def test_a_folder_for_each_series_is_one_note(tmp_path: Path) -> None:
-    site = made.saml(tmp_path)
-    for patient in range(5):
-        series = f"DICOM/P{patient}/study/series"
-        write(site, **{f"{series}/{number}.dcm": b"" for number in range(2)})
-    with notes() as found:
-        check_cases(site)
-    [note] = [note for note in found if "dcm2niix" in note]
-    assert "10 DCM" in note and f"{site}/DICOM/P2/study/series" in note and "2 more" in note
-
-
-@pytest.mark.parametrize("name", ["axial", "sagittal", "coronal", "oblique"])
-def test_a_series_lies_where_its_headers_place_it_whatever_the_order_of_its_files(
-    name: str, tmp_path: Path
-) -> None:
-    pytest.importorskip("pydicom")
-    from helpers import dicom_series
-
-    turned: dict[str, Sequence[float]] = {
-        "axial": dicom_series.AXIAL,
-        "sagittal": dicom_series.SAGITTAL,
-        "coronal": dicom_series.CORONAL,
-        "oblique": dicom_series.oblique(40, 160),
-    }
+@pytest.mark.parametrize("about_x", [None, 0, 40, 90])
+def test_a_series_lies_where_its_headers_place_it(about_x: int | None, tmp_path: Path) -> None:
+    """Axial, oblique or coronal, or sagittal; the files lie in another order than the slices."""
+    series = pytest.importorskip("helpers.dicom_series")
     volume = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)
+    turn = series.SAGITTAL if about_x is None else series.oblique(about_x, 4 * about_x)
     spacing, step, origin = (0.75, 0.5), 3.3, (-12.5, -20.25, 31.0)
-    dicom_series.write_series(
-        tmp_path / "in",
-        volume,
-        orientation=turned[name],
-        order=(4, 1, 6, 2, 5, 3),
-        spacing=spacing,
-        step=step,
-        origin=origin,
-    )
+    place = {"orientation": turn, "spacing": spacing, "step": step, "origin": origin}
+    series.write_series(tmp_path / "in", volume, order=(4, 1, 6, 2, 5, 3), **place)
     cases = find_images(tmp_path / "in", tmp_path / "out" / "volumes.json")
     [case] = cases
     image = nib.Nifti1Image.from_filename(case.image)
-    expected = dicom_series.affine_of(turned[name], spacing, step, origin)
-    np.testing.assert_allclose(image.affine, expected, atol=1e-5)
+    np.testing.assert_allclose(
+        image.affine, series.affine_of(turn, spacing, step, origin), atol=1e-5
+    )
     np.testing.assert_array_equal(np.asanyarray(image.dataobj), volume.transpose(2, 1, 0))

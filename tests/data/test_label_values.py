@@ -26,7 +26,7 @@ Values = dict[str, list[int]]
 def values_of(
     folder: Path, *masks: np.ndarray, ending: str = ".png", structures: Sequence[str] = STRUCTURES
 ) -> Values:
-    """The values that the data list of a site with these masks has; one mask alone is of all cases."""
+    """The values in the data list of a site with these masks; one alone is of all cases."""
     for n, mask in enumerate(masks if len(masks) > 2 else masks * 3):
         image = folder / "elm" / "images" / f"{n}{ending}"
         made.write(folder / "elm" / "masks" / image.name, mask)

@@ -33,17 +33,15 @@ def sizes(parts: dict[str, list[Any]]) -> tuple[int, ...]:
     return tuple(len(parts[part]) for part in ("training", "validation", "testing"))
 
 
-def touch(folder: Path, *names: str) -> Path:
+def touch(folder: Path, *names: str, text: str = "") -> Path:
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).touch()
+        (folder / name).write_text(text)
     return folder
 
 
 @pytest.mark.parametrize("name", SIZES)
-def test_a_site_of_each_layout_has_its_cases_and_keeps_its_list_where_it_is_moved(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_site_of_each_layout_keeps_its_list_where_it_is_moved(name: str, tmp_path: Path) -> None:
     site = made.ONE_SITE[name](tmp_path / "old")
     cases = find_cases(site)
     assert cases == sorted(cases, key=lambda case: case["image"])
@@ -103,9 +101,8 @@ def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images", ["dataset_2D", "."])
-def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
-    tmp_path: Path, images: str
-) -> None:
+def test_each_list_of_nvflare_is_a_site(tmp_path: Path, images: str) -> None:
+    """The list that merges the others is none."""
     made.nvflare(tmp_path, images=images)
     lists = {c: tmp_path / "datalist_2D" / f"{c}.json" for c in ("client_I2CVB", "client_MSD")}
     assert site_folders(tmp_path) == lists == site_folders(tmp_path / "datalist_2D")
@@ -115,65 +112,51 @@ def test_each_list_of_nvflare_is_a_site_and_the_merged_list_is_not(
         assert [case["image"] for case in cases] == expected
     # Folders and lists lie side by side, and a path with dots leads to the same sites.
     made.folders(tmp_path / "HK")
-    assert (
-        list(site_folders(tmp_path)) == ["HK", *lists] == list(site_folders(tmp_path / "HK" / ".."))
-    )
+    assert list(site_folders(tmp_path / "HK" / "..")) == ["HK", *lists]
     lists["client_MSD"].rename(tmp_path / "datalist_2D" / "HK.json")
     with refused("HK.json", tmp_path / "HK"):
         site_folders(tmp_path)
 
 
-def test_a_list_may_lie_beside_the_images_and_begin_with_the_mark_of_windows(
-    tmp_path: Path,
-) -> None:
+def test_a_list_may_lie_beside_the_images_or_begin_with_the_mark_of_windows(tmp_path: Path) -> None:
     file = made.ONE_SITE["nvflare"](tmp_path / "list")
-    content = json.loads(file.read_text()) | {"labels": {"0": "background"}}
-    file.write_text(json.dumps(content), encoding="utf-8-sig")
-    assert len(find_cases(file)) == 8
-    task = made.msd(tmp_path / "Task05") / "dataset.json"
-    task.write_text(task.read_text(), encoding="utf-8-sig")
-    assert len(find_cases(task.parent)) == 4
+    for each in (file, made.msd(tmp_path / "Task05") / "dataset.json"):
+        content = json.loads(each.read_text()) | {"labels": {"0": "background"}}
+        each.write_text(json.dumps(content), encoding="utf-8-sig")
+    assert len(find_cases(file)) == 8 and len(find_cases(tmp_path / "Task05")) == 4
     made.nvflare(tmp_path / "beside", images=".")
     for each in (tmp_path / "beside" / "datalist_2D").iterdir():
         each.rename(tmp_path / "beside" / each.name)
     (tmp_path / "beside" / "datalist_2D").rmdir()
     assert list(site_folders(tmp_path / "beside")) == ["client_I2CVB", "client_MSD"]
-
-
-def test_lists_that_this_package_wrote_or_that_belong_to_a_folder_are_no_sites(
-    tmp_path: Path,
-) -> None:
-    site = made.saml(tmp_path / "elm")
-    parts = site_datalist(site, tmp_path / "elm.json")
-    site_datalist(site, tmp_path / "datalist" / "elm.json")
+    # Lists that this package wrote, or that belong to a folder, are no sites.
+    site = made.saml(tmp_path / "root" / "elm")
+    parts = site_datalist(site, tmp_path / "root" / "elm.json")
+    site_datalist(site, tmp_path / "root" / "datalist" / "elm.json")
     text = json.dumps(parts).replace(f"{site}/", "")
-    for name in ("hand.json", "datalists/elm.json", "elm/datalist.json"):
-        touch(tmp_path, name)
-        (tmp_path / name).write_text(text)
-    assert site_folders(tmp_path) == {"elm": site}
+    touch(tmp_path / "root", "hand.json", "datalists/elm.json", "elm/datalist.json", text=text)
+    assert site_folders(tmp_path / "root") == {"elm": site}
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (lambda text: text[:-20], ["JSON"]),
-        (lambda text: text.replace('"training"', '"train"'), ["training", "train, validation"]),
-        (lambda text: f"[{text}]", ["object"]),
-        (lambda text: text.replace('"image"', '"img"'), ["images"]),
-        (lambda text: text.replace("MSD/Image/Case3/1", "no"), ["no.png", "exist"]),
-        (lambda text: text.replace("MSD/Image/Case0/0", "no"), ["dataset*"]),
-        (lambda text: text.replace("]}", ', {"image": "x.png"}]}'), ["entry"]),
-        (lambda text: '{"training": ' + "[" * 60 + "]" * 60 + "}", ["deeper"]),
-    ],
-)
-def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(
-    tmp_path: Path, damage: Callable[[str], str], words: list[str]
-) -> None:
-    file = made.ONE_SITE["nvflare"](tmp_path)
+DAMAGED: dict[str, tuple[Callable[[str], str], str]] = {
+    "cut short": (lambda text: text[:-20], "JSON"),
+    "another key": (lambda text: text.replace('"training"', '"train"'), "train, validation"),
+    "in a list": (lambda text: f"[{text}]", "object"),
+    "without images": (lambda text: text.replace('"image"', '"img"'), "images"),
+    "an image is missing": (lambda text: text.replace("MSD/Image/Case3/1", "no"), "no.png"),
+    "the first is missing": (lambda text: text.replace("MSD/Image/Case0/0", "no"), "dataset*"),
+    "no label": (lambda text: text.replace("]}", ', {"image": "x.png"}]}'), "entry"),
+    "too deep": (lambda text: '{"training": ' + "[" * 60 + "]" * 60 + "}", "deeper"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(name: str, tmp_path: Path) -> None:
+    file, (damage, word) = made.ONE_SITE["nvflare"](tmp_path), DAMAGED[name]
     file.write_text(damage(file.read_text()))
-    (tmp_path / "datalist_2D" / "._client_MSD.json").touch()
+    touch(file.parent, "._client_MSD.json")
     assert list(site_folders(tmp_path)) == ["client_I2CVB", "client_MSD"]
-    with refused("client_MSD.json", *words):
+    with refused("client_MSD.json", word):
         find_cases(file)
 
 
@@ -184,44 +167,38 @@ def test_an_empty_folder_is_a_site_whose_data_is_missing(
         made.saml(tmp_path / "root" / name)
     # What a desktop leaves in a folder is no data either.
     touch(tmp_path / "root", "oak/.DS_Store", "notes/README.txt")
-    words = ["train", str(tmp_path / "root"), "--quick", "--out", str(tmp_path / "run")]
-    assert main(words) == 2
+    assert main(["train", str(tmp_path / "root"), "--quick", "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert "oak" in error and "no case" in error and "notes" not in error
     assert not list(tmp_path.rglob("ledger.jsonl"))
 
 
-@pytest.mark.parametrize(
-    ("files", "words"),
-    [
-        (["images/1.png", "images/2.png"], ["images/ with 2 PNG", "masks/"]),
-        (["labels/1.png"], ["labels/ with 1 PNG", "images/"]),
-        (["images/1.png", "masks/1.gif"], ["1 PNG", "1 GIF"]),
-        (["images/1.png", "labels/1.png", "masks/1.png"], ["labels/ and masks/"]),
-        (["images/1.png", "masks/1.png", "Case0.nii"], ["saml", "folders"]),
-        (["train/ROIs/image/1.png"], ["train/ROIs/mask"]),
-        (["test/ROIs/image/1.png", "test/ROIs/mask/1.png"], ["train/ROIs/image"]),
-        (["datalist/a.json", "datalist_2D/a.json"], ["datalist and datalist_2D"]),
-        (["a.png"], ["1 PNG"]),
-    ],
-)
-def test_half_a_site_is_explained_by_what_is_there(
-    tmp_path: Path, files: list[str], words: list[str]
-) -> None:
-    touch(tmp_path, *files)
-    with refused(tmp_path, *words):
-        find_cases(tmp_path)
+HALVES = [
+    (["images/1.png", "images/2.png"], ["images/ with 2 PNG", "masks/"]),
+    (["labels/1.png"], ["labels/ with 1 PNG", "images/"]),
+    (["images/1.png", "masks/1.gif"], ["1 PNG", "1 GIF"]),
+    (["images/1.png", "labels/1.png", "masks/1.png"], ["labels/ and masks/"]),
+    (["images/1.png", "masks/1.png", "Case0.nii"], ["saml", "folders"]),
+    (["train/ROIs/image/1.png"], ["train/ROIs/mask"]),
+    (["test/ROIs/image/1.png", "test/ROIs/mask/1.png"], ["train/ROIs/image"]),
+    (["datalist/a.json", "datalist_2D/a.json"], ["datalist and datalist_2D"]),
+    (["other.txt"], ["1 TXT"]),
+]
 
 
-def test_what_is_no_site_is_named(tmp_path: Path) -> None:
+def test_half_a_site_is_explained_by_what_is_there(tmp_path: Path) -> None:
+    for number, (files, words) in enumerate(HALVES):
+        site = touch(tmp_path / str(number), *files)
+        with refused(site, *words):
+            find_cases(site)
     for look in (site_folders, find_cases, check_cases):
         with refused("nowhere"):
             look(tmp_path / "nowhere")
-    with refused(tmp_path, "no site"):
-        site_folders(tmp_path)
-    (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "none").mkdir()
+    with refused(tmp_path / "none", "no site"):
+        site_folders(tmp_path / "none")
     with refused("other.json", "training"):
-        find_cases(tmp_path / "other.json")
+        find_cases(touch(tmp_path, "other.json", text="{}") / "other.json")
     with refused("2 sites", "client_I2CVB.json"):
         find_cases(made.nvflare(tmp_path / "flare"))
 
@@ -252,23 +229,21 @@ def test_a_task_of_the_decathlon_names_channels_and_missing_files(tmp_path: Path
     with refused("labelsTr/prostate_02.nii.gz"):
         find_cases(tmp_path)
     for text, word in (('["imagesTr/prostate_00.nii.gz"]', "training"), ("[]", "no case")):
-        (tmp_path / "dataset.json").write_text(f'{{"training": {text}}}')
         with refused("dataset.json", word):
-            find_cases(tmp_path)
+            find_cases(touch(tmp_path, "dataset.json", text=f'{{"training": {text}}}'))
 
 
 def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_path: Path) -> None:
     site = made.nnunet(tmp_path / "two")
     assert Path(find_cases(site)[1]["image"]).name == "case_001_0000.nii.gz"
+    about = json.loads((site / "dataset.json").read_text())
     for names in ({"0": "T2", "1": "ADC"}, ["T2", "ADC"]):
-        about = json.loads((site / "dataset.json").read_text()) | {"channel_names": names}
-        (site / "dataset.json").write_text(json.dumps(about))
+        touch(site, "dataset.json", text=json.dumps(about | {"channel_names": names}))
         with noted("0: T2, 1: ADC", "CASE_0000"):
             assert "channels" not in check_cases(site)["cases"][0]
     colour = made.nnunet(tmp_path / "colour", channels=1, ending=".png")
-    about = json.loads((colour / "dataset.json").read_text())
-    about |= {"channel_names": {"0": "R", "1": "G", "2": "B"}, "training": [{"image": "x"}]}
-    (colour / "dataset.json").write_text(json.dumps(about))
+    about |= {"channel_names": ["R", "G", "B"], "file_ending": ".png", "training": [{"image": "x"}]}
+    touch(colour, "dataset.json", text=json.dumps(about))
     with notes() as found:  # three channels in one file need no choice
         assert check_cases(colour)["layout"] == "nnunet"
     assert not found
@@ -276,7 +251,6 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
     (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
     with refused("imagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):
         find_cases(site)
-    touch(tmp_path, "bare/x")
-    (tmp_path / "bare" / "dataset.json").write_text('{"file_ending": ".nii.gz"}')
-    with refused(tmp_path / "bare", ".nii.gz"):
-        find_cases(tmp_path / "bare")
+    bare = touch(tmp_path / "bare", "dataset.json", text='{"file_ending": ".nii.gz"}')
+    with refused(bare, ".nii.gz"):
+        find_cases(bare)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic hospitals and clinics: their files, their numbers, and what one sees in their images."""
+"""Synthetic hospitals and clinics: their files, their numbers, and what one sees in them."""
 
 from __future__ import annotations
 
@@ -290,20 +290,6 @@ def test_disc_cup_and_vessels_have_the_sizes_and_the_light_of_human_ones() -> No
             for half in (slice(None, middle), slice(middle, None)):
                 assert thin[half][(far & ~near)[half]].max() > 15
     assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
-
-
-def test_a_stereo_pair_shows_one_eye_twice_and_its_cup_displaced() -> None:
-    image, mask = make_photograph(EBONY, 0, size=96)
-    assert image.shape == (96, 192, 3) and ndimage.label(mask > 0)[1] == 2
-    centres = []
-    for view in (mask[:, :96], mask[:, 96:]):
-        centres.append([np.argwhere(view >= value).mean(axis=0) for value in (128, 255)])
-    (disc, cup), (other_disc, other_cup) = centres
-    assert disc[0] == pytest.approx(other_disc[0], abs=1)  # the views differ sideways only
-    assert abs(disc[1] - other_disc[1]) > 4
-    assert abs((cup - disc - other_cup + other_disc)[1]) > 0.5
-    assert photograph(replace(EBONY, stereo=False)).shape == (96, 96, 3)
-    assert photograph(replace(SPOTLESS, resolution=0.75), size=64).shape == (48, 48, 3)
 
 
 def test_each_shift_of_a_clinic_does_what_it_says() -> None:
