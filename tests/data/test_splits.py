@@ -6,175 +6,144 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers import public_layouts as made
+from helpers.refusals import noted, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_fairfl.data import find_cases, site_datalist, split_cases
-from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
-from monai_fairfl.data.layouts.base import all_cases
-from monai_fairfl.data.overview import overview
-from monai_fairfl.data.splits import complete_split
-from monai_fairfl.errors import DataError
+from monai_fairfl.data import find_cases, listed_datalist, site_datalist, split_cases
+
+PARTS = ("training", "validation", "testing")
+Parts = dict[str, list[dict[str, Any]]]
 
 
-def eyes(patients: int) -> tuple[list[CaseFiles], dict[str, str]]:
-    """Two images of each patient, three of every third."""
+def case_list(n: int) -> list[dict[str, str]]:
+    return [{"image": f"Case{i:02d}.nii.gz", "label": f"mask{i:02d}.nii.gz"} for i in range(n)]
+
+
+def images(cases: Sequence[dict[str, Any]]) -> list[str]:
+    return [case["image"] for case in cases]
+
+
+def sizes(parts: Parts) -> list[int]:
+    return [len(parts[part]) for part in PARTS]
+
+
+def every_image(parts: Parts) -> list[str]:
+    return sorted(image for part in PARTS for image in images(parts[part]))
+
+
+def test_part_sizes_are_those_of_the_released_fedce_data() -> None:
+    # Numbers of cases of NVFlare's prostate clients, which FedCE uses.
+    for released in ((20, 10, 9), (16, 8, 8), (20, 10, 10), (25, 12, 13), (49, 24, 25)):
+        assert sizes(split_cases(case_list(sum(released)))) == list(released)
+    assert sizes(split_cases(case_list(25), folds=5, validation=0.25)) == [15, 5, 5]
+    assert sizes(split_cases(case_list(10), fractions=(0.2, 0.1, 0.7))) == [2, 1, 7]
+    assert sizes(split_cases(case_list(3), fractions=(0.98, 0.01, 0.01))) == [1, 1, 1]
+
+
+def test_the_draw_of_a_seed_is_that_of_every_release() -> None:
+    parts = split_cases(case_list(10))
+    assert images(parts["validation"]) == ["Case05.nii.gz", "Case09.nii.gz"]
+    assert images(parts["testing"]) == ["Case00.nii.gz", "Case01.nii.gz", "Case08.nii.gz"]
+    parts = split_cases(case_list(10), folds=3, fold=1, seed=4)
+    assert images(parts["validation"]) == ["Case06.nii.gz"]
+    assert images(parts["testing"]) == ["Case00.nii.gz", "Case04.nii.gz", "Case09.nii.gz"]
+
+
+FOLDS = st.none() | st.integers(2, 4)
+
+
+@given(st.integers(4, 24), st.integers(0, 5), FOLDS, st.randoms())
+def test_images_of_a_patient_stay_together_whatever_the_order(
+    patients: int, seed: int, folds: int | None, order: random.Random
+) -> None:
+    # Two images of each patient, three of every third.
     owner = {}
     for n in range(patients):
         for eye in "LRX" if n % 3 == 0 else "LR":
             owner[f"im/{n:02d}-{eye}.png"] = f"{n:02d}"
     cases = [{"image": image, "label": f"masks/{image}"} for image in owner]
-    return cases, owner
-
-
-def patients_in(parts: dict[str, list[CaseFiles]], owner: dict[str, str]) -> list[set[str]]:
-    patients = []
-    for part in PARTS:
-        patients.append({owner[case["image"]] for case in parts[part]})
-    return patients
-
-
-@given(
-    patients=st.integers(4, 24),
-    seed=st.integers(0, 5),
-    folds=st.none() | st.integers(2, 4),
-    order=st.randoms(),
-)
-def test_images_of_a_patient_stay_together(
-    patients: int, seed: int, folds: int | None, order: random.Random
-) -> None:
-    cases, owner = eyes(patients)
     order.shuffle(cases)
     parts = split_cases(cases, seed=seed, folds=folds, patients=owner)
-    training, validation, testing = patients_in(parts, owner)
-    assert not training & validation and not training & testing and not validation & testing
-    assert sorted(case["image"] for case in all_cases(parts)) == sorted(owner)
-    # Shares are those of the patients.
+    assert every_image(parts) == sorted(owner)
+    # Shares are those of the patients, and no patient is in two parts.
     singles = [{"image": f"{n:02d}", "label": ""} for n in range(patients)]
     alone = split_cases(singles, seed=seed, folds=folds)
-    assert {case["image"] for case in alone["training"]} == training
-    assert {case["image"] for case in alone["validation"]} == validation
-    assert {case["image"] for case in alone["testing"]} == testing
+    for part in PARTS:
+        assert sorted({owner[image] for image in images(parts[part])}) == images(alone[part])
 
 
-def test_both_eyes_of_a_patient_in_a_folder_stay_together(tmp_path: Path) -> None:
-    for n in range(6):
-        for eye in "LR":
-            made.write(tmp_path / "images" / f"G-{n}-{eye}.png", made.photo(n))
-            made.write(tmp_path / "masks" / f"G-{n}-{eye}.png", made.mask(n))
-    for seed in range(3):
-        parts = site_datalist(tmp_path, seed=seed)
-        assert [len(parts[part]) for part in PARTS] == [6, 4, 2]
-        for part in PARTS:
-            numbers = [Path(case["image"]).name.split("-")[1] for case in parts[part]]
-            assert len(set(numbers)) == len(numbers) / 2
+@given(st.integers(4, 30), st.integers(2, 8), st.integers(0, 5), st.floats(0.05, 0.95))
+def test_each_case_is_tested_in_one_fold(n: int, folds: int, seed: int, validation: float) -> None:
+    folds, tested = min(n, folds), []
+    for fold in range(folds):
+        parts = split_cases(case_list(n), folds=folds, fold=fold, validation=validation, seed=seed)
+        assert all(parts[part] for part in PARTS) and every_image(parts) == images(case_list(n))
+        others = n - len(parts["testing"])
+        assert len(parts["validation"]) == min(max(1, round(validation * others)), others - 1)
+        tested += images(parts["testing"])
+    assert sorted(tested) == images(case_list(n))
 
 
-def test_too_few_patients_are_counted_as_patients() -> None:
-    cases, owner = eyes(2)
-    with pytest.raises(DataError, match=r"2 patient\(s\) cannot be split"):
-        split_cases(cases, patients=owner)
+def test_validation_draws_differ_by_fold_and_splits_by_seed() -> None:
+    draws = [images(split_cases(case_list(50), folds=5, fold=f)["validation"]) for f in range(5)]
+    # The first cases of one order would be about 10.
+    assert [len(draw) for draw in draws] == [8] * 5 and len({*sum(draws, [])}) > 16
+    assert split_cases(case_list(20), seed=0) != split_cases(case_list(20), seed=1)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ({"folds": 6}, "there cannot be 6 folds of 5 cases: give 2 to 5 folds"),
-        ({"folds": 1}, "there cannot be 1 fold of 5 cases: give 2 to 5 folds"),
-        (
-            {"folds": 2, "fold": 5},
-            "fold 5 does not exist: with 2 folds, give a number from 0 to 1",
-        ),
-        ({"folds": 2, "validation": 1.5}, "validation=1.5 is no share: give a number between"),
-    ],
-)
-def test_only_the_number_that_makes_no_fold_is_named(wrong: dict[str, Any], says: str) -> None:
-    cases = [{"image": f"{n}.png", "label": f"mask{n}.png"} for n in range(5)]
-    with pytest.raises(DataError, match=f"^{says}"):
-        split_cases(cases, **wrong)
+TWO = {f"Case0{n}.nii.gz": str(n % 2) for n in range(5)}
+IMPOSSIBLE: dict[str, tuple[int, dict[str, Any], str]] = {
+    "two cases": (2, {}, "2 case,3"),
+    "two patients": (5, {"patients": TWO}, "2 pat"),
+    "more folds than cases": (5, {"folds": 6}, "6 folds,5 cases,2 to 5"),
+    "one fold": (5, {"folds": 1}, "1 fold,2 to 5"),
+    "nothing to train on": (3, {"folds": 2}, "3 cases,2 folds"),
+    "a fold that does not exist": (9, {"folds": 3, "fold": 3}, "fold 3,0 to 2"),
+    "a fold below 0": (9, {"folds": 3, "fold": -1}, "fold -1"),
+    "a fold of none": (9, {"fold": 2}, "fold 2,split_folds"),
+    "no validation": (9, {"folds": 3, "validation": 0.0}, "validation=0.0"),
+    "all validation": (9, {"folds": 3, "validation": 1}, "validation=1"),
+    "two shares": (9, {"fractions": (0.5, 0.5)}, "fractions,0.5"),
+    "a share below 0": (9, {"fractions": (0.6, 0.5, -0.1)}, "-0.1"),
+    "shares below 1": (9, {"fractions": (0.5, 0.25, 0.24)}, "0.24"),
+}
 
 
-def test_a_fold_without_the_number_of_folds_is_refused_also_for_a_list_that_is_there(
-    tmp_path: Path,
-) -> None:
-    site, file = made.ONE_SITE["saml"](tmp_path), tmp_path / "list.json"
-    site_datalist(site, file)
-    with pytest.raises(DataError, match="^fold 2 needs the number of folds: give folds"):
-        split_cases(find_cases(site), fold=2)
-    for given_file in (None, file):
-        with pytest.raises(DataError, match="fold 2 needs the number of folds"):
-            site_datalist(site, given_file, fold=2)
-    own_split = made.dofe(tmp_path / "Domain1")
-    with pytest.raises(DataError, match="fold 2 needs the number of folds"):
-        site_datalist(own_split, fold=2)
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_splits_are_refused_with_the_numbers(name: str) -> None:
+    n, arguments, words = IMPOSSIBLE[name]
+    with refused(*words.split(",")):
+        split_cases(case_list(n), **arguments)
 
 
-@pytest.mark.slow
-@given(
-    training=st.integers(2, 30),
-    missing=st.sampled_from(["validation", "testing"]),
-    share=st.floats(0.05, 0.95),
-)
-def test_what_a_split_lacks_is_drawn_from_its_training_patients(
-    training: int, missing: str, share: float
-) -> None:
-    cases, owner = eyes(training)
-    other = [{"image": "other.png", "label": ""}]
-    parts = {"training": cases, **{part: other for part in PARTS[1:] if part != missing}}
-    found = Found(cases + other, parts, owner)
-    split = complete_split(found, share, seed=1)
-    assert split == complete_split(found, share, seed=1)
-    drawn = {owner[case["image"]] for case in split[missing]}
-    trained = {owner[case["image"]] for case in split["training"]}
-    assert drawn | trained == set(owner.values())
-    assert not drawn & trained and drawn and trained
-    assert len(drawn) == min(max(1, round(share * training)), training - 1)
-    assert all(split[part] == other for part in PARTS[1:] if part != missing)
-
-
-def test_a_patient_in_two_parts_of_a_given_split_is_a_warning(tmp_path: Path) -> None:
-    file = made.ONE_SITE["nvflare"](tmp_path)
-    content = json.loads(file.read_text())
-    content["testing"].append(content["training"].pop())
-    file.write_text(json.dumps(content))
-    with pytest.warns(
-        UserWarning, match=r"client_MSD.json: .*MSD/Image/Case1 is in training and testing. Move"
-    ):
-        parts = site_datalist(file)
-    assert [len(parts[part]) for part in PARTS] == [3, 2, 3]  # as it came
-    data, _ = overview({"client_MSD": file})
-    assert (
-        any("Case1 is in training and testing" in note for note in data["warnings"])
-        and not data["problems"]
-    )
+# A split that came with the data
 
 
 def test_a_split_of_the_data_and_folds_exclude_each_other(tmp_path: Path) -> None:
     site, file = made.dofe(tmp_path / "Domain1"), tmp_path / "list.json"
-    with pytest.raises(
-        DataError, match="Domain1 comes with its own training and testing cases, which folds=3"
-    ):
+    with refused(site, "folds=3"):
         site_datalist(site, folds=3)
+    for wrong in ({"fold": 2}, {"validation": 1.5}):
+        with refused(*wrong.values()):
+            site_datalist(site, **wrong)
     first = site_datalist(site, file, validation=0.5)
-    assert json.loads(file.read_text())["split"] == {
-        "validation": 0.5,
-        "seed": 0,
-        "kept": ["training", "testing"],
-    }
+    record = {"validation": 0.5, "seed": 0, "kept": ["training", "testing"]}
+    assert json.loads(file.read_text())["split"] == record
     # Fractions play no part.
     assert site_datalist(site, file, validation=0.5, fractions=(0.8, 0.1, 0.1)) == first
-    for other in (
-        {"validation": 0.2},
-        {"validation": 0.5, "seed": 1},
-        {"validation": 0.5, "folds": 3},
-    ):
-        with pytest.raises(DataError, match="list.json was made with"):
+    for other in ({"validation": 0.2}, {**record, "seed": 1}, {**record, "folds": 3}):
+        other.pop("kept", None)
+        with refused(file, "kept"):
             site_datalist(site, file, **other)
+    with refused("Domain2", "1 training"):
+        site_datalist(made.dofe(tmp_path / "Domain2", train=1))
 
 
 def test_a_whole_split_depends_on_no_argument(tmp_path: Path) -> None:
@@ -182,13 +151,85 @@ def test_a_whole_split_depends_on_no_argument(tmp_path: Path) -> None:
     first = site_datalist(site, file, seed=1)
     assert json.loads(file.read_text())["split"] == {"kept": list(PARTS)}
     assert site_datalist(site, file, seed=2, validation=0.3) == first
-    assert sum(map(len, first.values())) == len(find_cases(site))
+    assert every_image(first) == images(find_cases(site))
 
 
-def test_one_training_patient_cannot_be_divided(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"Domain1: 1 training patient\(s\).* validation is drawn from the training"
-    ):
-        site_datalist(made.dofe(tmp_path / "Domain1", train=1))
-    with pytest.raises(DataError, match="validation=1.5"):
-        site_datalist(made.dofe(tmp_path / "Domain2"), validation=1.5)
+def test_slices_of_a_case_are_of_one_patient_who_may_not_be_in_two_parts(tmp_path: Path) -> None:
+    file = made.ONE_SITE["nvflare"](tmp_path)
+    content = json.loads(file.read_text())
+    del content["validation"]
+    file.write_text(json.dumps(content))
+    # Both slices of one of the two training cases.
+    assert sizes(site_datalist(file)) == [2, 2, 2]
+    content["testing"].append(content["training"].pop())
+    file.write_text(json.dumps(content))
+    with noted(file, "MSD/Image/Case1", "training and testing"):
+        assert sizes(site_datalist(file)) == [1, 2, 3]
+    # Images of one folder are no patient.
+    flat: Parts = {"training": [], "testing": []}
+    for n in range(4):
+        for key in ("image", "mask"):
+            made.write(tmp_path / "dataset_2D" / "all" / key / f"{n}.png", made.mask(n))
+        case = {"image": f"all/image/{n}.png", "label": f"all/mask/{n}.png"}
+        flat["testing" if n == 3 else "training"].append(case)
+    file.write_text(json.dumps(flat))
+    assert sizes(site_datalist(file, validation=0.4)) == [2, 1, 1]
+
+
+# The lists of a bundle
+
+
+def cases_in(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Cases with these images in a folder; the files are empty."""
+    cases = []
+    for name in names:
+        image, label = folder / f"{name}.png", folder / f"{name}_seg.png"
+        folder.mkdir(parents=True, exist_ok=True)
+        image.touch()
+        label.touch()
+        cases.append({"image": str(image), "label": str(label), "fold": 0})
+    return cases
+
+
+@pytest.fixture(scope="module")
+def patients(tmp_path_factory: pytest.TempPathFactory) -> list[list[dict[str, Any]]]:
+    """Cases of thirty patients, each with a folder of two."""
+    root = tmp_path_factory.mktemp("patients")
+    return [cases_in(root / f"{number:02d}", "12") for number in range(30)]
+
+
+@given(number=st.integers(3, 30), share=st.floats(0.05, 0.95), seed=st.integers(0, 3))
+def test_what_a_split_lacks_is_drawn_from_its_training_patients(
+    patients: list[list[dict[str, Any]]], number: int, share: float, seed: int
+) -> None:
+    training, validation = sum(patients[1:number], []), patients[0]
+    root = Path(training[0]["image"]).parents[1]
+    parts = listed_datalist(training, validation, False, root, share=share, seed=seed)
+    assert parts == listed_datalist(training, validation, False, root, share=share, seed=seed)
+    assert parts["validation"] == validation
+    assert every_image(parts) == images(sum(patients[:number], []))
+    drawn = {Path(image).parent for image in images(parts["testing"])}
+    assert not drawn & {Path(image).parent for image in images(parts["training"])}
+    assert len(drawn) == min(max(1, round(share * (number - 1))), number - 2)
+
+
+def test_a_split_by_position_is_made_anew_from_the_cases_that_the_site_has(tmp_path: Path) -> None:
+    cases = cases_in(tmp_path, "abcdefgh")
+    elsewhere = [{"image": "/other/site/x.png", "label": "/other/site/y.png"}]
+    # As a bundle with [:-9] and [-9:] lists a site with eight cases.
+    parts = listed_datalist([*cases[:-9], *elsewhere], cases[-9:], True, tmp_path)
+    assert sizes(parts) == [4, 2, 2] and every_image(parts) == images(cases)
+    with refused(tmp_path, "none of the 1"):
+        listed_datalist(elsewhere, [], True, tmp_path)
+    for wrong in ([{"image": ["a", "b"], "label": "c"}], "ab"):
+        with refused(tmp_path, "training list"):
+            listed_datalist(wrong, [], True, tmp_path)  # type: ignore[arg-type]
+
+
+def test_a_bundles_list_that_was_written_is_read_with_all_that_a_case_has(tmp_path: Path) -> None:
+    cases, file = cases_in(tmp_path, "abcdefgh"), tmp_path / "datalist.json"
+    written = listed_datalist(cases, [], True, tmp_path, file)
+    assert listed_datalist([*cases, *cases_in(tmp_path, "n")], [], True, tmp_path, file) == written
+    assert written["training"][0]["fold"] == 0
+    with refused(file, "'seed': 1"):
+        listed_datalist(cases, [], True, tmp_path, file, seed=1)

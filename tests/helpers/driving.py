@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from monai_fairfl import (
-    Federation,
     Measure,
     ModelSpec,
     Replies,
@@ -24,7 +23,6 @@ from monai_fairfl import (
     Strategy,
 )
 from monai_fairfl.protocol import Expected
-from monai_fairfl.run_folder import Checkpoint
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DICOM among a site's files is named with the fix; a series lies where it was taken."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers import public_layouts as made
+from helpers.refusals import noted, refused
+
+from monai_fairfl.data import check_cases, find_cases, site_folders
+from monai_fairfl.workflow import find_images
+
+DICOM = bytes(128) + b"DICM"
+
+
+def write(root: Path, **files: bytes) -> None:
+    for name, content in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+
+
+FILES = {
+    "Case01/1.dcm": "DCM",
+    "DICOM/P1/study/series/1.IMA": "IMA",
+    "P1/IM0001": "DICOM",
+    "P1/1.2.840.113": "DICOM",
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_hospital_of_dicom_is_reported_with_the_fix(tmp_path: Path, file: str) -> None:
+    made.saml(tmp_path / "RUNMC")
+    write(tmp_path / "BIDMC", **{file: DICOM})
+    with noted(tmp_path / "BIDMC", "dcm2niix"):
+        assert list(site_folders(tmp_path)) == ["RUNMC"]
+    with refused(tmp_path / "BIDMC", "dcm2niix"):
+        find_cases(tmp_path / "BIDMC")
+    # The same beside the cases of a site.
+    site = made.saml(tmp_path / "BIDMC")
+    with noted(site, (site / file).parent, f"1 {FILES[file]}", "dcm2niix"):
+        assert check_cases(site)["num_cases"] == 4
+
+
+def test_what_does_not_begin_as_dicom_is_none(tmp_path: Path) -> None:
+    made.saml(tmp_path / "RUNMC")
+    write(tmp_path / "notes", **{"LICENSE": b"MIT", "backup.2": b"1", "short": DICOM[:131]})
+    write(tmp_path / "series", **{"DICOMDIR": DICOM, ".IM0001": DICOM})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(site_folders(tmp_path)) == ["RUNMC"]
+
+
+@pytest.mark.parametrize("about_x", [None, 0, 40, 90])
+def test_a_series_lies_where_its_headers_place_it(about_x: int | None, tmp_path: Path) -> None:
+    """Axial, oblique or coronal, or sagittal; the files lie in another order than the slices."""
+    series = pytest.importorskip("helpers.dicom_series")
+    volume = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)
+    turn = series.SAGITTAL if about_x is None else series.oblique(about_x, 4 * about_x)
+    spacing, step, origin = (0.75, 0.5), 3.3, (-12.5, -20.25, 31.0)
+    place = {"orientation": turn, "spacing": spacing, "step": step, "origin": origin}
+    series.write_series(tmp_path / "in", volume, order=(4, 1, 6, 2, 5, 3), **place)
+    cases = find_images(tmp_path / "in", tmp_path / "out" / "volumes.json")
+    [case] = cases
+    image = nib.Nifti1Image.from_filename(case.image)
+    np.testing.assert_allclose(
+        image.affine, series.affine_of(turn, spacing, step, origin), atol=1e-5
+    )
+    np.testing.assert_array_equal(np.asanyarray(image.dataobj), volume.transpose(2, 1, 0))

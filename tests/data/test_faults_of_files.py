@@ -1,0 +1,413 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Each fault of a file is one problem that names it and its value; what looks alike is none."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers import public_layouts as made
+from helpers.command_line import run_json
+from helpers.refusals import closed, folder_of_everybody, refused
+from PIL import ExifTags, Image
+from scipy.spatial.transform import Rotation
+
+from monai_fairfl.data import check_cases, find_cases, grey_levels
+from monai_fairfl.errors import DataError
+
+STRUCTURES = ("disc", "cup")
+AFFINE = np.diag([0.6, 0.6, 3.6, 1.0])
+
+Damage = Callable[[Path], object]
+Fault = tuple[str, Damage, str]
+"""Which file of a case is damaged and named, how, and the values and words, between commas."""
+
+
+# Volumes
+
+
+def save(
+    path: Path,
+    voxels: np.ndarray,
+    sform: np.ndarray | None = AFFINE,
+    qform: np.ndarray | None = None,
+    scale: tuple[float, float] | None = None,
+    **header: Any,
+) -> Path:
+    """A volume with these forms, then with these fields of its header, whatever they contradict."""
+    nifti = nib.Nifti1Image(voxels, None)
+    if qform is not None:
+        nifti.set_qform(qform, code=1)
+    if sform is not None:
+        nifti.set_sform(sform, code=1)
+        if qform is None:
+            sizes = [*nib.affines.voxel_sizes(sform), 1.0]
+            nifti.header.set_zooms(sizes[: voxels.ndim])
+    for name, value in header.items():
+        nifti.header[name] = value
+    nifti = nib.Nifti1Image(voxels, None, nifti.header)
+    if scale is not None:
+        nifti.header.set_slope_inter(*scale)
+    nib.save(nifti, path)
+    return path
+
+
+def numbers(value: float, factor: float = 1.0) -> np.ndarray:
+    """A volume of positive float64 voxels, one of which has a value of its own."""
+    voxels = factor * (np.abs(made.volume(1).astype(np.float64)) + 1)
+    voxels[0, 0, 0] = value
+    return voxels
+
+
+def moved(x: float = 0.0, degrees: float = 0.0) -> np.ndarray:
+    affine = AFFINE.copy()
+    affine[:3, :3] = Rotation.from_euler("z", degrees, degrees=True).as_matrix() @ AFFINE[:3, :3]
+    affine[0, 3] += x
+    return affine
+
+
+def oblique(degrees: float) -> np.ndarray:
+    """An affine as of a scanner: axes to the left, the back and the head, and a little oblique."""
+    affine = np.eye(4)
+    turn = Rotation.from_euler("xyz", [degrees, 2 * degrees, -degrees], degrees=True).as_matrix()
+    affine[:3] = np.c_[turn @ np.diag([-0.6, -0.6, 3.6]), [30, 20, -40]]
+    return affine
+
+
+def partner(image: Path) -> Path:
+    return image.with_name(image.name.replace(".nii", "_segmentation.nii"))
+
+
+def voxels(pixels: np.ndarray, *forms: Any, **header: Any) -> Damage:
+    return lambda file: save(file, pixels, *forms, **header)
+
+
+def forms(qform: np.ndarray, **header: Any) -> Damage:
+    """A case of a scanner, whose image has this qform beside its sform."""
+
+    def write(image: Path) -> None:
+        save(partner(image), made.gland(1), oblique(0.5), oblique(0.5))
+        save(image, made.volume(1), oblique(0.5), qform, **header)
+
+    return write
+
+
+def both(image: np.ndarray, label: np.ndarray) -> Damage:
+    """Another image, and its label."""
+    return lambda file: (save(file, image), save(partner(file), label))
+
+
+def shortened(end: int) -> Damage:
+    return lambda file: file.write_bytes(file.read_bytes()[:end])
+
+
+def change(file: Path, place: int, content: bytes) -> None:
+    data = bytearray(file.read_bytes())
+    data[place : place + len(content)] = content
+    file.write_bytes(data)
+
+
+def link(file: Path) -> None:
+    file.unlink()
+    file.symlink_to("/archive/of/another/disk")
+
+
+def uncompressed(file: Path) -> Path:
+    file.unlink()
+    return save(file.with_suffix(""), made.volume(1))
+
+
+def endless(file: Path) -> None:
+    """Its header puts the voxels nowhere: nibabel raises OverflowError."""
+    change(uncompressed(file), 108, np.float32(np.inf).tobytes())
+
+
+def in_pieces(file: Path) -> None:
+    """Compressed in two pieces, and padded with zeros, as on a tape."""
+    content = gzip.decompress(file.read_bytes())
+    file.write_bytes(gzip.compress(content[:99]) + gzip.compress(content[99:]) + bytes(512))
+
+
+GLAND, VOLUME = made.gland(1), made.volume(1)
+COUNTS = np.arange(260, dtype=np.int16).reshape(13, 5, 4)
+INVERTED = 1 - GLAND
+COLOURS = np.zeros((8, 8, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
+ORGAN = np.pad(np.ones((6, 6, 4), np.uint8), ((1, 1), (1, 1), (0, 0)))
+APART, OVER = oblique(0.5), oblique(0.5) @ np.diag([1, -1, -1, 1])
+APART[0, 3] += 20
+
+VOLUMES: dict[str, Fault] = {
+    "cut short": ("image", shortened(-20), "read"),
+    "its end is missing": ("image", shortened(-2), "damaged"),
+    "more at its end": ("image", lambda f: f.write_bytes(f.read_bytes() + b"x"), "damaged"),
+    "another checksum": ("image", lambda f: change(f, -8, b"abc"), "damaged"),
+    "empty": ("image", shortened(0), "read"),
+    "a text": ("label", lambda f: f.write_bytes(b"not NIfTI"), "read"),
+    "voxels that begin nowhere": ("image", endless, "read"),
+    "a link to nothing": ("image", link, "/archive/of/another/disk"),
+    "four axes": ("image", voxels(VOLUME[..., None]), "4D"),
+    "two axes": ("label", voxels(GLAND[..., 0]), "2D"),
+    "colours": ("image", voxels(COLOURS), "real"),
+    "not a number": ("image", voxels(numbers(np.nan)), " 1 ,finite"),
+    "infinite": ("image", voxels(numbers(-np.inf)), " 1 ,finite"),
+    "infinite with 32 bits": ("image", voxels(numbers(-1e39)), " 1 ,1e+39"),
+    "all too large": ("image", voxels(numbers(1e300, 1e300)), " 256 ,3.4e+38"),
+    "nothing with 32 bits": ("image", voxels(numbers(0, 1e-300)), "value 0"),
+    "one value": ("image", voxels(np.full((8, 8, 4), 7, np.int16)), "value 7"),
+    "metres": ("image", voxels(VOLUME, xyzt_units=1), "meter"),
+    "another shape": ("label", voxels(GLAND[:7]), "(7, 8,(8, 8"),
+    "longer voxels": ("label", voxels(GLAND, np.diag([0.6, 0.6, 4, 1])), "1.2 mm"),
+    "moved": ("label", voxels(GLAND, moved(0.011)), "0.011 mm,0.01 mm"),
+    "no place": ("label", voxels(GLAND, moved(np.nan)), "nan mm"),
+    "halves": ("label", voxels(GLAND * np.float32(0.5)), "0.5"),
+    "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
+    "scaled": ("label", voxels(GLAND * np.int16(100), scale=(0.01, 0)), "0.9999999776482582,0.01"),
+    "an image as label": ("image", both(COUNTS + np.float32(1), COUNTS), "_segmentation,260"),
+    "its image's voxels": ("image", both(GLAND, GLAND.astype(np.int16)), "_segmentation,very"),
+    "inverted": ("label", voxels(INVERTED * np.int16(255)), "100%,93%"),
+    "all labelled": ("label", voxels(np.ones_like(GLAND)), "100% of all"),
+    "forms apart": ("image", forms(APART), "20 mm,qform"),
+    "a form turned over": ("image", forms(OVER), "23.2 mm"),
+    "no rotation": ("image", forms(oblique(0.5), quatern_b=1, quatern_c=1), "rotation"),
+    "a rotation without a number": ("image", forms(oblique(0.5), quatern_b=np.nan), "finite"),
+    "voxel sizes apart": ("label", voxels(GLAND, pixdim=[1] * 8), "1 x 1 x 1,0.6 x 0.6 x 3.6"),
+}
+
+
+@pytest.mark.parametrize("name", VOLUMES)
+def test_a_fault_of_a_volume_is_named(name: str, tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    named, damage, words = VOLUMES[name]
+    file = site / {"image": "Case01.nii.gz", "label": "Case01_segmentation.nii.gz"}[named]
+    damage(file)
+    for cases in (None, find_cases(site)[1:]):
+        with refused("1 problem(s)", str(file).partition(".")[0], *words.split(",")):
+            check_cases(site, cases=cases)
+    assert check_cases(site, cases=find_cases(site)[2:])["num_cases"] == 2
+
+
+SOUND: dict[str, tuple[str, Damage, list[int]]] = {
+    "rounded": ("label", voxels(GLAND, np.diag([0.6001, 0.6, 3.6, 1])), [0, 1]),
+    "two structures": ("label", voxels(np.where(ORGAN, INVERTED + 1, 0)), [0, 1, 2]),
+    "an organ that fills its crop": ("label", voxels(ORGAN), [0, 1]),
+    "a whole scale": ("label", voxels(GLAND.astype(np.int16), scale=(2, 0)), [0, 1, 2]),
+    "large numbers": ("image", voxels(numbers(-1e38, 1e30)), [0, 1]),
+    "an sform alone": ("image", forms(APART, qform_code=0), [0, 1]),
+    "a qform alone": ("image", forms(oblique(0.5), sform_code=0), [0, 1]),
+    "in pieces": ("image", in_pieces, [0, 1]),
+    "not compressed": ("image", uncompressed, [0, 1]),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_what_looks_like_a_fault_of_a_volume_is_none(name: str, tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    changed, change_file, labels = SOUND[name]
+    change_file(site / {"image": "Case01.nii.gz", "label": "Case01_segmentation.nii.gz"}[changed])
+    summary = check_cases(site)
+    assert (summary["num_cases"], summary["labels"]) == (4, labels)
+
+
+def test_a_mask_that_lies_beside_its_image_at_a_corner_is_named(tmp_path: Path) -> None:
+    """Each entry of the affine is the image's within 0.01 mm, and the corner lies 1.9 mm off."""
+    label = np.zeros((160, 160, 4), np.uint8)
+    label[60:90, 60:90, 1:3] = 1
+    save(tmp_path / "Case00.nii.gz", label + 1)
+    turned = moved(degrees=np.degrees(0.014))
+    assert np.abs(turned - AFFINE).max() < 0.01
+    file = save(tmp_path / "Case00_segmentation.nii.gz", label, turned)
+    with refused(file, "1.89 mm"):
+        check_cases(tmp_path)
+
+
+def test_a_form_that_is_rounded_is_no_contradiction(tmp_path: Path) -> None:
+    """A qform alone differs from the sform by up to 0.3 mm at a corner of such a volume."""
+    affine = oblique(0.03)
+    label = np.zeros((512, 512, 6), np.uint8)
+    label[200:300, 200:300, 2:4] = 1
+    save(tmp_path / "Case00.nii.gz", label + 1, affine, affine)
+    save(tmp_path / "Case00_segmentation.nii.gz", label, None, affine)
+    assert check_cases(tmp_path)["num_cases"] == 1
+
+
+def test_a_bit_that_changed_is_named_although_nibabel_reads_the_file(tmp_path: Path) -> None:
+    label = np.zeros((64, 64, 8), np.uint8)
+    for n in range(6):
+        label[20 - n : 40 + n, 15:45, n + 1] = np.arange(30 * (20 + 2 * n)).reshape(-1, 30) % 7 > 0
+    save(tmp_path / "Case00.nii.gz", label + 1)
+    file = save(tmp_path / "Case00_segmentation.nii.gz", label)
+    content, silent = file.read_bytes(), 0
+    for place in range(60, len(content) - 8, 11):
+        change(file, place, bytes([content[place] ^ 1]))
+        try:
+            changed = not np.array_equal(np.asanyarray(nib.load(file).dataobj), label)
+            silent += changed
+        except Exception:
+            changed = True  # nibabel itself refuses it
+        if changed:
+            with refused(file):
+                check_cases(tmp_path)
+        file.write_bytes(content)
+    assert silent > 3
+
+
+# Pictures
+
+RED = np.stack([made.mask(2), np.zeros_like(made.mask(2)), np.zeros_like(made.mask(2))], axis=-1)
+NOISE = np.random.default_rng(0).integers(0, 256, (48, 48), dtype=np.uint8)
+ONE_COLOUR = np.full((48, 48, 3), (9, 12, 9), np.uint8)
+WHITE = np.full((48, 48), 255, np.uint8)
+DEEP = made.photo(2)[..., 0].astype(np.uint16) * 257
+
+
+def picture(pixels: np.ndarray) -> Damage:
+    return lambda file: made.write(file, pixels)
+
+
+def turned(file: Path) -> None:
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    Image.fromarray(made.mask(3)).save(file, exif=exif)
+
+
+def tiff(mode: str, pages: int = 1) -> Callable[[Path], Path]:
+    def write(file: Path) -> Path:
+        file.unlink()
+        pictures = [Image.new(mode, (48, 48))] * pages
+        pictures[0].save(file.with_suffix(".tif"), save_all=True, append_images=pictures[1:])
+        return file.with_suffix(".tif")
+
+    return write
+
+
+def without_tags(file: Path) -> None:
+    """Its second page is one without tags, for which Pillow raises TypeError."""
+    path = tiff("L")(file)
+    content = path.read_bytes()
+    start = int.from_bytes(content[4:8], "little")
+    tags = int.from_bytes(content[start : start + 2], "little")
+    change(path, start + 2 + 12 * tags, len(content).to_bytes(4, "little"))
+    path.write_bytes(path.read_bytes() + bytes(8))
+
+
+def same_as_image(mask: Path) -> None:
+    made.write(mask, np.repeat(made.mask(2)[..., None], 3, axis=2))
+    made.write(mask.parents[1] / "images" / mask.name, made.mask(2))
+
+
+PICTURES: dict[str, Fault] = {
+    "cut short": ("images", shortened(-2000), "read"),
+    "empty": ("images", shortened(0), "read"),
+    "its head alone": ("masks", lambda f: f.write_bytes(f.read_bytes()[:8] + bytes(40)), "read"),
+    "a link to nothing": ("masks", link, "/archive/of/another/disk"),
+    "pages": ("masks", tiff("L", pages=3), "3 pages"),
+    "a page without tags": ("masks", without_tags, "read"),
+    "shown turned": ("masks", turned, "orientation 6"),
+    "colours of print": ("masks", tiff("CMYK"), "CMYK"),
+    "colours by lightness": ("masks", tiff("LAB"), "LAB"),
+    "one colour": ("images", picture(ONE_COLOUR), "[ 9 12  9]"),
+    "another size": ("masks", picture(made.mask(2, size=40)), "(40,(48"),
+    "a photograph as mask": ("masks", picture(made.photo(7)), "colours,photo"),
+    "noise as mask": ("masks", picture(NOISE), "256,grey"),
+    "a mask in red": ("masks", picture(RED), "3 colours"),
+    "its image's pixels": ("masks", same_as_image, "very pixels"),
+    "drawn in alpha": ("masks", picture(np.stack([WHITE, made.mask(2)], axis=-1)), "alpha"),
+    "in the alpha of colours": ("masks", picture(np.dstack([WHITE] * 3 + [NOISE])), "alpha"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_fault_of_a_picture_is_named(name: str, tmp_path: Path) -> None:
+    site = made.folders(tmp_path / "elm")
+    named, damage, words = PICTURES[name]
+    damage(site / named / "eye02.png")
+    with refused("1 problem(s)", site / named / "eye02.", *words.split(",")):
+        check_cases(site)
+
+
+OF_STRUCTURES: dict[str, tuple[Fault, dict[str, list[int]] | None]] = {
+    "more than 8 bits": (("images", picture(DEEP), "eye02.png,8 bits"), None),
+    "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,[0, 1]"), None),
+    "mixed": (("masks", picture(made.mask(2, (0, 1, 255))), "eye02.png,[0, 1, 255]"), None),
+    "values of no mask": (("masks", lambda f: None, "'cup',[3, 9],128"), {"cup": [3, 9]}),
+    "values of no structure": (("masks", lambda f: None, "'disk'"), {"disk": [1, 255]}),
+}
+
+
+@pytest.mark.parametrize("name", OF_STRUCTURES)
+def test_a_fault_is_named_where_structures_are_asked_for(name: str, tmp_path: Path) -> None:
+    site = made.folders(tmp_path / "elm")
+    (named, damage, words), values = OF_STRUCTURES[name]
+    damage(site / named / "eye02.png")
+    assert check_cases(site)["num_cases"] == 4
+    with refused(site, "1 problem(s)", *words.split(",")):
+        check_cases(site, STRUCTURES, values)
+    if named == "masks":
+        by_hand = {"disc": [1, 255]}
+        assert check_cases(site, STRUCTURES, by_hand)["values"] == by_hand
+
+
+# Every file
+
+
+@pytest.mark.parametrize("layout", ["saml", "folders"])
+def test_a_file_that_is_not_there_or_may_not_be_read_is_named(layout: str) -> None:
+    with folder_of_everybody() as root:
+        site = made.ONE_SITE[layout](root / "elm")
+        case = find_cases(site)[1]
+        for file in case.values():
+            with closed(Path(file)), pytest.raises(DataError) as caught:
+                check_cases(site)
+            assert f"{file} cannot be read" in str(caught.value)
+            assert "permissions" in str(caught.value) and "copy" not in str(caught.value)
+        os.unlink(case["label"])
+        with refused(case["label"], "exist"):
+            check_cases(site, cases=[case])
+
+
+def test_all_problems_of_a_site_come_at_once_and_an_error_lists_three(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = made.folders(tmp_path / "elm", cases=7)
+    (site / "masks" / "eye06.png").unlink()
+    files = [site / "images" / f"eye0{n}.png" for n in range(5)]
+    for file in files:
+        file.write_bytes(file.read_bytes()[:60])
+    with refused("eye06.png"):
+        check_cases(site)
+    found = run_json(capsys, "datalist", site, "--check", code=2)
+    assert all(any(str(file) in line for line in found["problems"]) for file in files)
+    assert any("eye06.png" in line for line in found["problems"]) and len(found["problems"]) == 6
+    assert found["sites"]["elm"]["num_cases"] == 1
+    with refused("6 problem(s)", "eye06.png", files[0], files[1], "3 more"):
+        check_cases(site)
+
+
+def test_training_reads_a_mask_as_the_check_does(tmp_path: Path) -> None:
+    """Of every mode of Pillow's that the check accepts."""
+    stored = np.array([[0, 1, 0], [1, 1, 0]], np.uint8)
+    for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16", "I;16B"):
+        deep = {"1": stored > 0, "I": stored * np.int32(30)}
+        picture = Image.fromarray(deep.get(mode, stored))
+        if mode.startswith("I;16"):
+            wide = (stored * np.uint16(30)).astype(">u2" if mode.endswith("B") else "<u2")
+            picture = Image.frombytes(mode, (3, 2), wide.tobytes())
+        elif mode not in deep:
+            picture = picture.convert(mode)
+        site = tmp_path / mode
+        for n in range(3):
+            made.write(site / "images" / f"{n}.png", made.photo(n)[:2, :3])
+            (site / "masks").mkdir(exist_ok=True)
+            picture.save(site / "masks" / f"{n}.tif")
+        with Image.open(site / "masks" / "0.tif") as opened:
+            assert opened.mode == mode
+            read = np.asarray(grey_levels(opened))
+        assert read.dtype.isnative and np.array_equal(read > 0, stored > 0)
+        assert check_cases(site)["labels"] == sorted({0, *np.unique(read).astype(int).tolist()})

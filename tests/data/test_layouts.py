@@ -1,0 +1,256 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Each layout is recognised by its files and by no other's; errors explain what is in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import public_layouts as made
+from helpers.checkout import CHECKOUT
+from helpers.command_line import run_json
+from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
+
+from monai_fairfl.cli import main
+from monai_fairfl.data import check_cases, find_cases, site_datalist, site_folders
+
+SIZES = {
+    "saml": (2, 1, 1),
+    "folders": (2, 1, 1),
+    "dofe": (5, 1, 2),
+    "nvflare": (4, 2, 2),
+    "msd": (2, 1, 1),
+    "nnunet": (2, 1, 1),
+}
+"""Layout -> cases of the site in ``made.ONE_SITE`` that train, validate and test."""
+
+
+def sizes(parts: dict[str, list[Any]]) -> tuple[int, ...]:
+    return tuple(len(parts[part]) for part in ("training", "validation", "testing"))
+
+
+def touch(folder: Path, *names: str, text: str = "") -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_a_site_of_each_layout_keeps_its_list_where_it_is_moved(name: str, tmp_path: Path) -> None:
+    site = made.ONE_SITE[name](tmp_path / "old")
+    cases = find_cases(site)
+    assert cases == sorted(cases, key=lambda case: case["image"])
+    for case in cases:
+        assert set(case) == {"image", "label"} and all(Path(p).is_file() for p in case.values())
+    summary = check_cases(site)
+    assert (
+        (summary["layout"], summary["num_cases"]) == (name, len(cases)) == (name, sum(SIZES[name]))
+    )
+
+    file = tmp_path / "list.json"
+    first = site_datalist(site, file, seed=2)
+    assert sizes(first) == SIZES[name] and site_datalist(site, file, seed=2) == first
+    assert not Path(json.loads(file.read_text())["testing"][0]["image"]).is_absolute()
+    (tmp_path / "old").rename(tmp_path / "new")
+    again = site_datalist(tmp_path / "new" / site.relative_to(tmp_path / "old"), file, seed=2)
+    assert json.dumps(again) == json.dumps(first).replace(f"{tmp_path}/old", f"{tmp_path}/new")
+
+
+def test_an_error_and_the_page_name_every_layout(tmp_path: Path) -> None:
+    with refused(f"{tmp_path} ", *(f"- {name}: " for name in SIZES)):
+        find_cases(tmp_path)
+    page = (CHECKOUT / "docs" / "data.md").read_text().splitlines()
+    assert [line.split("`")[1] for line in page if line.startswith("| `")] == list(SIZES)
+
+
+def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("saml", "folders", "dofe", "msd", "nnunet"):
+        made.ONE_SITE[name](tmp_path / name)
+    made.nvflare(tmp_path / "one_client", ["MSD"])
+    touch(tmp_path, "papers/readme.txt", "Case00.nii.gz", "lost+found/x", "$RECYCLE.BIN/x")
+    names = ["dofe", "folders", "msd", "nnunet", "one_client", "saml"]
+    assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
+    (tmp_path / "Case00.nii.gz").unlink()
+    found = run_json(capsys, "datalist", tmp_path, "--check")
+    assert found["problems"] == [] and list(found["sites"]) == names
+    monkeypatch.chdir(tmp_path / "folders" / "images")
+    assert list(run_json(capsys, "datalist", "..", "--check")["sites"]) == ["folders"]
+    assert (
+        check_cases("..")["site"] == check_cases("..", cases=find_cases(".."))["site"] == "folders"
+    )
+    with refused(tmp_path / "saml", "saml"):
+        site_folders(tmp_path / "saml")
+
+
+def test_a_hospital_whose_folder_is_no_site_is_reported(tmp_path: Path) -> None:
+    made.saml(tmp_path / "BIDMC" / "nifti")  # one folder too deep
+    touch(tmp_path, "HK/7/images/eye.png", "UCL/Case00.nrrd", ".cache/a.png", "papers/readme.txt")
+    with refused("BIDMC", "nifti/", "8 NII.GZ", "HK", "7/", "UCL", "1 NRRD"):
+        site_folders(tmp_path)
+    made.saml(tmp_path / "RUNMC")
+    with notes() as found:
+        assert list(site_folders(tmp_path)) == ["RUNMC"]
+    assert [Path(note.split()[0]).name for note in found] == ["BIDMC", "HK", "UCL"]
+
+
+@pytest.mark.parametrize("images", ["dataset_2D", "."])
+def test_each_list_of_nvflare_is_a_site(tmp_path: Path, images: str) -> None:
+    """The list that merges the others is none."""
+    made.nvflare(tmp_path, images=images)
+    lists = {c: tmp_path / "datalist_2D" / f"{c}.json" for c in ("client_I2CVB", "client_MSD")}
+    assert site_folders(tmp_path) == lists == site_folders(tmp_path / "datalist_2D")
+    given = json.loads(lists["client_MSD"].read_text())
+    for part, cases in site_datalist(lists["client_MSD"]).items():
+        expected = [str(tmp_path / images / case["image"]) for case in given[part]]
+        assert [case["image"] for case in cases] == expected
+    # Folders and lists lie side by side, and a path with dots leads to the same sites.
+    made.folders(tmp_path / "HK")
+    assert list(site_folders(tmp_path / "HK" / "..")) == ["HK", *lists]
+    lists["client_MSD"].rename(tmp_path / "datalist_2D" / "HK.json")
+    with refused("HK.json", tmp_path / "HK"):
+        site_folders(tmp_path)
+
+
+def test_a_list_may_lie_beside_the_images_or_begin_with_the_mark_of_windows(tmp_path: Path) -> None:
+    file = made.ONE_SITE["nvflare"](tmp_path / "list")
+    for each in (file, made.msd(tmp_path / "Task05") / "dataset.json"):
+        content = json.loads(each.read_text()) | {"labels": {"0": "background"}}
+        each.write_text(json.dumps(content), encoding="utf-8-sig")
+    assert len(find_cases(file)) == 8 and len(find_cases(tmp_path / "Task05")) == 4
+    made.nvflare(tmp_path / "beside", images=".")
+    for each in (tmp_path / "beside" / "datalist_2D").iterdir():
+        each.rename(tmp_path / "beside" / each.name)
+    (tmp_path / "beside" / "datalist_2D").rmdir()
+    assert list(site_folders(tmp_path / "beside")) == ["client_I2CVB", "client_MSD"]
+    # Lists that this package wrote, or that belong to a folder, are no sites.
+    site = made.saml(tmp_path / "root" / "elm")
+    parts = site_datalist(site, tmp_path / "root" / "elm.json")
+    site_datalist(site, tmp_path / "root" / "datalist" / "elm.json")
+    text = json.dumps(parts).replace(f"{site}/", "")
+    touch(tmp_path / "root", "hand.json", "datalists/elm.json", "elm/datalist.json", text=text)
+    assert site_folders(tmp_path / "root") == {"elm": site}
+
+
+DAMAGED: dict[str, tuple[Callable[[str], str], str]] = {
+    "cut short": (lambda text: text[:-20], "JSON"),
+    "another key": (lambda text: text.replace('"training"', '"train"'), "train, validation"),
+    "in a list": (lambda text: f"[{text}]", "object"),
+    "without images": (lambda text: text.replace('"image"', '"img"'), "images"),
+    "an image is missing": (lambda text: text.replace("MSD/Image/Case3/1", "no"), "no.png"),
+    "the first is missing": (lambda text: text.replace("MSD/Image/Case0/0", "no"), "dataset*"),
+    "no label": (lambda text: text.replace("]}", ', {"image": "x.png"}]}'), "entry"),
+    "too deep": (lambda text: '{"training": ' + "[" * 60 + "]" * 60 + "}", "deeper"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(name: str, tmp_path: Path) -> None:
+    file, (damage, word) = made.ONE_SITE["nvflare"](tmp_path), DAMAGED[name]
+    file.write_text(damage(file.read_text()))
+    touch(file.parent, "._client_MSD.json")
+    assert list(site_folders(tmp_path)) == ["client_I2CVB", "client_MSD"]
+    with refused("client_MSD.json", word):
+        find_cases(file)
+
+
+def test_an_empty_folder_is_a_site_whose_data_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ash", "elm"):
+        made.saml(tmp_path / "root" / name)
+    # What a desktop leaves in a folder is no data either.
+    touch(tmp_path / "root", "oak/.DS_Store", "notes/README.txt")
+    assert main(["train", str(tmp_path / "root"), "--quick", "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert "oak" in error and "no case" in error and "notes" not in error
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+HALVES = [
+    (["images/1.png", "images/2.png"], ["images/ with 2 PNG", "masks/"]),
+    (["labels/1.png"], ["labels/ with 1 PNG", "images/"]),
+    (["images/1.png", "masks/1.gif"], ["1 PNG", "1 GIF"]),
+    (["images/1.png", "labels/1.png", "masks/1.png"], ["labels/ and masks/"]),
+    (["images/1.png", "masks/1.png", "Case0.nii"], ["saml", "folders"]),
+    (["train/ROIs/image/1.png"], ["train/ROIs/mask"]),
+    (["test/ROIs/image/1.png", "test/ROIs/mask/1.png"], ["train/ROIs/image"]),
+    (["datalist/a.json", "datalist_2D/a.json"], ["datalist and datalist_2D"]),
+    (["other.txt"], ["1 TXT"]),
+]
+
+
+def test_half_a_site_is_explained_by_what_is_there(tmp_path: Path) -> None:
+    for number, (files, words) in enumerate(HALVES):
+        site = touch(tmp_path / str(number), *files)
+        with refused(site, *words):
+            find_cases(site)
+    for look in (site_folders, find_cases, check_cases):
+        with refused("nowhere"):
+            look(tmp_path / "nowhere")
+    (tmp_path / "none").mkdir()
+    with refused(tmp_path / "none", "no site"):
+        site_folders(tmp_path / "none")
+    with refused("other.json", "training"):
+        find_cases(touch(tmp_path, "other.json", text="{}") / "other.json")
+    with refused("2 sites", "client_I2CVB.json"):
+        find_cases(made.nvflare(tmp_path / "flare"))
+
+
+def test_a_folder_that_may_not_be_read_is_named() -> None:
+    with folder_of_everybody() as root:
+        for name in ("elm", "oak"):
+            made.folders(root / name)
+        with closed(root / "oak"), refused(root / "oak", "permissions"):
+            site_folders(root)
+        touch(root, "elm/closed/x")
+        with closed(root / "elm" / "closed"), noted(root / "elm" / "closed", "permissions"):
+            check_cases(root / "elm")
+
+
+def test_test_cases_of_dofe_stay_test_cases_and_the_others_are_split(tmp_path: Path) -> None:
+    parts = site_datalist(made.dofe(tmp_path / "Domain4", train=10, test=3))
+    assert sizes(parts) == (8, 2, 3)
+    assert all("/test/ROIs/" in case["image"] for case in parts["testing"])
+    assert not any("/test/" in case["image"] for case in parts["training"] + parts["validation"])
+
+
+def test_a_task_of_the_decathlon_names_channels_and_missing_files(tmp_path: Path) -> None:
+    with noted("2 channels", "0: T2, 1: ADC"):
+        summary = check_cases(made.msd(tmp_path))
+    assert (summary["cases"][0]["channels"], summary["cases"][0]["shape"]) == (2, [8, 8, 4])
+    (tmp_path / "labelsTr" / "prostate_02.nii.gz").unlink()
+    with refused("labelsTr/prostate_02.nii.gz"):
+        find_cases(tmp_path)
+    for text, word in (('["imagesTr/prostate_00.nii.gz"]', "training"), ("[]", "no case")):
+        with refused("dataset.json", word):
+            find_cases(touch(tmp_path, "dataset.json", text=f'{{"training": {text}}}'))
+
+
+def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_path: Path) -> None:
+    site = made.nnunet(tmp_path / "two")
+    assert Path(find_cases(site)[1]["image"]).name == "case_001_0000.nii.gz"
+    about = json.loads((site / "dataset.json").read_text())
+    for names in ({"0": "T2", "1": "ADC"}, ["T2", "ADC"]):
+        touch(site, "dataset.json", text=json.dumps(about | {"channel_names": names}))
+        with noted("0: T2, 1: ADC", "CASE_0000"):
+            assert "channels" not in check_cases(site)["cases"][0]
+    colour = made.nnunet(tmp_path / "colour", channels=1, ending=".png")
+    about |= {"channel_names": ["R", "G", "B"], "file_ending": ".png", "training": [{"image": "x"}]}
+    touch(colour, "dataset.json", text=json.dumps(about))
+    with notes() as found:  # three channels in one file need no choice
+        assert check_cases(colour)["layout"] == "nnunet"
+    assert not found
+    (site / "labelsTr" / "case_000.nii.gz").unlink()
+    (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
+    with refused("imagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):
+        find_cases(site)
+    bare = touch(tmp_path / "bare", "dataset.json", text='{"file_ending": ".nii.gz"}')
+    with refused(bare, ".nii.gz"):
+        find_cases(bare)

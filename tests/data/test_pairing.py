@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Images and masks are paired by their names, and so are the eyes of a patient."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from helpers import public_layouts as made
+from helpers.refusals import noted, notes, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_fairfl.data import check_cases, find_cases, site_datalist
+
+
+def touch(folder: Path, *names: str) -> Path:
+    """Empty files: a pairing looks at names alone."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    return folder
+
+
+def with_names(site: Path, images: Sequence[str], masks: Sequence[str]) -> Path:
+    return touch(site, *(f"images/{name}" for name in images), *(f"masks/{name}" for name in masks))
+
+
+def paired(site: Path) -> list[tuple[str, str]]:
+    return [(Path(case["image"]).name, Path(case["label"]).name) for case in find_cases(site)]
+
+
+STEMS = st.from_regex(r"[a-z]{1,4}(_[0-9]{1,2})?", fullmatch=True)
+SUFFIXES = ["", "_mask", "_segmentation", "_OD", "-seg", "_cup_disc"]
+ENDINGS = [(".png", ".png"), (".jpg", ".tif"), (".nii.gz", ".nii"), (".JPEG", ".bmp")]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(STEMS, min_size=1, unique=True), st.sampled_from(SUFFIXES), st.sampled_from(ENDINGS)
+)
+def test_every_image_meets_the_mask_made_for_it(
+    stems: list[str], suffix: str, endings: tuple[str, str]
+) -> None:
+    expected = [(f"{stem}{endings[0]}", f"{stem}{suffix}{endings[1]}") for stem in stems]
+    with tempfile.TemporaryDirectory() as folder:
+        images, masks = zip(*expected, strict=True)
+        assert paired(with_names(Path(folder, "elm"), images, masks)) == sorted(expected)
+
+
+@pytest.mark.parametrize("names", [("image", "mask"), ("Images", "Labels"), ("imgs", "labels")])
+def test_folders_go_by_several_names(names: tuple[str, str], tmp_path: Path) -> None:
+    site = with_names(tmp_path, ["a.png", "a_b.TIFF"], ["a_b_mask.png", "a_mask.png"])
+    touch(site, "images/._a.png", "images/Thumbs.db", "images/notes.txt")
+    for former, name in zip(("images", "masks"), names, strict=True):
+        (site / former).rename(site / name)
+    assert paired(site) == [("a.png", "a_mask.png"), ("a_b.TIFF", "a_b_mask.png")]
+
+
+UNPAIRED = [
+    (["7.png", "8.png"], ["7.png"], ["images/8.png", "no mask"]),
+    (["7.png"], ["7.png", "8.png"], ["masks/8.png", "no image"]),
+    (["7.png", "7.jpg"], ["7.png"], ["2 images", "7.jpg and 7.png"]),
+    (["7.png"], ["7.png", "7_mask.png"], ["2 masks", "7.png and 7_mask.png"]),
+    (["7.png"], ["7_2.png"], ["images/7.png", "masks/7_2.png"]),
+    (["7.png"], ["7_disc.png", "7_cup.png"], ["7_cup.png and 7_disc.png"]),
+]
+
+
+def test_files_that_do_not_pair_are_named(tmp_path: Path) -> None:
+    for number, (images, masks, words) in enumerate(UNPAIRED):
+        site = with_names(tmp_path / str(number), images, masks)
+        with refused(site, *words):
+            find_cases(site)
+
+
+def test_volumes_pair_by_both_spellings_and_all_faults_come_at_once(tmp_path: Path) -> None:
+    names = ["Case00.nii.gz", "Case00_segmentation.nii.gz", "Case01.nii", "Case01_Segmentation.nii"]
+    touch(tmp_path, *names, "notes.txt", "._Case00.nii.gz")
+    assert paired(tmp_path) == [(names[0], names[1]), (names[2], names[3])]
+    touch(tmp_path, "Case01_segmentation.nii", "Case2.nii", "Case26.nii.gz", "Case26_seg.nii.gz")
+    touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
+    named = ["Case01 has 2 masks", "Case2_segmentation.nii.gz", "Case3.nii.gz"]
+    # Another number is another case, and other letters are a mask of another name.
+    named += ["Case26_seg.nii.gz", "Case26_segmentation.nii.gz", "Case261_segmentation.nii.gz"]
+    with refused(tmp_path, *named):
+        find_cases(tmp_path)
+
+
+EYES = ["G-1-L G-1-R", "p7.left p7.right", "P0_left_2020 P0_right_2020", "OS_P0 OD_P0"]
+EYES += ["RET002os RET002od", "L_7_OS L_7_OD"]
+OTHERS = ["Case12R Case12L", "pods poss", "7_Lens 7_Rens", "left right", "IDRiD_03 IDRiD_04"]
+OTHERS += ["P0_left_2020 P0_right_2021", "P1OD P10OS"]
+
+
+def test_both_eyes_are_of_one_patient_and_other_names_are_not(tmp_path: Path) -> None:
+    for pair in EYES + OTHERS:
+        names = [f"{name}.png" for name in (*pair.split(), "V0001")]
+        site = with_names(tmp_path / pair, names, names)
+        if pair in EYES:
+            with refused(site, "2 patient"):  # of three, which a split needs
+                site_datalist(site)
+        else:
+            assert [len(cases) for cases in site_datalist(site).values()] == [1, 1, 1]
+    names = [f"G-{number}-{eye}.png" for number in range(6) for eye in "LR"]
+    site = with_names(tmp_path / "elm", names, names)
+    for seed in range(3):
+        parts = site_datalist(site, seed=seed)
+        assert [len(cases) for cases in parts.values()] == [6, 4, 2]
+        for cases in parts.values():
+            patients = {Path(case["image"]).name.split("-")[1] for case in cases}
+            assert len(patients) == len(cases) / 2
+
+
+def test_images_that_belong_to_no_case_are_notes(tmp_path: Path) -> None:
+    site = made.folders(tmp_path / "elm")
+    touch(site, "images/batch2/8.png", "images_2024/9.png", "imagesTs/9.png", "batch3/a/b/c.png")
+    touch(site, "images/.cache/9.png", "images/8.webp", "images/9.WEBP", "old/Case00.nrrd", "x/y")
+    with noted("3 image(s)", site / "batch3/a/b", site / "images/batch2", site / "images_2024"):
+        check_cases(site)
+    for series in range(5):
+        touch(site, f"DICOM/P{series}/study/1.dcm", f"DICOM/P{series}/study/2.dcm")
+    with notes() as found:
+        assert check_cases(site)["num_cases"] == 4
+    kinds = {note.split()[2]: note for note in found}
+    assert sorted(kinds) == ["DCM", "NRRD", "WEBP", "image(s)"] and "10 DCM" in kinds["DCM"]
+    assert "dcm2niix" in kinds["DCM"] and "P2/study" in kinds["DCM"] and "2 more" in kinds["DCM"]
+    volumes = made.saml(tmp_path / "oak")
+    with noted("1 image(s)", touch(volumes, "report.jpg"), "report.jpg"):
+        check_cases(volumes)

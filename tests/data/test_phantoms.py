@@ -1,0 +1,322 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic hospitals and clinics: their files, their numbers, and what one sees in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers.refusals import refused
+from PIL import Image
+from scipy import ndimage
+
+from monai_fairfl.data import (
+    CLINICS,
+    DEMO_SITES,
+    SITES,
+    Clinic,
+    Site,
+    find_cases,
+    make_case,
+    make_photograph,
+    site_datalist,
+    site_folders,
+    write_clinics,
+    write_demo,
+    write_sites,
+)
+
+ALDER, BIRCH, CEDAR, *_ = SITES
+*_, EBONY, FIR = CLINICS
+SMALL = (32, 32, 8)
+SPOTLESS = Clinic("close", 1, fov=5.0, aim=0.0, vignette=0.0, uneven=0.0, blur=0.0, noise=0.0)
+DIM = replace(SPOTLESS, red=0.5, green=0.5, blue=0.5)  # nothing is clipped
+
+
+def write_prostates(root: Path, sites: Any, **arguments: Any) -> list[str]:
+    return write_sites(root, sites, **{"size": SMALL, **arguments})
+
+
+def write_fundus(root: Path, clinics: Any, **arguments: Any) -> list[str]:
+    return write_clinics(root, clinics, **{"size": 48, **arguments})
+
+
+Write = Callable[..., list[str]]
+of_both_kinds = pytest.mark.parametrize(
+    ("write", "sites"), [(write_prostates, SITES), (write_fundus, CLINICS)], ids=["mri", "fundus"]
+)
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    files = [path for path in sorted(root.rglob("*.*")) if path.is_file()]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+# Files
+
+
+@of_both_kinds
+def test_the_same_seed_gives_the_same_bytes_whatever_the_threads_and_the_other_sites(
+    write: Write, sites: Any, tmp_path: Path
+) -> None:
+    names = write(tmp_path / "a", sites[1::-1], seed=5, cases=2)
+    write(tmp_path / "b", sites[:2], seed=5, cases=2, workers=3)
+    write(tmp_path / "c", sites[:2], seed=6, cases=2)
+    write(tmp_path / "one", sites[1:2], seed=5, cases=2)
+    assert names == [site.name for site in sites[:2]] == list(site_folders(tmp_path / "a"))
+    a, b, c, one = (contents(tmp_path / name) for name in ("a", "b", "c", "one"))
+    described = [json.loads(each.pop("sites.json"))["sites"] for each in (a, b, c, one)]
+    assert a == b and described[0] == described[1] and len(set(a.values())) == 8
+    assert all(a[name] != c[name] for name in a) and {name: a[name] for name in one} == one
+
+
+@of_both_kinds
+def test_whole_cases_are_kept_and_broken_ones_made_anew(
+    write: Write, sites: Any, tmp_path: Path
+) -> None:
+    write(tmp_path, sites[:2], cases=2)
+    before = contents(tmp_path)
+    for site in sites[:2]:
+        first, second = find_cases(tmp_path / site.name)
+        whole, broken = Path(first["image"]), Path(second["image"])
+        stamp = whole.stat().st_mtime_ns
+        for length in (5, 60, len(broken.read_bytes()) // 2):
+            broken.write_bytes(broken.read_bytes()[:length])
+            Path(second["label"]).unlink()
+            write(tmp_path, sites[:2], cases=2)
+            assert contents(tmp_path) == before and whole.stat().st_mtime_ns == stamp
+
+
+@of_both_kinds
+def test_a_description_grows_with_the_sites_and_other_images_are_not_mixed_in(
+    write: Write, sites: Any, tmp_path: Path
+) -> None:
+    first, second = sites[0], sites[1]
+    for site, cases in ((first, 2), (second, 1), (first, 1)):
+        write(tmp_path, [site], cases=cases)
+    described = json.loads((tmp_path / "sites.json").read_text())
+    assert described["seed"] == 0 and set(described["sites"]) == {first.name, second.name}
+    assert described["sites"][first.name]["cases"] == 2
+    assert described["sites"][second.name]["noise"] == second.noise
+    before = contents(tmp_path)
+    size = 50 if write is write_fundus else (32, 32, 9)
+    for other in ({"seed": 1}, {"size": size}, {"sites": [replace(first, noise=0.5)]}):
+        with refused(tmp_path / "sites.json", {"sites": "noise"}.get(*other, *other)):
+            write(tmp_path, other.pop("sites", [first]), cases=1, **other)
+    assert contents(tmp_path) == before
+
+
+def test_volumes_hold_int16_images_binary_masks_and_millimetres(tmp_path: Path) -> None:
+    write_sites(tmp_path, size=(48, 40, 12), cases=1)
+    for site in SITES:
+        [case] = find_cases(tmp_path / site.name)
+        image, mask = nib.load(case["image"]), nib.load(case["label"])
+        assert image.get_data_dtype() == np.int16 and mask.get_data_dtype() == np.uint8
+        assert set(np.unique(mask.dataobj)) == {0, 1} and np.array_equal(image.affine, mask.affine)
+        assert nib.aff2axcodes(image.affine) == ("L", "P", "S")
+        spacing = (site.fov / 48, site.fov / 40, 16 * site.thickness / 12)
+        assert np.allclose(image.header.get_zooms(), spacing)
+        assert image.header.get_xyzt_units()[0] == "mm"
+        assert np.asarray(image.dataobj).max() < 32767  # not clipped
+
+
+def test_photographs_of_every_format_read_back_with_disc_and_cup(tmp_path: Path) -> None:
+    write_clinics(tmp_path, size=96, cases=1)
+    formats = set()
+    for clinic in CLINICS:
+        expected, labels = make_photograph(clinic, 0, size=96)
+        [case] = find_cases(tmp_path / clinic.name)
+        with Image.open(case["image"]) as image, Image.open(case["label"]) as mask:
+            formats.add(image.format)
+            error = np.abs(np.asarray(image).astype(float) - expected).mean()
+            assert error == 0 if image.format != "JPEG" else 0 < error < 8
+            assert (image.mode, mask.mode) == ("RGB", "L") and np.array_equal(mask, labels)
+        assert set(np.unique(labels)) == ({0, 128, 255} if clinic.cup else {0, 255})
+        without = make_photograph(replace(clinic, cup=False), 0, size=96)[1]
+        assert np.array_equal(labels > 0, without == 255)
+    assert formats == {"PNG", "JPEG", "TIFF", "BMP"}
+    assert [clinic.name for clinic in CLINICS if not clinic.cup] == ["cypress"]
+
+
+# Numbers
+
+
+def test_sizes_are_as_uneven_as_the_federations_of_fedce() -> None:
+    # Jiang et al., CVPR 2023, table 5; of the photographs their roots.
+    published = np.array([381, 238, 278, 242, 389, 814])
+    cases = np.array([site.cases for site in SITES])
+    assert 40 <= cases.sum() <= 48
+    assert np.abs(cases - published / published.sum() * cases.sum()).max() < 1
+    photographs = np.sqrt([50, 98, 47, 230, 80, 400]).astype(int)
+    assert [clinic.cases for clinic in CLINICS] == photographs.tolist()
+
+
+VOXELS = [55, 455, 61, 80, 228, 155, 65, 237, 222, 690]
+BRIGHTNESS = [157.2, 3206.2, 441.2, 44.5, 2251.5, 389.7, 159.7, 304.5, 502.0, 3788.0]
+PIXELS = [205, 194, 50, 64, 1271, 109]
+LIGHT = [52.9, 109.1, 45.6, 52.4, 117.3, 49.3]
+"""Labelled voxels and pixels of small cases, and the means of their images."""
+
+
+def test_the_images_of_the_studies_are_those_of_every_release() -> None:
+    volumes = [make_case(site, 1, seed=3, size=SMALL) for site in (*SITES, *DEMO_SITES)]
+    assert [int(mask.sum()) for _, mask, _ in volumes] == VOXELS
+    assert [image.mean() for image, *_ in volumes] == pytest.approx(BRIGHTNESS, rel=2e-3)
+    photographs = [make_photograph(clinic, 1, seed=3, size=64) for clinic in CLINICS]
+    assert [int((labels > 0).sum()) for _, labels in photographs] == PIXELS
+    assert [photo.mean() for photo, _ in photographs] == pytest.approx(LIGHT, rel=2e-3)
+
+
+def test_glands_are_one_piece_of_believable_size_and_taper_towards_the_apex() -> None:
+    for site in SITES:
+        _, mask, affine = make_case(site, 0, size=(64, 64, 16))
+        assert np.bincount(ndimage.label(mask)[0].ravel())[1:].max() > 0.99 * mask.sum(), site.name
+        millilitres = mask.sum() * abs(np.linalg.det(affine[:3, :3])) / 1000
+        assert 0.7 * 20 * site.volume < millilitres < 1.3 * 90 * site.volume
+        areas = mask.sum(axis=(0, 1))
+        assert areas.max() > 2 * areas[areas > 0][0]  # the apex is the first slice, feet first
+    # Anatomy does not change with the number of voxels or pixels.
+    coarse, fine = (make_case(ALDER, 3, size=(size, size, 16))[1].mean() for size in (48, 96))
+    assert coarse == pytest.approx(fine, rel=0.1)
+    small, large = (make_photograph(SPOTLESS, 3, size=size) for size in (64, 128))
+    for value in (128, 255):
+        assert (small[1] == value).mean() == pytest.approx((large[1] == value).mean(), rel=0.1)
+    halved = large[0].reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
+    assert np.corrcoef(small[0].ravel(), halved.ravel())[0, 1] > 0.98
+
+
+def test_each_shift_of_a_hospital_does_what_it_says() -> None:
+    def behind_over_before(site: Site) -> float:
+        image = make_case(site, 0, size=(48, 48, 8))[0].astype(float)
+        return float(image[12:36, 30:40].mean() / image[12:36, 6:16].mean())
+
+    # The coil brightens what is near the rectum.
+    assert behind_over_before(BIRCH) > 1.5 * behind_over_before(replace(BIRCH, coil=1e-9))
+    # Noise in air has the mean of a Rayleigh distribution; with a gamma of 3 air gives no signal.
+    noisy = replace(CEDAR, noise=0.2, scale=10000, bias=0.0, gamma=3.0)
+    corner = make_case(noisy, 0, size=(64, 64, 8))[0][:, :6]
+    assert corner.mean() / 10000 == pytest.approx(0.2 * np.sqrt(np.pi / 2), rel=0.05)
+    # Gamma is an exponent on the signal.
+    plain = replace(ALDER, scale=20000, gamma=1.0, bias=0.0, noise=0.0)
+    signal = make_case(plain, 0, size=SMALL)[0] / 20000
+    squared = make_case(replace(plain, gamma=2.0), 0, size=SMALL)[0] / 20000
+    assert np.allclose(squared, signal**2, atol=2e-4)
+
+    # Zones are inverted where the site says so.
+    def outer_minus_inner(zones: float) -> float:
+        image, mask, _ = make_case(replace(plain, zones=zones, blur=0.1), 0, size=(64, 64, 12))
+        inner = ndimage.binary_erosion(mask, np.ones((5, 5, 1)))
+        outer = (mask > 0) & ~ndimage.binary_erosion(mask, np.ones((3, 3, 1)))
+        outer[:, :32] = False  # the peripheral zone is posterior
+        return float(image[outer].mean() - image[inner].mean())
+
+    assert outer_minus_inner(1.0) > 0 > outer_minus_inner(-1.0)
+
+
+def test_the_demonstration_repeats_and_every_hospital_tests_eight_cases(tmp_path: Path) -> None:
+    for name, arguments in (("a", {"workers": 2}), ("b", {}), ("c", {"seed": 1})):
+        names = write_demo(tmp_path / name, size=(16, 16, 4), **arguments)
+    assert names == ["ash", "beech", "maple", "willow"] == list(site_folders(tmp_path / "a"))
+    a, b, c = (contents(tmp_path / name) for name in "abc")
+    assert a == b and a["willow/Case00.nii.gz"] != c["willow/Case00.nii.gz"]
+    for name, folder in site_folders(tmp_path / "a").items():
+        parts = [[case["image"] for case in cases] for cases in site_datalist(folder).values()]
+        assert [len(images) for images in parts] == [2 if name == "willow" else 8, 2, 8]
+        every = sorted(str(path) for path in (tmp_path / "a" / name).glob("Case??.nii.gz"))
+        assert sorted(sum(parts, [])) == every  # no case is in two parts
+    # Its hospitals are not those of the studies, and are not mixed with them.
+    assert not {site.name for site in SITES} & set(names)
+    write_sites(tmp_path / "six", sites=SITES[:1], cases=1)
+    with refused(tmp_path / "six", "size"):
+        write_demo(tmp_path / "six")
+    assert not (tmp_path / "six" / "datalist").exists()
+
+
+def test_the_unusual_hospital_is_seen_in_its_images_and_none_is_clipped() -> None:
+    brightness: dict[str, list[float]] = {}
+    width: dict[str, list[float]] = {}
+    for site in DEMO_SITES:
+        for number in range(6):
+            image, mask, _ = make_case(site, number, seed=0, size=(48, 48, 8))
+            assert image.max() < 32767, (site.name, number)
+            columns, rows, _ = np.nonzero(mask)
+            across = slice(columns.min(), columns.max() + 1)
+            before = image[across, max(rows.min() - 8, 0) : rows.min()].astype(float)
+            behind = image[across, rows.max() + 1 : rows.max() + 9].astype(float)
+            brightness.setdefault(site.name, []).append(behind.mean() / before.mean())
+            width.setdefault(site.name, []).append(across.stop - across.start)
+    for seen in (brightness, width):
+        means = {name: np.mean(values) for name, values in seen.items()}
+        willow, alike = means.pop("willow"), list(means.values())
+        assert max(alike) < 1.3 * min(alike) and willow > 1.4 * max(alike)
+
+
+# Photographs
+
+
+def photograph(clinic: Clinic, number: int = 0, size: int = 96) -> np.ndarray:
+    return make_photograph(clinic, number, size=size)[0]
+
+
+def height(mask: np.ndarray) -> int:
+    return int(np.ptp(np.flatnonzero(mask.any(axis=1)))) + 1
+
+
+def test_disc_cup_and_vessels_have_the_sizes_and_the_light_of_human_ones() -> None:
+    ratios, millimetres = [], SPOTLESS.fov / SPOTLESS.frame / 96
+    for number in range(12):
+        image, mask = make_photograph(SPOTLESS, number, size=96)
+        disc, cup = mask > 0, mask == 255
+        assert ndimage.label(disc)[1] == ndimage.label(cup)[1] == 1
+        assert not (cup & ~ndimage.binary_erosion(disc)).any()  # a rim all around the cup
+        ratios.append(height(cup) / height(disc))
+        assert 1.4 < height(disc) * millimetres < 2.0 and 1.4 < height(disc.T) * millimetres < 2.0
+        if number < 4:
+            near, far = (ndimage.binary_dilation(disc, iterations=n) for n in (2, 8))
+            retina, rim, inside = (
+                image[area, 1].mean() for area in (far & ~disc, mask == 128, cup)
+            )
+            assert 1.15 * retina < rim < inside
+            # Dark vessels leave the disc upwards and downwards.
+            thin = ndimage.black_tophat(image[..., 1].astype(float), size=9)
+            middle = round(np.argwhere(mask)[:, 0].mean())
+            for half in (slice(None, middle), slice(middle, None)):
+                assert thin[half][(far & ~near)[half]].max() > 15
+    assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
+
+
+def test_each_shift_of_a_clinic_does_what_it_says() -> None:
+    # Blur is a Gaussian point spread in millimetres.
+    sharp = photograph(replace(SPOTLESS, frame=1.45)).astype(float)
+    blurred = photograph(replace(SPOTLESS, frame=1.45, blur=0.1))
+    expected = ndimage.gaussian_filter(sharp, (0.1 / (5.0 / 1.45 / 96),) * 2 + (0,))
+    assert np.abs(blurred - expected).max() < 1.1 < np.abs(sharp - expected).max()
+    # Gains and gamma act on each channel.
+    signal = photograph(DIM, size=48) / 255
+    cast = photograph(replace(DIM, red=0.25), size=48) / 255
+    assert np.allclose(cast, signal * (0.5, 1, 1), atol=0.005)
+    darker = photograph(replace(DIM, gamma=2.0), size=48) / 255
+    lit = np.hypot(*np.indices((48, 48)) - 47 / 2) < 0.4 * 48
+    assert np.allclose(darker[lit], signal[lit] ** 2, atol=0.005)
+    # Noise has the standard deviation it says, and none falls outside the field of view.
+    plain, noisy = (photograph(replace(SPOTLESS, noise=noise)) / 255 for noise in (0.0, 0.05))
+    middling = (plain > 0.2) & (plain < 0.8)
+    assert (noisy - plain)[middling].std() == pytest.approx(0.05, rel=0.1)
+    assert noisy[:5, :5].max() == 0
+    # The frame cuts the field of view, and the vignette darkens its rim.
+    whole, cut = (photograph(replace(SPOTLESS, frame=frame)) for frame in (0.8, 1.45))
+    assert (whole.max(axis=-1) > 60).mean() == pytest.approx(np.pi / 4 * 0.8**2, rel=0.05)
+    assert (cut.max(axis=-1) > 0).all()
+    bright, dark = (photograph(replace(SPOTLESS, vignette=v)).astype(float) for v in (0.0, 0.4))
+    expected_share = 1 - 0.4 * (42.5 / 46.1) ** 2
+    assert dark[5, 48, 0] / bright[5, 48, 0] == pytest.approx(expected_share, abs=0.02)
+    # Uneven light has the spread it says.
+    plain, uneven = (photograph(replace(DIM, frame=1.45, uneven=u), size=64) for u in (0, 0.3))
+    assert 0.15 < np.log((uneven[..., 0] + 0.3) / (plain[..., 0] + 0.3)).std() < 0.45

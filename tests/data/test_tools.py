@@ -1,0 +1,217 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What all rooms share, by what a user sees of it: files, locks, devices, cores, dotted paths."""
+
+from __future__ import annotations
+
+import os
+import resource
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.command_line import run_json
+from helpers.refusals import refused
+
+from monai_fairfl import Federation, InProcess, ModelRecipe, ModelSpec, Reply
+from monai_fairfl.cli import main
+from monai_fairfl.data import SITES, write_sites
+from monai_fairfl.errors import ConfigError, DiskFullError, FederationError
+from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
+from monai_fairfl.strategies import FedAvg
+
+ODD = {
+    "counter": torch.tensor(7),
+    "flags": torch.tensor([True, False]),
+    "half": torch.randn(3).half(),
+    "bfloat16": torch.randn(5).bfloat16(),
+    "not finite": torch.tensor([float("nan"), float("-inf"), -0.0]),
+    "empty": torch.empty(3, 0, dtype=torch.int64),
+    "turned": torch.randn(6, 8).T,
+    "channels last": torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last),
+    "repeated": torch.ones(1).expand(4, 3),
+    "int8": torch.tensor([-1, 127], dtype=torch.int8),
+}
+"""Everything that a model's state may hold, and its odd shapes."""
+
+
+def write_checkpoint(file: Path) -> None:
+    save_model_file(file, {"w": torch.arange(1000.0) + 1, **ODD}, ModelRecipe("b", "1", {}))
+
+
+def write_torchscript(file: Path) -> None:
+    recipe = '{"bundle": "b", "version": "1", "values": {}}'
+    network = torch.jit.script(torch.nn.Linear(1000, 1))
+    torch.jit.save(network, str(file), _extra_files={"recipe.json": recipe})
+
+
+def test_a_models_odd_tensors_are_read_to_the_bit(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "a.pt")
+    found = state_of_file(tmp_path / "a.pt")
+    for name, tensor in ODD.items():
+        assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape), name
+        # Not even the sign of a zero differs.
+        assert repr(found[name].flatten().tolist()) == repr(tensor.flatten().tolist()), name
+
+
+@pytest.mark.parametrize("read", [read_recipe, state_of_file])
+def test_a_model_file_that_is_not_whole_is_named(
+    read: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "model.pt"
+    with refused(file, "exist", by=ConfigError):
+        read(file)
+    with refused(tmp_path, "directory", by=ConfigError):
+        read(tmp_path)
+    write_checkpoint(file)
+    whole = file.read_bytes()
+    for share in (0.0, 0.01, 0.5, 0.99):
+        file.write_bytes(whole[: int(share * len(whole))])
+        with refused(file, by=ConfigError):
+            read(file)
+    for write in (write_checkpoint, write_torchscript):
+        write(file)
+        read(file)
+        content = bytearray(file.read_bytes())
+        with zipfile.ZipFile(file) as archive:
+            weights = max(archive.infolist(), key=lambda entry: entry.file_size)
+        # As a disk or a copy may leave it: a block of zeros. The file is as long as before.
+        middle = weights.header_offset + weights.file_size // 2
+        file.write_bytes(content[:middle] + bytes(512) + content[middle + 512 :])
+        with refused(file, "data/", by=ConfigError):
+            read(file)
+        file.write_bytes(content.replace(b"PK\x01\x02", b"PK\x00\x00"))
+        with refused(file, by=ConfigError):
+            read(file)
+
+
+def test_a_bit_that_changed_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    """In names, offsets and sizes too, where ``zipfile`` and PyTorch raise errors of many kinds."""
+    file, weights, number = tmp_path / "model.pt", torch.arange(20.0), 0
+    torch.save({"w": weights}, file)
+    whole = file.read_bytes()
+    for place in range(0, len(whole), 7):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x80]) + whole[place + 1 :])
+        try:
+            assert torch.equal(state_of_file(file)["w"], weights)
+        except ConfigError as error:
+            assert str(file) in str(error)
+            number += 1
+    assert number > 50
+    write_torchscript(file)
+    with zipfile.ZipFile(file) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, b"999\n" if name.endswith("/version") else content)
+    with refused(file, "TorchScript", "version", by=ConfigError):
+        state_of_file(file)
+
+
+def test_a_full_disk_leaves_whole_files_and_what_is_missing_is_made_later(tmp_path: Path) -> None:
+    write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=1)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # the system refuses larger files
+    try:
+        with refused(tmp_path / "alder" / "Case01.nii.gz", "bytes", by=DiskFullError):
+            write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*.*")}
+    assert {path: after[path] for path in before if path.suffix == ".gz"}.items() <= before.items()
+    assert set(after) == set(before)
+    write_sites(tmp_path, SITES[:1], size=(24, 24, 6), cases=2)
+    assert len(list((tmp_path / "alder").iterdir())) == 4
+
+
+def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    def federation(rounds: int, hospital: type) -> Federation:
+        spec = ({"w": torch.zeros(1)}, ModelSpec(("w",)))
+        hospitals = InProcess({"A": hospital, "B": hospital})
+        return Federation(FedAvg(), hospitals, rounds, lambda: spec, run_dir=tmp_path / "run")
+
+    class Hospital:
+        def answer(self, request: Any) -> Reply:
+            update = {"w": torch.ones(1)} if request.task == "train" else None
+            echo = {"id": request.id, "run": request.run, "round": request.round}
+            return Reply(request.client, update, num_samples=1, **echo)
+
+    class Busy(Hospital):
+        def answer(self, request: Any) -> Reply:
+            with refused(tmp_path / "run", "use", by=FederationError):
+                federation(1, Hospital).run()
+            return super().answer(request)
+
+    assert len(federation(1, Busy).run().rounds) == 1
+    assert len(federation(2, Hospital).run(resume=True).rounds) == 2
+
+
+MISSING = f"cuda:{torch.cuda.device_count()}"
+"""The first CUDA device that this machine lacks."""
+
+
+@pytest.mark.parametrize("device", [MISSING, "gpu", "hpu"])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
+    device: str, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = ["--out", str(tmp_path / "out")]
+    training = [str(hospitals), "--quick", "--devices", device, *out]
+    using = [str(tmp_path / "model.pt"), str(tmp_path), "--device", device, *out]
+    for words in (["train", *training], ["infer", *using], ["adapt", *using]):
+        assert main(words) == 2
+        assert device in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.rglob("ledger.jsonl"))
+
+
+def test_a_process_that_is_bound_to_a_core_has_no_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    here = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(here)})
+        main(["doctor", "--json"])
+        assert '{"what": "cores", "status": "ok", "found": "1 usable"' in capsys.readouterr().out
+    finally:
+        os.sched_setaffinity(0, here)
+
+
+MODULES = {
+    "own_methods": "from monai_fairfl.strategies import FedAvg\nclass Fairer(FedAvg):\n    pass\n"
+    "Alias = dict[str, float]\n",
+    "own_misspelt": "def broken(:\n",
+    "own_dependent": "import a_package_that_is_not_there\n",
+    "own_script": "import sys\nsys.exit('usage: ...')\n",
+}
+PATHS = {
+    "own_metods.Fairer": "did you mean 'own_methods'",
+    "nosuch.Thing": "nosuch.py",
+    "own_methods.Fair": "did you mean 'Fairer'",
+    "own_methods.Alias": "Strategy",
+    "own_misspelt.Fairer": "SyntaxError",
+    "own_dependent.Fairer": "a_package_that_is_not_there",
+    "own_script.Fairer": "SystemExit",
+    "own_methods..Fairer": "MODULE.NAME",
+    "own_local.Fairer": "PYTHONPATH=.",
+    "json.dumps": "Strategy",
+    "Fedavg": "did you mean 'FedAvg'",
+}
+
+
+def test_a_path_that_names_no_strategy_is_answered_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "own_local.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "here")
+    for path, word in PATHS.items():
+        error = run_json(capsys, "strategies", path, code=2)["error"]
+        assert path.rpartition(".")[2] in error and word in error
+    assert main(["strategies", "own_methods.Fairer"]) == 0

@@ -1,0 +1,339 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The transforms that the bundles need: structures, photographs, slices, parts and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.refusals import refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai import transforms as monai
+from monai.data import MetaTensor
+from monai.transforms import Compose, Invertd, Resized
+
+from monai_fairfl import data
+from monai_fairfl.data import (
+    LabelStructuresd,
+    NormaliseFieldd,
+    OneChanneld,
+    OneViewd,
+    RandDiscCropd,
+    SampleSlicesd,
+    SmoothResized,
+    normalise_field,
+)
+from monai_fairfl.errors import ConfigError
+
+STRUCTURES = ["disc", "cup"]
+KEYS = ["image", "label"]
+
+CROP = partial(RandDiscCropd, keys=["label"], label_key="label", size=(8, 8))
+
+REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Any], str]] = {
+    "structure": (LabelStructuresd, {"keys": "x", "structures": ["a"], "values": {"b": 1}}, "'b'"),
+    "channel": (OneChanneld, {"keys": "x", "channel": -1}, "-1"),
+    "part": (data.KeepPartd, {"keys": "x", "part": "surst"}, "'surst' surest"),
+    "threshold above": (NormaliseFieldd, {"keys": "x", "threshold": 1.0}, "threshold 1.0"),
+    "threshold below": (NormaliseFieldd, {"keys": "x", "threshold": -0.1}, "threshold -0.1"),
+    "no number": (normalise_field, {"image": torch.ones(1, 2, 2), "threshold": np.nan}, "nan"),
+    "limit": (NormaliseFieldd, {"keys": "x", "limit": 0.0}, "limit 0.0"),
+    "limit of a function": (normalise_field, {"image": torch.ones(1, 2, 2), "limit": -1}, "-1"),
+    "chance": (CROP, {"prob": 1.5}, "prob 1.5"),
+    "margin below": (CROP, {"margin": (0.5, 2)}, "margin 0.5"),
+    "margin downwards": (CROP, {"margin": (2, 1)}, "margin 2"),
+    "jitter": (CROP, {"jitter": -1}, "jitter -1"),
+    "elsewhere": (CROP, {"elsewhere": 2}, "elsewhere 2"),
+    "key of the disc": (CROP, {"keys": ["x"]}, "'label'"),
+    "no slices": (SampleSlicesd, {"keys": KEYS, "num_samples": 0}, "num_samples 0"),
+    "some slices": (SampleSlicesd, {"keys": KEYS, "num_samples": "some"}, "'some'"),
+    "true slices": (SampleSlicesd, {"keys": KEYS, "num_samples": True}, "True"),
+    "rate above": (SampleSlicesd, {"keys": KEYS, "empty_rate": 1.0}, "empty_rate 1.0"),
+    "rate below": (SampleSlicesd, {"keys": KEYS, "empty_rate": -0.1}, "empty_rate -0.1"),
+    "neighbours": (SampleSlicesd, {"keys": KEYS, "neighbours": -1}, "neighbours -1"),
+    "key of the gland": (SampleSlicesd, {"keys": KEYS, "label_key": "x"}, "label_key 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_argument_out_of_range_is_refused_with_its_value(name: str) -> None:
+    make, arguments, words = REFUSED[name]
+    with refused(*words.split(), by=ConfigError):
+        make(**arguments)
+
+
+# Structures
+
+
+def test_every_coding_gives_the_same_channels_and_what_nobody_drew_is_below_zero() -> None:
+    transform = LabelStructuresd("label", STRUCTURES, values={"disc": [1, 2], "cup": [2, 2]})
+    for values, codes in (
+        ({}, (0, 1, 2)),  # a palette, by the transform's own values
+        ({"disc": [0, 200], "cup": [0, 50]}, (255, 128, 0)),  # dark is inside
+        ({"disc": [64, 255], "cup": [192, 255]}, (3, 120, 250)),  # JPEG
+    ):
+        case = {"label": torch.tensor([[codes, codes[::-1]]]), "values": values}
+        found = transform(case)
+        assert found["label"].tolist() == [[[0, 1, 1], [1, 1, 0]], [[0, 0, 1], [1, 0, 0]]]
+        assert "values" not in found
+    of_case = {"label": torch.tensor([[[0, 255]]]), "values": {"disc": [128, 255]}}
+    assert transform(of_case)["label"].tolist() == [[[0, 1]], [[-1, -1]]]
+    label = MetaTensor(torch.zeros(1, 2, 2), meta={"filename_or_obj": "elm/7.png"})
+    with refused("elm/7.png", "disc", "values"):
+        LabelStructuresd("label", STRUCTURES)({"label": label})
+    with refused("3 channels"):
+        transform({"label": torch.zeros(3, 2, 2)})
+    masks = torch.tensor([[0.0, 1, 0, 1], [0, 0, 1, 1]])
+    nested = data.NestStructuresd("pred")({"pred": masks})["pred"]
+    assert nested.tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
+
+
+# Photographs
+
+
+def there_and_back(image: MetaTensor, *steps: Any) -> torch.Tensor:
+    """Where a mask of the whole small photograph lies in the large one."""
+    transforms = Compose([*steps, monai.SpatialPadd("image", (16, 16))])
+    case = transforms({"image": image}) | {"pred": MetaTensor(torch.ones(1, 16, 16))}
+    return Invertd("pred", transforms, orig_keys="image", nearest_interp=True)(case)["pred"]
+
+
+def test_of_a_stereo_pair_the_left_view_is_taken_and_invertd_puts_it_back() -> None:
+    pair = torch.arange(3 * 40 * 20, dtype=torch.float32).reshape(3, 40, 20)
+    for width, stereo, view in ((36, None, 18), (35, None, 35), (30, True, 15), (40, False, 40)):
+        found = OneViewd("image", stereo=stereo)({"image": pair[:, :width]})["image"]
+        assert torch.equal(found, pair[:, :view])
+    steps = [OneViewd("image"), Resized("image", 16, size_mode="longest")]
+    back = there_and_back(MetaTensor(pair), *steps)
+    assert back.shape == (1, 40, 20) and back[:, :20].all() and not back[:, 20:].any()
+
+
+@settings(max_examples=40)
+@given(st.floats(0.3, 3), st.floats(0, 40), st.integers(0, 1000))
+def test_cast_and_exposure_do_not_change_a_normalised_photograph(
+    gain: float, offset: float, seed: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.rand(3, 24, 24, generator=generator) * 100 + 100
+    image[:, :4] = 2  # black surroundings
+    camera = torch.where(image > 2, gain * image + offset, image)
+    usual = NormaliseFieldd("image")({"image": image})["image"]
+    found = NormaliseFieldd("image")({"image": camera})["image"]
+    torch.testing.assert_close(found, usual, atol=1e-3, rtol=1e-3)
+    assert not usual[:, :4].any()
+    inside = usual[:, 4:].flatten(1)
+    torch.testing.assert_close(inside.mean(1), torch.zeros(3), atol=1e-4, rtol=0)
+    torch.testing.assert_close(inside.std(1), torch.ones(3), atol=1e-3, rtol=0)
+    limited = normalise_field(image, limit=2.0)
+    torch.testing.assert_close(limited, 2 * torch.tanh(usual / 2))
+
+
+def test_the_field_of_view_is_above_a_share_of_the_99th_percentile() -> None:
+    image = torch.full((3, 20, 20), 100.0)
+    image[0] += torch.arange(400.0).view(20, 20) / 400
+    image[:, 0, 0], image[:, 0, 1], image[:, 19, 19] = 15.2, 15.1, 1e4
+    found = normalise_field(image)
+    assert found[0, 0, 0] != 0 and not found[:, 0, 1].any()
+    assert torch.isfinite(normalise_field(torch.zeros(3, 8, 8))).all()
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_the_square_lies_in_the_photograph_and_around_the_disc(drawn: st.DataObject) -> None:
+    def whole(low: int, high: int) -> int:
+        return drawn.draw(st.integers(low, high))
+
+    width, height = whole(5, 40), whole(5, 40)
+    wide, high = whole(1, min(12, width)), whole(1, min(12, height))
+    x, y = whole(0, width - wide), whole(0, height - high)
+    # The disc, then the column and the row of each pixel.
+    label = torch.zeros(3, width, height)
+    label[0, x : x + wide, y : y + high] = 1
+    label[1], label[2] = torch.arange(width)[:, None], torch.arange(height)
+    margin, jitter, elsewhere = drawn.draw(st.floats(1, 4)), whole(0, 1), whole(0, 1)
+    crop = RandDiscCropd(["label"], "label", (48, 48), 1.0, (margin, margin), jitter, elsewhere)
+    found = crop.set_random_state(whole(0, 99))({"label": label})["label"]
+    # Labels are repeated to the larger size: each pixel of the square is there.
+    for channel, size in ((1, width), (2, height)):
+        places = found[channel].unique()
+        assert places.tolist() == list(range(int(places[0]), int(places[-1]) + 1))
+        assert len(places) == min(max(round(margin * max(wide, high)), 1), size)
+    if not jitter and not elsewhere:
+        inside = found[1:, found[0] > 0]
+        assert inside[0].unique().tolist() == list(range(x, x + wide))
+        assert inside[1].unique().tolist() == list(range(y, y + high))
+
+
+def test_crops_are_the_same_for_image_and_label_and_repeat_with_the_seed() -> None:
+    label = torch.zeros(2, 96, 96)
+    label[0, 60:76, 20:36], label[1] = 1, -1
+    case = {"image": label[:1] * 5, "label": label}
+    near = RandDiscCropd(KEYS, "label", (32, 32), prob=1.0, margin=(2, 2), jitter=0)
+    found = near(case)
+    assert float(found["label"][0].mean()) == pytest.approx(0.25, abs=0.01)  # half of the side
+    assert float((found["image"][0] / 5 - found["label"][0]).abs().mean()) < 0.05
+    assert found["label"].unique().tolist() == [-1, 0, 1]
+    whole = RandDiscCropd(KEYS, "label", (96, 96), prob=0.0)(case)
+    torch.testing.assert_close(whole["label"], label)
+    assert near({**case, "label": label * 0})["label"].shape == (2, 32, 32)
+
+    def drawn(elsewhere: float) -> list[float]:
+        crop = RandDiscCropd(["label"], "label", (32, 32), margin=(1, 3), elsewhere=elsewhere)
+        crop.set_random_state(3)
+        return [float(crop({"label": label})["label"][0].mean()) for _ in range(20)]
+
+    assert drawn(0) == drawn(0) and 5 < sum(share > 0.05 for share in drawn(0)) < 20
+    assert min(drawn(0)) > 0 and drawn(1).count(0) > 5
+
+
+@given(
+    st.lists(st.integers(1, 70), min_size=2, max_size=2),
+    st.lists(st.integers(1, 40), min_size=2, max_size=2),
+)
+def test_a_smaller_photograph_is_monais_with_its_affine(shape: list[int], size: list[int]) -> None:
+    generator = torch.Generator().manual_seed(sum(shape))
+    affine = torch.diag(torch.tensor([2.0, 3, 1, 1]))
+    image = MetaTensor(torch.rand(2, *shape, generator=generator), affine=affine)
+    theirs = Resized("image", size, mode="bilinear", anti_aliasing=True)({"image": image})["image"]
+    ours = SmoothResized("image", size)({"image": image})["image"]
+    torch.testing.assert_close(ours.as_tensor(), theirs.as_tensor(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.affine, theirs.affine)
+    if all(new >= old for new, old in zip(size, shape, strict=True)):
+        assert torch.equal(ours.as_tensor(), theirs.as_tensor())
+
+
+def test_a_label_is_resized_as_monai_does_and_goes_back_to_the_photographs_pixels() -> None:
+    case = {"image": torch.rand(3, 120, 90), "label": (torch.rand(1, 120, 90) > 0.5).float()}
+    options = {"mode": ["bilinear", "nearest"], "anti_aliasing": [True, False]}
+    theirs, ours = (kind(KEYS, (26, 20), **options)(case) for kind in (Resized, SmoothResized))
+    torch.testing.assert_close(ours["image"], theirs["image"], rtol=0, atol=1e-4)
+    assert torch.equal(ours["label"], theirs["label"])
+    back = there_and_back(MetaTensor(torch.rand(3, 40, 20)), SmoothResized("image", 16, "longest"))
+    assert back.shape == (1, 40, 20) and back.all()
+    # What a lazy Compose has put off comes first.
+    image = MetaTensor(torch.rand(3, 40, 20))
+    steps = [monai.Flipd("image", 0, lazy=True), SmoothResized("image", (10, 5))]
+    eager, lazy = (Compose(steps, lazy=lazy)({"image": image})["image"] for lazy in (False, True))
+    torch.testing.assert_close(lazy.as_tensor(), eager.as_tensor())
+    with refused("nearest", by=ValueError):
+        SmoothResized(KEYS, 16, mode=["bilinear", "nearest"])
+
+
+# The kept part of a prediction
+
+
+def kept(probabilities: torch.Tensor, **arguments: Any) -> torch.Tensor:
+    """The mask of the last channel."""
+    found = data.KeepPartd("pred", **arguments)({"pred": probabilities})["pred"]
+    assert torch.equal(found[:-1], probabilities[:-1])
+    return found[-1] >= arguments.get("threshold", 0.5)
+
+
+def test_the_largest_part_is_monais_and_the_surest_holds_the_highest_value() -> None:
+    for seed in range(3):
+        coarse = 0.54 * torch.rand(1, 1, 6, 6, 4, generator=torch.Generator().manual_seed(seed))
+        probabilities = torch.nn.functional.interpolate(coarse, (24, 24, 8))[0]
+        theirs = monai.KeepLargestConnectedComponent()(probabilities >= 0.5)[0]
+        assert torch.equal(kept(probabilities), theirs) and 0 < theirs.sum()
+    wrong = torch.zeros(2, 16, 16, 6)
+    wrong[1, 1:9, 1:9], wrong[1, 11:14, 11:14] = 0.98, 0.7
+    wrong[1, 12, 12, 3] = 0.99
+    assert torch.equal(kept(wrong), wrong[1] == 0.98)
+    assert torch.equal(kept(wrong, part="surest"), (wrong[1] > 0) & (wrong[1] != 0.98))
+    for part in ("largest", "surest"):
+        rows = torch.tensor([[[0.5, 0.8, 0.1, 0.55]]])
+        assert kept(rows, part=part).tolist() == [[True, True, False, False]]
+        assert kept(rows, part=part, threshold=0.55).sum() == 1
+        assert not kept(rows / 2, part=part).any()
+
+
+# Slices
+
+
+def volume(gland: int = 10, empty: int = 10) -> dict[str, Any]:
+    """A volume whose slice d is filled with d, with gland in the first slices."""
+    depth = gland + empty
+    image = torch.arange(depth, dtype=torch.float32).expand(1, 4, 5, depth).clone()
+    label = torch.where(image < gland, image + 1, 0)
+    affine = torch.eye(4)
+    return {"image": MetaTensor(image, affine=affine), "label": MetaTensor(label), "case": "Case00"}
+
+
+def numbers(items: list[dict[str, Any]], channel: int = 0) -> list[int]:
+    return [int(item["image"][channel].flatten()[0]) for item in items]
+
+
+def test_slices_are_drawn_once_before_any_comes_again() -> None:
+    sampler = SampleSlicesd(KEYS, empty_rate=0.3)
+    for seed in range(20):
+        drawn = numbers(sampler.set_random_state(seed)(volume()))
+        assert sorted(n for n in drawn if n < 10) == list(range(10)) and len({*drawn}) == len(drawn)
+    sampler = SampleSlicesd(KEYS, num_samples=25, empty_rate=0.0).set_random_state(0)
+    counts = np.bincount(numbers(sampler(volume())), minlength=20)
+    assert set(counts[:10]) == {2, 3} and not counts[10:].any()
+    # Of one kind alone, the other gives none.
+    for *depths, rate, wanted, count in (
+        (10, 3, 0.9, "all", 13),
+        (0, 20, 0.5, "all", 1),
+        (0, 20, 0.5, 4, 4),
+        (8, 0, 0.5, 6, 6),
+    ):
+        sampler = SampleSlicesd(KEYS, num_samples=wanted, empty_rate=rate).set_random_state(1)
+        assert len(sampler(volume(*depths))) == count
+
+
+@pytest.mark.parametrize(
+    ("num_samples", "rate"), [("all", 0.1), ("all", 0.4), (12, 0.0), (12, 0.4)]
+)
+def test_the_share_of_empty_slices_is_the_rate(num_samples: Any, rate: float) -> None:
+    sampler = SampleSlicesd(KEYS, num_samples=num_samples, empty_rate=rate).set_random_state(0)
+    flags = [n >= 12 for _ in range(300) for n in numbers(sampler(volume(gland=12, empty=20)))]
+    standard_error = np.sqrt(rate * (1 - rate) / len(flags))
+    assert np.mean(flags) == pytest.approx(rate, abs=4 * standard_error)
+
+
+def test_image_label_and_neighbours_belong_together_and_own_their_memory() -> None:
+    data = volume()
+    for neighbours in (0, 2):
+        sampler = SampleSlicesd(KEYS, empty_rate=0.3, neighbours=neighbours).set_random_state(0)
+        items = sampler(data)
+        assert set(numbers(items, neighbours)) >= {0, 9}
+        for item, middle in zip(items, numbers(items, neighbours), strict=True):
+            beside = range(middle - neighbours, middle + neighbours + 1)
+            assert item["image"][:, 0, 0].tolist() == [min(max(n, 0), 19) for n in beside]
+            assert item["label"].shape == (1, 4, 5) and item["case"] == "Case00"
+            assert (item["label"] == (middle + 1 if middle < 10 else 0)).all()
+            assert type(item["image"]) is torch.Tensor
+            item["image"].fill_(-1.0)
+    assert (data["image"] >= 0).all()
+
+
+def test_the_seed_decides_the_draw_and_other_shapes_are_explained() -> None:
+    def draw(seed: int, neighbours: int = 0) -> list[list[int]]:
+        sampler = SampleSlicesd(KEYS, num_samples=6, empty_rate=0.3, neighbours=neighbours)
+        chain = Compose([sampler]).set_random_state(seed)
+        return [numbers(chain(volume()), neighbours) for _ in range(3)]
+
+    assert draw(3) == draw(3) == draw(3, neighbours=1) != draw(4)
+    whole = volume()
+    with refused("'image'", "(1, 4, 5, 5)"):
+        SampleSlicesd(KEYS)({**whole, "image": whole["image"][..., :5]})
+    with refused("(4, 5, 20)", "EnsureChannelFirstd"):
+        SampleSlicesd(KEYS)({key: whole[key][0] for key in KEYS})
+    some = SampleSlicesd(KEYS, allow_missing_keys=True)
+    with refused("'label'"):
+        some({"image": whole["image"]})
+    [first, *_] = some({"label": np.asarray(whole["label"])})
+    assert set(first) == {"label"} and isinstance(first["label"], torch.Tensor)
+    # One channel of an image, too, is named where it has no such one.
+    image = MetaTensor(torch.zeros(2, 4, 4), meta={"filename_or_obj": "Task05/a.nii.gz"})
+    assert OneChanneld("image", channel=1)({"image": image})["image"].shape == (1, 4, 4)
+    assert OneChanneld("image", channel=2)({"image": image[:1]})["image"].shape == (1, 4, 4)
+    with refused("Task05/a.nii.gz", "2 channels", "number 2"):
+        OneChanneld("image", channel=2)({"image": image})
