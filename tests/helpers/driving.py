@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.measured import Expected
-from monai_fairfl.protocol.messages import Measure, Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.strategies import RoundResult, Strategy
+from monai_fairfl import Measure, ModelSpec, Replies, Reply, Request, RoundResult, Strategy
+from monai_fairfl.protocol import Expected
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})
