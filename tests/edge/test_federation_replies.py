@@ -21,7 +21,6 @@ from helpers.least_squares_federation import (
     changing,
     clients,
     federation,
-    global_weights,
     ledger_bytes,
     ledger_file,
     losing,
@@ -65,7 +64,7 @@ def trained_by_b_in_round_1(request: Request) -> bool:
     ],
 )
 def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
-    tmp_path: Path, change: dict[str, Any] | None, words: list[str]
+    tmp_path: Path, change: Any, words: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = losing(trained_by_b_in_round_1)
     if change is not None:
@@ -73,11 +72,11 @@ def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
     history = federation(tmp_path, transport=bad).run()
     reason = history.rounds[1]["missing"]["B"]
     assert all(word in reason for word in words) and len(reason) < 500
+    assert caplog.text.count("client B") == (change is not None)
     assert [set(record["aggregation"]) for record in history.rounds] == [
         set("ABC"), set("AC"), set("ABC"), set("ABC"),
     ]  # fmt: skip
-    assert len(set(history.rounds[3]["aggregation"].values())) == 3  # they do not stay uniform
-    assert torch.isfinite(global_weights(tmp_path)).all()
+    assert len(set(history.rounds[3]["aggregation"].values())) == 3
 
 
 def test_what_is_no_reply_is_an_error_of_its_client_alone(tmp_path: Path) -> None:

@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from monai_fairfl import (
-    Measure,
-    ModelSpec,
-    Replies,
-    Reply,
-    Request,
-    RoundResult,
-    Strategy,
-)
+from monai_fairfl import Measure, ModelSpec, Replies, Reply, Request, RoundResult, Strategy
 from monai_fairfl.protocol import Expected
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
