@@ -38,20 +38,21 @@ def values_of(
     return values
 
 
-@pytest.mark.parametrize(
-    ("coding", "expected"),
-    [
-        ((0, 1), {"disc": [1, 1]}),
-        ((255, 0), {"disc": [0, 127]}),
-        ((0, 2, 1), {"disc": [1, 2], "cup": [1, 1]}),
-        ((0, 128, 255), {"disc": [64, 255], "cup": [192, 255]}),
-        ((0, 255, 128), {"disc": [64, 255], "cup": [64, 191]}),
-        ((255, 128, 0), {"disc": [0, 200], "cup": [0, 50]}),
-        ((255, 170, 85), {"disc": [0, 212], "cup": [0, 127]}),
-        ((0, 100, 200), {"disc": [50, 255], "cup": [150, 255]}),
-    ],
-)
-def test_codings_in_use_are_read(coding: tuple[int, ...], expected: Values, tmp_path: Path) -> None:
+CODINGS: dict[tuple[int, ...], Values] = {
+    (0, 1): {"disc": [1, 1]},
+    (255, 0): {"disc": [0, 127]},
+    (0, 2, 1): {"disc": [1, 2], "cup": [1, 1]},
+    (0, 128, 255): {"disc": [64, 255], "cup": [192, 255]},
+    (0, 255, 128): {"disc": [64, 255], "cup": [64, 191]},
+    (255, 128, 0): {"disc": [0, 200], "cup": [0, 50]},
+    (255, 170, 85): {"disc": [0, 212], "cup": [0, 127]},
+    (0, 100, 200): {"disc": [50, 255], "cup": [150, 255]},
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+def test_codings_in_use_are_read(coding: tuple[int, ...], tmp_path: Path) -> None:
+    expected = CODINGS[coding]
     masks = [made.mask(n, coding, size=96, radius=30, cup=14) for n in range(3)]
     assert values_of(tmp_path, *masks) == expected
     for name, radius in zip(expected, (30, 14)):  # the oracle: what was drawn
@@ -60,14 +61,13 @@ def test_codings_in_use_are_read(coding: tuple[int, ...], expected: Values, tmp_
         assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
 
 
+FORMS = [(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]
+
+
+@pytest.mark.slow
 @settings(max_examples=25)
-@example(coding=(0, 128, 255), quality=53, radius=24.0, ratio=0.7890625)
-@given(
-    coding=st.sampled_from([(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]),
-    quality=st.integers(50, 95),
-    radius=st.floats(24, 44),
-    ratio=st.floats(0.3, 0.85),
-)
+@example((0, 128, 255), 53, 24.0, 0.7890625)
+@given(st.sampled_from(FORMS), st.integers(50, 95), st.floats(24, 44), st.floats(0.3, 0.85))
 def test_jpeg_does_not_hide_the_values(
     coding: tuple[int, ...], quality: int, radius: float, ratio: float
 ) -> None:

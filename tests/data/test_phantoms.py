@@ -33,6 +33,8 @@ from monai_fairfl.data import (
     write_sites,
 )
 
+pytestmark = pytest.mark.slow
+
 ALDER, BIRCH, CEDAR, *_ = SITES
 *_, EBONY, FIR = CLINICS
 SMALL = (32, 32, 8)
@@ -113,7 +115,7 @@ def test_a_description_grows_with_the_sites_and_other_images_are_not_mixed_in(
     assert contents(tmp_path) == before
 
 
-def test_volumes_hold_int16_images_binary_masks_and_millimetres(tmp_path: Path) -> None:
+def test_files_are_of_the_formats_that_hospitals_have(tmp_path: Path) -> None:
     write_sites(tmp_path, size=(48, 40, 12), cases=1)
     for site in SITES:
         [case] = find_cases(tmp_path / site.name)
@@ -124,70 +126,49 @@ def test_volumes_hold_int16_images_binary_masks_and_millimetres(tmp_path: Path) 
         spacing = (site.fov / 48, site.fov / 40, 16 * site.thickness / 12)
         assert np.allclose(image.header.get_zooms(), spacing)
         assert image.header.get_xyzt_units()[0] == "mm"
-        assert np.asarray(image.dataobj).max() < 32767  # not clipped
-
-
-def test_photographs_of_every_format_read_back_with_disc_and_cup(tmp_path: Path) -> None:
-    write_clinics(tmp_path, size=96, cases=1)
     formats = set()
+    write_clinics(tmp_path / "fundus", size=48, cases=1)
     for clinic in CLINICS:
-        expected, labels = make_photograph(clinic, 0, size=96)
-        [case] = find_cases(tmp_path / clinic.name)
-        with Image.open(case["image"]) as image, Image.open(case["label"]) as mask:
-            formats.add(image.format)
-            error = np.abs(np.asarray(image).astype(float) - expected).mean()
-            assert error == 0 if image.format != "JPEG" else 0 < error < 8
-            assert (image.mode, mask.mode) == ("RGB", "L") and np.array_equal(mask, labels)
+        expected, labels = make_photograph(clinic, 0, size=48)
+        [case] = find_cases(tmp_path / "fundus" / clinic.name)
+        with Image.open(case["image"]) as picture, Image.open(case["label"]) as drawn:
+            formats.add(picture.format)
+            error = np.abs(np.asarray(picture).astype(float) - expected).mean()
+            assert error == 0 if picture.format != "JPEG" else 0 < error < 8
+            assert (picture.mode, drawn.mode) == ("RGB", "L") and np.array_equal(drawn, labels)
         assert set(np.unique(labels)) == ({0, 128, 255} if clinic.cup else {0, 255})
-        without = make_photograph(replace(clinic, cup=False), 0, size=96)[1]
-        assert np.array_equal(labels > 0, without == 255)
     assert formats == {"PNG", "JPEG", "TIFF", "BMP"}
-    assert [clinic.name for clinic in CLINICS if not clinic.cup] == ["cypress"]
 
 
 # Numbers
 
-
-def test_sizes_are_as_uneven_as_the_federations_of_fedce() -> None:
-    # Jiang et al., CVPR 2023, table 5; of the photographs their roots.
-    published = np.array([381, 238, 278, 242, 389, 814])
-    cases = np.array([site.cases for site in SITES])
-    assert 40 <= cases.sum() <= 48
-    assert np.abs(cases - published / published.sum() * cases.sum()).max() < 1
-    photographs = np.sqrt([50, 98, 47, 230, 80, 400]).astype(int)
-    assert [clinic.cases for clinic in CLINICS] == photographs.tolist()
-
-
 VOXELS = [55, 455, 61, 80, 228, 155, 65, 237, 222, 690]
-BRIGHTNESS = [157.2, 3206.2, 441.2, 44.5, 2251.5, 389.7, 159.7, 304.5, 502.0, 3788.0]
+BRIGHTNESS = [157.22, 3206.16, 441.2, 44.53, 2251.54, 389.67, 159.66, 304.51, 501.98, 3788.02]
 PIXELS = [205, 194, 50, 64, 1271, 109]
-LIGHT = [52.9, 109.1, 45.6, 52.4, 117.3, 49.3]
+LIGHT = [52.938, 109.131, 45.606, 52.44, 117.294, 49.264]
 """Labelled voxels and pixels of small cases, and the means of their images."""
 
 
 def test_the_images_of_the_studies_are_those_of_every_release() -> None:
     volumes = [make_case(site, 1, seed=3, size=SMALL) for site in (*SITES, *DEMO_SITES)]
     assert [int(mask.sum()) for _, mask, _ in volumes] == VOXELS
-    assert [image.mean() for image, *_ in volumes] == pytest.approx(BRIGHTNESS, rel=2e-3)
+    assert [image.mean() for image, *_ in volumes] == pytest.approx(BRIGHTNESS, rel=2e-4)
     photographs = [make_photograph(clinic, 1, seed=3, size=64) for clinic in CLINICS]
     assert [int((labels > 0).sum()) for _, labels in photographs] == PIXELS
-    assert [photo.mean() for photo, _ in photographs] == pytest.approx(LIGHT, rel=2e-3)
+    assert [photo.mean() for photo, _ in photographs] == pytest.approx(LIGHT, rel=2e-4)
 
 
-def test_glands_are_one_piece_of_believable_size_and_taper_towards_the_apex() -> None:
-    for site in SITES:
-        _, mask, affine = make_case(site, 0, size=(64, 64, 16))
-        assert np.bincount(ndimage.label(mask)[0].ravel())[1:].max() > 0.99 * mask.sum(), site.name
-        millilitres = mask.sum() * abs(np.linalg.det(affine[:3, :3])) / 1000
-        assert 0.7 * 20 * site.volume < millilitres < 1.3 * 90 * site.volume
-        areas = mask.sum(axis=(0, 1))
-        assert areas.max() > 2 * areas[areas > 0][0]  # the apex is the first slice, feet first
+def test_sizes_are_as_uneven_as_the_federations_of_fedce() -> None:
+    # Jiang et al., CVPR 2023, table 5; of the photographs their roots.
+    published = np.array([381, 238, 278, 242, 389, 814])
+    cases = np.array([site.cases for site in SITES])
+    assert np.abs(cases - published / published.sum() * cases.sum()).max() < 1
+    photographs = np.sqrt([50, 98, 47, 230, 80, 400]).astype(int)
+    assert [clinic.cases for clinic in CLINICS] == photographs.tolist()
     # Anatomy does not change with the number of voxels or pixels.
     coarse, fine = (make_case(ALDER, 3, size=(size, size, 16))[1].mean() for size in (48, 96))
     assert coarse == pytest.approx(fine, rel=0.1)
     small, large = (make_photograph(SPOTLESS, 3, size=size) for size in (64, 128))
-    for value in (128, 255):
-        assert (small[1] == value).mean() == pytest.approx((large[1] == value).mean(), rel=0.1)
     halved = large[0].reshape(64, 2, 64, 2, 3).mean(axis=(1, 3))
     assert np.corrcoef(small[0].ravel(), halved.ravel())[0, 1] > 0.98
 
@@ -263,33 +244,6 @@ def test_the_unusual_hospital_is_seen_in_its_images_and_none_is_clipped() -> Non
 
 def photograph(clinic: Clinic, number: int = 0, size: int = 96) -> np.ndarray:
     return make_photograph(clinic, number, size=size)[0]
-
-
-def height(mask: np.ndarray) -> int:
-    return int(np.ptp(np.flatnonzero(mask.any(axis=1)))) + 1
-
-
-def test_disc_cup_and_vessels_have_the_sizes_and_the_light_of_human_ones() -> None:
-    ratios, millimetres = [], SPOTLESS.fov / SPOTLESS.frame / 96
-    for number in range(12):
-        image, mask = make_photograph(SPOTLESS, number, size=96)
-        disc, cup = mask > 0, mask == 255
-        assert ndimage.label(disc)[1] == ndimage.label(cup)[1] == 1
-        assert not (cup & ~ndimage.binary_erosion(disc)).any()  # a rim all around the cup
-        ratios.append(height(cup) / height(disc))
-        assert 1.4 < height(disc) * millimetres < 2.0 and 1.4 < height(disc.T) * millimetres < 2.0
-        if number < 4:
-            near, far = (ndimage.binary_dilation(disc, iterations=n) for n in (2, 8))
-            retina, rim, inside = (
-                image[area, 1].mean() for area in (far & ~disc, mask == 128, cup)
-            )
-            assert 1.15 * retina < rim < inside
-            # Dark vessels leave the disc upwards and downwards.
-            thin = ndimage.black_tophat(image[..., 1].astype(float), size=9)
-            middle = round(np.argwhere(mask)[:, 0].mean())
-            for half in (slice(None, middle), slice(middle, None)):
-                assert thin[half][(far & ~near)[half]].max() > 15
-    assert 0.22 < min(ratios) < 0.45 and 0.6 < max(ratios) < 0.83
 
 
 def test_each_shift_of_a_clinic_does_what_it_says() -> None:

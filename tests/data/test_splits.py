@@ -54,11 +54,15 @@ def test_the_draw_of_a_seed_is_that_of_every_release() -> None:
     parts = split_cases(case_list(10), folds=3, fold=1, seed=4)
     assert images(parts["validation"]) == ["Case06.nii.gz"]
     assert images(parts["testing"]) == ["Case00.nii.gz", "Case04.nii.gz", "Case09.nii.gz"]
+    draws = [images(split_cases(case_list(50), folds=5, fold=f)["validation"]) for f in range(5)]
+    # The first cases of one order would be about 10.
+    assert [len(draw) for draw in draws] == [8] * 5 and len({*sum(draws, [])}) > 16
 
 
 FOLDS = st.none() | st.integers(2, 4)
 
 
+@pytest.mark.slow
 @given(st.integers(4, 24), st.integers(0, 5), FOLDS, st.randoms())
 def test_images_of_a_patient_stay_together_whatever_the_order(
     patients: int, seed: int, folds: int | None, order: random.Random
@@ -79,6 +83,7 @@ def test_images_of_a_patient_stay_together_whatever_the_order(
         assert sorted({owner[image] for image in images(parts[part])}) == images(alone[part])
 
 
+@pytest.mark.slow
 @given(st.integers(4, 30), st.integers(2, 8), st.integers(0, 5), st.floats(0.05, 0.95))
 def test_each_case_is_tested_in_one_fold(n: int, folds: int, seed: int, validation: float) -> None:
     folds, tested = min(n, folds), []
@@ -89,13 +94,6 @@ def test_each_case_is_tested_in_one_fold(n: int, folds: int, seed: int, validati
         assert len(parts["validation"]) == min(max(1, round(validation * others)), others - 1)
         tested += images(parts["testing"])
     assert sorted(tested) == images(case_list(n))
-
-
-def test_validation_draws_differ_by_fold_and_splits_by_seed() -> None:
-    draws = [images(split_cases(case_list(50), folds=5, fold=f)["validation"]) for f in range(5)]
-    # The first cases of one order would be about 10.
-    assert [len(draw) for draw in draws] == [8] * 5 and len({*sum(draws, [])}) > 16
-    assert split_cases(case_list(20), seed=0) != split_cases(case_list(20), seed=1)
 
 
 TWO = {f"Case0{n}.nii.gz": str(n % 2) for n in range(5)}
@@ -142,16 +140,14 @@ def test_a_split_of_the_data_and_folds_exclude_each_other(tmp_path: Path) -> Non
         other.pop("kept", None)
         with refused(file, "kept"):
             site_datalist(site, file, **other)
+    # A whole split depends on no argument.
+    whole, file = made.ONE_SITE["nvflare"](tmp_path), tmp_path / "whole.json"
+    kept = site_datalist(whole, file, seed=1)
+    assert json.loads(file.read_text())["split"] == {"kept": list(PARTS)}
+    assert site_datalist(whole, file, seed=2, validation=0.3) == kept
+    assert every_image(kept) == images(find_cases(whole))
     with refused("Domain2", "1 training"):
         site_datalist(made.dofe(tmp_path / "Domain2", train=1))
-
-
-def test_a_whole_split_depends_on_no_argument(tmp_path: Path) -> None:
-    site, file = made.ONE_SITE["nvflare"](tmp_path), tmp_path / "list.json"
-    first = site_datalist(site, file, seed=1)
-    assert json.loads(file.read_text())["split"] == {"kept": list(PARTS)}
-    assert site_datalist(site, file, seed=2, validation=0.3) == first
-    assert every_image(first) == images(find_cases(site))
 
 
 def test_slices_of_a_case_are_of_one_patient_who_may_not_be_in_two_parts(tmp_path: Path) -> None:
@@ -165,15 +161,6 @@ def test_slices_of_a_case_are_of_one_patient_who_may_not_be_in_two_parts(tmp_pat
     file.write_text(json.dumps(content))
     with noted(file, "MSD/Image/Case1", "training and testing"):
         assert sizes(site_datalist(file)) == [1, 2, 3]
-    # Images of one folder are no patient.
-    flat: Parts = {"training": [], "testing": []}
-    for n in range(4):
-        for key in ("image", "mask"):
-            made.write(tmp_path / "dataset_2D" / "all" / key / f"{n}.png", made.mask(n))
-        case = {"image": f"all/image/{n}.png", "label": f"all/mask/{n}.png"}
-        flat["testing" if n == 3 else "training"].append(case)
-    file.write_text(json.dumps(flat))
-    assert sizes(site_datalist(file, validation=0.4)) == [2, 1, 1]
 
 
 # The lists of a bundle
@@ -219,17 +206,15 @@ def test_a_split_by_position_is_made_anew_from_the_cases_that_the_site_has(tmp_p
     # As a bundle with [:-9] and [-9:] lists a site with eight cases.
     parts = listed_datalist([*cases[:-9], *elsewhere], cases[-9:], True, tmp_path)
     assert sizes(parts) == [4, 2, 2] and every_image(parts) == images(cases)
-    with refused(tmp_path, "none of the 1"):
-        listed_datalist(elsewhere, [], True, tmp_path)
-    for wrong in ([{"image": ["a", "b"], "label": "c"}], "ab"):
-        with refused(tmp_path, "training list"):
-            listed_datalist(wrong, [], True, tmp_path)  # type: ignore[arg-type]
-
-
-def test_a_bundles_list_that_was_written_is_read_with_all_that_a_case_has(tmp_path: Path) -> None:
-    cases, file = cases_in(tmp_path, "abcdefgh"), tmp_path / "datalist.json"
+    # A list that was written is read with all that a case has.
+    file = tmp_path / "datalist.json"
     written = listed_datalist(cases, [], True, tmp_path, file)
     assert listed_datalist([*cases, *cases_in(tmp_path, "n")], [], True, tmp_path, file) == written
     assert written["training"][0]["fold"] == 0
     with refused(file, "'seed': 1"):
         listed_datalist(cases, [], True, tmp_path, file, seed=1)
+    with refused(tmp_path, "none of the 1"):
+        listed_datalist(elsewhere, [], True, tmp_path)
+    for wrong in ([{"image": ["a", "b"], "label": "c"}], "ab"):
+        with refused(tmp_path, "training list"):
+            listed_datalist(wrong, [], True, tmp_path)  # type: ignore[arg-type]

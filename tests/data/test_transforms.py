@@ -192,6 +192,7 @@ def test_crops_are_the_same_for_image_and_label_and_repeat_with_the_seed() -> No
     assert min(drawn(0)) > 0 and drawn(1).count(0) > 5
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 70), min_size=2, max_size=2),
     st.lists(st.integers(1, 40), min_size=2, max_size=2),
