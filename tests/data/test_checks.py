@@ -267,13 +267,3 @@ def test_the_structures_of_a_real_fundus_site_are_found(realdata: Path, name: st
     summary, found = checked(realdata / name, STRUCTURES)
     assert (summary["num_cases"], summary["values"]) == REAL[name]
     assert not [note for note in found if "times" in note]
-
-
-@pytest.mark.slow
-def test_real_prostates_have_no_copies_and_state_their_spacing(realdata: Path) -> None:
-    sites = site_folders(realdata / "prostate")
-    assert check_duplicates(sites) == []
-    for folder in sites.values():
-        for case, line in zip(find_cases(folder), checked(folder)[0]["cases"], strict=True):
-            sizes = nib.load(case["image"]).header.get_zooms()[:3]
-            assert line["spacing"] == [round(float(mm), 4) for mm in sizes]

@@ -140,6 +140,7 @@ COUNTS = np.arange(260, dtype=np.int16).reshape(13, 5, 4)
 INVERTED = 1 - GLAND
 COLOURS = np.zeros((8, 8, 4), [("R", "u1"), ("G", "u1"), ("B", "u1")])
 ORGAN = np.pad(np.ones((6, 6, 4), np.uint8), ((1, 1), (1, 1), (0, 0)))
+LARGE = np.pad(np.ones((8, 6, 4), np.uint8), ((0, 0), (1, 1), (0, 0)))  # 3/4 of the volume
 APART, OVER = oblique(0.5), oblique(0.5) @ np.diag([1, -1, -1, 1])
 APART[0, 3] += 20
 
@@ -197,6 +198,7 @@ SOUND: dict[str, tuple[str, Damage, list[int]]] = {
     "rounded": ("label", voxels(GLAND, np.diag([0.6001, 0.6, 3.6, 1])), [0, 1]),
     "two structures": ("label", voxels(np.where(ORGAN, INVERTED + 1, 0)), [0, 1, 2]),
     "an organ that fills its crop": ("label", voxels(ORGAN), [0, 1]),
+    "as large as can be": ("label", voxels(LARGE), [0, 1]),
     "a whole scale": ("label", voxels(GLAND.astype(np.int16), scale=(2, 0)), [0, 1, 2]),
     "large numbers": ("image", voxels(numbers(-1e38, 1e30)), [0, 1]),
     "an sform alone": ("image", forms(APART, qform_code=0), [0, 1]),

@@ -36,7 +36,7 @@ from monai_fairfl.data import (
 pytestmark = pytest.mark.slow
 
 ALDER, BIRCH, CEDAR, *_ = SITES
-*_, EBONY, FIR = CLINICS
+
 SMALL = (32, 32, 8)
 SPOTLESS = Clinic("close", 1, fov=5.0, aim=0.0, vignette=0.0, uneven=0.0, blur=0.0, noise=0.0)
 DIM = replace(SPOTLESS, red=0.5, green=0.5, blue=0.5)  # nothing is clipped
@@ -138,6 +138,11 @@ def test_files_are_of_the_formats_that_hospitals_have(tmp_path: Path) -> None:
             assert (picture.mode, drawn.mode) == ("RGB", "L") and np.array_equal(drawn, labels)
         assert set(np.unique(labels)) == ({0, 128, 255} if clinic.cup else {0, 255})
     assert formats == {"PNG", "JPEG", "TIFF", "BMP"}
+    # The sizes of those who name none.
+    assert write_clinics(tmp_path / "usual", CLINICS[:1], cases=1) == ["acacia"]
+    with Image.open(tmp_path / "usual" / "acacia" / "images" / "Case00.png") as picture:
+        assert picture.size == (256, 256) == make_photograph(CLINICS[0], 0)[1].shape
+    assert make_case(ALDER, 0)[1].shape == (96, 96, 16)
 
 
 # Numbers
