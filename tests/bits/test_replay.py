@@ -78,6 +78,32 @@ def test_a_run_is_replayed_with_an_absent_site_and_numbers_that_were_dropped(
     assert found.numbers >= 15 or name == "Standalone"
 
 
+@pytest.mark.parametrize(("times", "asked"), [(1.0, {"beech", "elm"}), (3.0, {"beech"})])
+def test_of_copies_the_first_is_asked_for_its_error_and_none_of_unequal_ones(
+    times: float, asked: set[str], tmp_path: Path
+) -> None:
+    """In round 0 ash's update is cut, and oak's is ``times`` that of elm."""
+    sent: dict[str, Any] = {}
+
+    def attack(request: Request, reply: Reply) -> Reply:
+        sent[request.client] = reply.update
+        update = reply.update
+        if update is not None and request.round == 0 and request.client in ("ash", "oak"):
+            factor, of = (50.0, "ash") if request.client == "ash" else (times, "elm")
+            update = {name: tensor * factor for name, tensor in sent[of].items()}
+        return replace(reply, update=update)
+
+    first, second, *_ = federation(FedCE(), tmp_path, attack, rounds=3).run().rounds
+    assert [verdict["action"] for verdict in first["verdicts"]["ash"]] == ["clip"]
+    measured = {
+        entry["client"]
+        for entry in second["exchanges"][0]
+        if "leave_one_out_error" in (entry["measured"] or {})
+    }
+    assert measured == asked
+    assert_exact(tmp_path / "run", 3)
+
+
 def elm_reports(measurement: str, value: float) -> Any:
     """What arrives where elm reports ``value``, whatever it measured."""
 
