@@ -64,7 +64,7 @@ from monai_fairfl.strategies.resolver import strategy_of
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("tests", "slices", "settings", "volumes", "sites")
 
-TESTS = ("tests/bundles", "tests/client", "tests/handlers", "tests/measurements", "tests/utils")
+TESTS = ("tests/bundles", "tests/client", "tests/measurements", "tests/utils")
 """Tests that read the device; those of other rooms train nothing, or compare stored bits."""
 
 METHODS = ("FedAvg", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto")
