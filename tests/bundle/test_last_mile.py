@@ -71,7 +71,7 @@ def test_every_site_adapts_the_model_that_it_would_use_and_the_rounds_stay_as_th
         assert "alone" not in scores
         taken[site] = chosen({"adapted": gain})
     if make is FedAvg:
-        assert any(taken.values()) and not all(taken.values())
+        assert any(taken.values())
 
     own_models = {path.parent.parent.name: path for path in run_dir.rglob("*own.pt")}
     for site, path in own_models.items():

@@ -18,10 +18,9 @@ from helpers import warm_python
 from helpers.checkout import CHECKOUT
 from helpers.own_bundle import OWN_BUNDLE, write_noisy_balls
 
-from monai_fairfl.bundle.federation import BundleFederation
+from monai_fairfl import BundleFederation, read_ledger
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import DataError
-from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedAvg
 
 PAGE = (CHECKOUT / "docs" / "own_bundle.md").read_text()
@@ -104,8 +103,7 @@ def test_a_check_that_is_of_another_organ_says_how_to_switch_it_off(
     of_another_organ = BundleFederation(
         str(bundle), str(data), [FedAvg()], 1, str(tmp_path / "run"), check=check_cases
     )
-    fix = re.escape(f"set check to null in {bundle / 'configs' / 'federate.json'}")
-    with pytest.raises(DataError, match=f"(?s)site 'A'.*{fix}"):
+    with pytest.raises(DataError, match="(?s)'A'.*check.*federate.json"):
         of_another_organ.run()
 
 

@@ -11,10 +11,8 @@ from typing import Any
 import torch
 from helpers.checkout import CHECKOUT, DEVICE, TINY
 
-from monai_fairfl.bundle.initial import initial_model
-from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl import FairMonaiAlgo, ModelSpec, Reply, Request
+from monai_fairfl.bundle import initial_model
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}

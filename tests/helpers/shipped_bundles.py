@@ -40,6 +40,7 @@ class Bundle:
         quick_learning: overrides for masks that are neither empty nor full after 60 epochs.
         recipes: name -> small values of the bundle's other recipes.
         partial: the one of the two sites that labels the first structure only.
+        copy: folder of a copy that is used in the place of the bundle.
     """
 
     name: str
@@ -52,10 +53,11 @@ class Bundle:
     quick_learning: Mapping[str, Any]
     recipes: Mapping[str, Mapping[str, Any]]
     partial: str | None = None
+    copy: Path | None = None
 
     @property
     def root(self) -> Path:
-        return ROOT / "bundles" / self.name
+        return self.copy or ROOT / "bundles" / self.name
 
     @property
     def configs(self) -> Path:
@@ -76,6 +78,10 @@ class Bundle:
     def without_overrides(self) -> Bundle:
         """The bundle of a user who names folders and a model, and no values."""
         return replace(self, small={})
+
+    def copied_to(self, folder: Path) -> Bundle:
+        """The bundle in the folder of a copy."""
+        return replace(self, copy=folder)
 
     def workflow(
         self, names: tuple[str, ...], data: Path, out: Path, **overrides: Any

@@ -139,7 +139,7 @@ ELSEWHERE = {
     },
     **{
         f"bundles/{name}/docs/README.md": {
-            "torchrun": "tests/zoo/test_two_processes.py::"
+            "torchrun": "tests/bundles/test_commands.py::"
             "test_a_step_of_two_processes_is_the_mean_of_their_steps",
         }
         for name in ("fundus_disc_cup_segmentation", "prostate_mri_segmentation")

@@ -23,7 +23,9 @@ from monai_fairfl.bundle.adoption import adopt_bundle
 from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.transports.engines.initial_files import read_initial_recipe
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.site_settings import SITE_FILE
 
@@ -230,3 +232,9 @@ def test_what_a_site_cannot_read_it_answers_with_the_reason(tmp_path: Path) -> N
     answer = Site("elm", tmp_path, {}).cannot_read(ValueError("of another workflow"))
 
     assert (answer.client, answer.error) == ("elm", "ValueError: of another workflow")
+
+
+def test_a_jobs_recipe_that_is_damaged_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "recipe.json").write_text("[1]")
+    with pytest.raises(ConfigError, match="recipe.json.*list"):
+        read_initial_recipe(tmp_path)

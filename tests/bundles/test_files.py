@@ -1,0 +1,258 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of both bundles: what MONAI and its model zoo ask for, what they share, their keys."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.own_bundle import OWN_BUNDLE
+from helpers.shipped_bundles import BUNDLES, EVALUATE, INFERENCE, ROOT, TRAIN, Bundle
+from monai.bundle import ConfigParser, ckpt_export, onnx_export, verify_metadata, verify_net_in_out
+
+SCHEMA = ROOT / "monai_fairfl" / "bundle_schema.json"
+# Of meta_schema_20240725.json, https://project-monai.github.io/schema/ (Apache License 2.0).
+REQUIRED_BY_THE_OFFICIAL_SCHEMA = {
+    *("schema", "version", "monai_version", "pytorch_version", "numpy_version"),
+    *("required_packages_version", "task", "description", "authors", "copyright"),
+    "network_data_format",
+}
+REQUIRED_OF_A_TENSOR = {
+    *("type", "format", "num_channels", "spatial_shape", "dtype", "value_range"),
+}
+SHIPPED = [
+    *("LICENSE", "docs/README.md", "configs/metadata.json", "configs/inference.json"),
+    "configs/logging.conf",
+]
+
+
+def test_both_bundles_are_tested_here() -> None:
+    names = sorted(folder.parent.name for folder in (ROOT / "bundles").glob("*/configs"))
+    assert sorted(bundle.name for bundle in BUNDLES) == names
+
+
+# --- MONAI's and its model zoo's checks
+
+
+def test_metadata_satisfy_our_schema_which_asks_for_all_that_the_official_one_does(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    ours = json.loads(SCHEMA.read_text())
+    assert set(ours["required"]) >= REQUIRED_BY_THE_OFFICIAL_SCHEMA
+    assert set(ours["$defs"]["tensor"]["required"]) >= REQUIRED_OF_A_TENSOR
+    verify_metadata(meta_file=str(bundle.configs / "metadata.json"), filepath=str(SCHEMA))
+
+    metadata = bundle.config("metadata")
+    assert metadata["version"] in metadata["changelog"]
+    del metadata["intended_use"]
+    (tmp_path / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(ValueError, match="intended_use"):
+        verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
+
+
+@pytest.mark.slow
+def test_every_property_of_the_workflows_is_defined_and_wired(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
+    with_overlays = [("train", *overlay) for overlay in bundle.overlays]
+    for names in (TRAIN, EVALUATE, *with_overlays):
+        assert bundle.workflow(names, site, tmp_path).check_properties() == [], names
+    assert bundle.workflow(INFERENCE, site / bundle.images, tmp_path).check_properties() == []
+
+
+def test_networks_take_and_give_what_the_metadata_say(bundle: Bundle) -> None:
+    metadata = str(bundle.configs / "metadata.json")
+    for name in ("train", "inference"):
+        verify_net_in_out("network_def", metadata, bundle.files(name), device="cpu")
+    # The last label of a mask is that of the classes that have a name.
+    formats = bundle.config("metadata")["network_data_format"]
+    labels = formats["outputs"]["pred"]["channel_def"]
+    assert labels["0"] == "background"
+    mask = formats["post_processed_outputs"]["pred"]
+    assert mask["num_channels"] == 1
+    assert mask["channel_def"] == labels
+    assert mask["value_range"] == [0, len(labels) - 1]
+
+
+def test_our_example_of_an_own_bundle_passes_the_same_checks() -> None:
+    configs = OWN_BUNDLE / "configs"
+    metadata = str(configs / "metadata.json")
+    verify_metadata(meta_file=metadata, filepath=str(SCHEMA))
+    verify_net_in_out("network_def", metadata, str(configs / "train.json"), device="cpu")
+
+
+@pytest.mark.slow
+def test_bare_weights_are_exported_as_the_zoo_exports_them(bundle: Bundle, tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("*.pt", "*.ts", "datalist.json", "eval", "__pycache__")
+    root = Path(shutil.copytree(bundle.root, tmp_path / bundle.name, ignore=ignored))
+    inference = str(root / "configs" / "inference.json")
+    metadata = root / "configs" / "metadata.json"
+    parser = ConfigParser()
+    parser.read_config(inference)
+    weights = root / "models" / "model.pt"
+    torch.save(parser.get_parsed_content("network_def").state_dict(), weights)
+    files = (str(weights), str(metadata), inference)
+
+    ckpt_export("network_def", str(tmp_path / "a.ts"), *files)
+    exported = torch.jit.load(str(tmp_path / "a.ts")).state_dict()
+    for name, value in torch.load(weights, weights_only=True).items():
+        assert torch.equal(exported[name], value), name
+
+    onnx = pytest.importorskip("onnx")
+    onnx_export("network_def", str(tmp_path / "a.onnx"), *files)
+    graph = onnx.load(str(tmp_path / "a.onnx")).graph
+    formats = json.loads(metadata.read_text())["network_data_format"]
+    for tensors, kind, name in (
+        (graph.input, "inputs", "image"),
+        (graph.output, "outputs", "pred"),
+    ):
+        [tensor] = tensors
+        sides = [side.dim_value for side in tensor.type.tensor_type.shape.dim]
+        expected = formats[kind][name]
+        assert sides == [1, expected["num_channels"], *expected["spatial_shape"]]
+
+
+def test_a_bundle_ships_what_the_zoo_asks_for(bundle: Bundle) -> None:
+    for name in SHIPPED:
+        assert (bundle.root / name).is_file(), name
+    assert "Apache License" in (bundle.root / "LICENSE").read_text()
+
+
+# --- what files have in common
+
+
+def test_training_and_inference_define_the_same_network(bundle: Bundle) -> None:
+    train = bundle.config("train")
+    inference = bundle.config("inference")
+    evaluate = bundle.config("evaluate")
+    assert set(inference["deciding"]) == set(train["deciding"])
+    assert evaluate["defaults"] == inference["defaults"]
+    for key in inference["defaults"]:
+        assert evaluate[key] == inference[key], key
+
+    # Values that come from the model's recipe have the training's values as defaults.
+    from_recipe = set()
+    for key in inference["deciding"]:
+        if inference[key] == f"$@recipe['{key}']":
+            from_recipe.add(key)
+    assert from_recipe >= {"channels", "norm", "size", "largest_component", "part"}
+    for key in from_recipe:
+        assert json.dumps(train[key]) == json.dumps(inference["defaults"][key]), key
+
+    # Training also has the interpolation of the label, after that of the image.
+    assert train["interpolation"][:1] == inference["interpolation"]
+    own = {"imports", "inferer", "run", "handlers", "recipe", "network", "interpolation"}
+    shared = (set(train) & set(inference)) - from_recipe - own
+    assert shared >= {"network_def", "activation", "discretisation", "deciding"}
+    for key in shared:
+        assert json.dumps(train[key]) == json.dumps(inference[key]), key
+
+
+def test_training_and_inference_look_and_preprocess_alike(bundle: Bundle) -> None:
+    inferer = bundle.config("inference")["inferer"]
+    inferer = inferer.get("inferer", inferer)
+    trained = bundle.config("train")["validate"]["inferer"]
+    # Validation looks at the whole photograph first, and at no squares.
+    assert {**inferer, "scales": None} == {**trained, "scales": None}
+    assert inferer.get("scales") in (None, "@scales")
+    assert trained.get("scales") in (None, "@first_looks")
+
+    of_images = []
+    for transform in bundle.config("train")["train"]["deterministic_transforms"]:
+        of_labels = transform["keys"] == "label" or "label" in transform["_target_"].lower()
+        if not of_labels:
+            of_images.append(without_keys(transform))
+    of_inference = bundle.config("inference")["preprocessing"]["transforms"]
+    assert of_images == [without_keys(transform) for transform in of_inference]
+
+
+def without_keys(transform: dict[str, Any]) -> dict[str, Any]:
+    """A transform without its text and without what depends on which keys it treats."""
+    about_keys = {"keys", "mode", "anti_aliasing", "_desc_"}
+    return {name: value for name, value in transform.items() if name not in about_keys}
+
+
+def test_configs_are_pretty_json_without_anybodys_absolute_paths(bundle: Bundle) -> None:
+    # "@bundle_root + '/models'" is relative.
+    absolute = re.compile(r"(?<!\+ )[\"'](/|~|[A-Za-z]:\\)")
+    for path in bundle.configs.glob("*.json"):
+        text = path.read_text()
+        pretty = json.dumps(json.loads(text), indent=4, ensure_ascii=False) + "\n"
+        assert text == pretty, path.name
+        assert not absolute.search(text), path.name
+
+
+def test_both_bundles_have_alike_what_is_of_no_organ() -> None:
+    for name in ("logging.conf", "fl_handlers.json", "fl_filters.json"):
+        assert len({(bundle.configs / name).read_text() for bundle in BUNDLES}) == 1, name
+    one, other = (bundle.config("federate") for bundle in BUNDLES)
+    assert set(one) == set(other)
+    differ = {key for key in one if one[key] != other[key]}
+    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs", "case_seconds"}
+
+    one, other = (bundle.config("metadata") for bundle in BUNDLES)
+    for key in ("monai_version", "pytorch_version", "numpy_version", "supported_apps"):
+        assert one[key] == other[key], key
+    packages = [each["required_packages_version"].items() for each in (one, other)]
+    # One reads pictures.
+    assert {name for name, _ in packages[0] ^ packages[1]} == {"pillow"}
+
+
+# --- documented keys
+
+
+def documented(bundle: Bundle) -> dict[str, str]:
+    """Key -> default, by the README's table of the training configuration; empty: none is given."""
+    text = (bundle.root / "docs" / "README.md").read_text()
+    table = text.partition("## Training configuration")[2].partition("\n## ")[0]
+    found = {}
+    for line in re.findall(r"^\| `.*$", table, re.M):
+        # A bar inside a cell is escaped.
+        cells = re.split(r"(?<!\\)\|", line.strip("|"))
+        names = re.findall(r"`(\w+)`", cells[0])
+        values = re.findall(r"`([^`]+)`", cells[1])
+        if len(names) == len(values):
+            found.update(zip(names, values))
+        else:
+            found.update(dict.fromkeys(names, ""))
+    return found
+
+
+def another_value(value: Any) -> Any:
+    """Another value of the same type; texts and lists, which may be names, stay as they are."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    if isinstance(value, float):
+        return value / 2
+    return value
+
+
+def test_every_documented_key_is_used_has_its_default_and_can_be_overridden(
+    bundle: Bundle, site: Path, tmp_path: Path
+) -> None:
+    keys = documented(bundle)
+    train = bundle.config("train")
+    assert len(keys) > 15
+    text = json.dumps(train) + json.dumps(bundle.config("evaluate"))
+    changed = {}
+    for key, default in keys.items():
+        assert re.search(rf"@{key}\b", text), key
+        value = train[key]
+        if default:
+            as_json = json.dumps(value).replace(" ", "")
+            assert default.replace(" ", "") in (as_json, str(value).lstrip("@")), key
+        expression = isinstance(value, str) and value.startswith(("@", "$"))
+        plain = isinstance(value, (bool, int, float, str, list)) and not expression
+        if plain and key not in bundle.small:
+            changed[key] = another_value(value)
+    assert len(changed) > 8
+    parser = bundle.workflow(TRAIN, site, tmp_path, **changed).parser
+    assert {key: parser.get_parsed_content(key) for key in changed} == changed

@@ -1,0 +1,403 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whoever uses a model gets the federation's own numbers, and names nothing but the model.
+
+Each recipe is trained once. Its model is then inferred, evaluated, exported and adapted, and so is
+a model whose training changed the network by an overlay of the user's own.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, Bundle
+from PIL import Image
+
+from monai_fairfl import BundleFederation
+from monai_fairfl.cli import main
+from monai_fairfl.model_files import fused_weights, read_recipe, save_model_file, state_of_file
+from monai_fairfl.strategies import Ditto, FedAvg
+
+pytestmark = pytest.mark.slow
+
+OWN = "own overlay"
+OWN_OVERLAYS: dict[str, dict[str, Any]] = {
+    PROSTATE.name: {
+        "neighbours": 2,
+        "part": "largest",
+        "network_def#act_name": "relu",
+        "validate#inferer#mode": "gaussian",
+    },
+    FUNDUS.name: {
+        "network_def#act": "RELU",
+        "validate#inferer#margin": 3.0,
+        "validate#inferer#passes": 2,
+    },
+}
+"""What a user's overlay changes: inputs and layers of the network, and how it looks."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A federation of one round of a recipe, whose masks are neither empty nor full."""
+
+    bundle: Bundle
+    sites: Path
+    folder: Path
+    recipe: str
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "models" / "global.pt"
+
+    @property
+    def site(self) -> Path:
+        return self.sites / self.bundle.whole_sites(self.sites)[0]
+
+    @property
+    def datalist(self) -> Path:
+        return self.folder / "datalists" / f"{self.site.name}.json"
+
+    def scores(self) -> dict[str, float]:
+        """Case -> Dice of its test by the federation itself, at its end."""
+        [table] = (self.folder / "sites" / self.site.name).rglob("*-test_score-*.csv")
+        return {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
+
+    def images(self, folder: Path) -> Path:
+        """A folder with the images of the test cases."""
+        for case in self.scores():
+            folder.mkdir(exist_ok=True)
+            shutil.copy(self.site / self.bundle.images / case, folder)
+        return folder
+
+
+def rows(table: Path) -> list[dict[str, str]]:
+    with table.open() as file:
+        return list(csv.DictReader(file))
+
+
+TRAINING_PARTS = ("training", "validation", "testing")
+PAIRS = [(bundle, recipe) for bundle in BUNDLES for recipe in ("", *bundle.recipes, OWN)]
+
+
+@pytest.fixture(scope="module", params=PAIRS, ids=lambda pair: f"{pair[0].name[:8]}-{pair[1]}")
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    bundle, recipe = request.param
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("recipe")
+    bundle.write(folder / "sites")
+    config = ["configs/train.json"]
+    if recipe in bundle.recipes:
+        config.append(f"configs/{recipe}.json")
+    if recipe == OWN:
+        overlay = folder / "own.json"
+        overlay.write_text(json.dumps(OWN_OVERLAYS[bundle.name]))
+        config.append(str(overlay))
+    learning = {"learning_rate": 0.01, "augmentation": []}
+    BundleFederation(
+        str(bundle.root),
+        str(folder / "sites"),
+        FedAvg(),
+        rounds=1,
+        local_epochs=30,
+        run_dir=str(folder / "run"),
+        config=config,
+        overrides={**bundle.small, **learning, **bundle.recipes.get(recipe, {})},
+        report=False,
+    ).run()
+    return Run(bundle, folder / "sites", folder / "run", recipe)
+
+
+def masks(run: Run, model: Path, out: Path) -> dict[str, np.ndarray]:
+    """Name of each mask -> its voxels, by ``monai-fairfl infer`` and nothing else."""
+    images = run.images(out.parent / "images")
+    assert main(["infer", str(model), str(images), "--out", str(out), "--no-pictures"]) == 0
+    return masks_in(run.bundle, out)
+
+
+def voxels(file: Path) -> np.ndarray:
+    return np.asarray(nib.Nifti1Image.from_filename(str(file)).dataobj)
+
+
+def masks_in(bundle: Bundle, out: Path) -> dict[str, np.ndarray]:
+    found = {}
+    for file in sorted(out.glob(bundle.masks)):
+        if file.suffix == ".png":
+            with Image.open(file) as picture:
+                found[file.name] = np.asarray(picture)
+        else:
+            found[file.name] = voxels(file)
+    return found
+
+
+def require_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    assert list(one) == list(other)
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name])
+
+
+def dice(mask: np.ndarray, truth: np.ndarray) -> float:
+    return float(2 * ((mask > 0) & (truth > 0)).sum() / ((mask > 0).sum() + (truth > 0).sum()))
+
+
+def evaluated(bundle: Bundle, site: Path, model: Path, datalist: Path, out: Path) -> Any:
+    """Case -> its mean Dice, by the bundle's own evaluation, which is given no values."""
+    given = {"ckpt_path": str(model), "datalist_file": str(datalist)}
+    bundle.without_overrides().run(EVALUATE, site, out, **given)
+    table = rows(out / "eval" / "val_mean_dice_raw.csv")
+    return {Path(row["filename"]).name: float(row["mean"]) for row in table}
+
+
+def test_inference_and_evaluation_score_as_the_federation_did(run: Run, tmp_path: Path) -> None:
+    expected = run.scores()
+    out = tmp_path / "scores"
+    assert main(["evaluate", str(run.folder), str(run.sites), "--out", str(out)]) == 0
+    table = rows(out / run.site.name / "val_mean_dice_raw.csv")
+    found = {Path(row["filename"]).name: float(row["mean"]) for row in table}
+    assert found == pytest.approx(expected, abs=1e-6)
+
+    segmented = masks(run, run.folder, tmp_path / "masks")
+    assert len(segmented) == len(expected)
+    for mask in segmented.values():
+        assert 0 < (mask > 0).mean() < 1
+    if run.bundle is PROSTATE:
+        for case, score in expected.items():
+            truth = voxels(run.site / case.replace(".nii", "_segmentation.nii"))
+            mask = segmented[case.replace(".nii", "_pred.nii")]
+            assert dice(mask, truth) == pytest.approx(score, abs=1e-3)
+
+
+def test_exports_give_the_same_voxels_and_scores(run: Run, tmp_path: Path) -> None:
+    expected = masks(run, run.folder, tmp_path / "masks")
+    scripted = tmp_path / "model.ts"
+    assert main(["export-model", str(run.model), "--out", str(scripted)]) == 0
+    require_same(expected, masks(run, scripted, tmp_path / "scripted"))
+
+    # As MONAI Label and MONAI Deploy load it: the exported configuration alone.
+    exported = tmp_path / "exported"
+    assert main(["export-model", str(run.model), "--out", str(exported)]) == 0
+    bundle = run.bundle.copied_to(exported)
+    model = {"ckpt_path": str(exported / "models" / "model.pt")}
+    bundle.without_overrides().run(INFERENCE, tmp_path / "images", tmp_path / "again", **model)
+    require_same(expected, masks_in(run.bundle, tmp_path / "again" / "eval"))
+    if run.recipe in ("", "strong"):
+        found = evaluated(run.bundle, run.site, scripted, run.datalist, tmp_path / "evaluation")
+        assert found == pytest.approx(run.scores(), abs=1e-6)
+
+
+def test_a_model_is_adapted_as_it_was_trained(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if run.recipe not in ("light", "volumes"):
+        pytest.skip("as every model")
+    # Two validation cases are needed.
+    parts = json.loads(run.datalist.read_text())
+    parts["validation"] += [parts["training"].pop()]
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps({name: parts[name] for name in TRAINING_PARTS}))
+    words = ["adapt", str(run.folder), str(run.site), "--out", str(tmp_path / "adapted")]
+    words += ["--datalist", str(listed), "--epochs", "1"]
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    before = json.loads(capsys.readouterr().out)["before"]["test_score"]["mean"]
+    scores = run.scores().values()
+    assert before["value"] == pytest.approx(sum(scores) / len(scores), abs=1e-6)
+
+
+def test_dicom_series_are_segmented_as_the_volumes_that_they_hold(run: Run, tmp_path: Path) -> None:
+    if run.bundle is not PROSTATE or run.recipe not in ("", "volumes"):
+        pytest.skip("photographs are no DICOM series here; other recipes load as these do")
+    pytest.importorskip("highdicom")
+    from helpers.dicom_series import write_series
+
+    expected = masks(run, run.folder, tmp_path / "masks")
+    series = tmp_path / "series"
+    for case in run.scores():
+        image = nib.Nifti1Image.from_filename(str(run.site / case))
+        values = np.asarray(image.dataobj, dtype=np.float32)
+        stored = np.round(values * (30000 / values.max())).astype(np.int16)
+        columns, lines, slices = (float(side) for side in image.header.get_zooms()[:3])
+        folder = series / case.partition(".")[0]
+        write_series(folder, stored.transpose(2, 1, 0), spacing=(lines, columns), step=slices)
+    out = tmp_path / "dicom"
+    assert main(["infer", str(run.folder), str(series), "--out", str(out)]) == 0
+    found = masks_in(run.bundle, out)
+    assert list(found) == list(expected)
+    for name, mask in found.items():
+        # Its grey levels are rounded.
+        assert (mask != expected[name]).mean() < 0.01
+
+
+# --- a client's own model, a fused model, and ONNX
+
+
+@pytest.mark.long
+def test_a_clients_own_model_needs_no_values_either(
+    bundle: Bundle, sites: Path, site: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    BundleFederation(
+        str(bundle.root),
+        str(sites),
+        Ditto(),
+        rounds=2,
+        local_epochs=30,
+        run_dir=str(folder),
+        overrides={**bundle.small, **bundle.quick_learning},
+        site_names=[site.name],
+        min_clients=1,
+        seed=0,
+        report=False,
+    ).run()
+    own = next((folder / "sites" / site.name).rglob("*-own.pt"))
+    datalist = folder / "datalists" / f"{site.name}.json"
+    scores = evaluated(bundle, site, own, datalist, tmp_path / "evaluation")
+    assert min(scores.values()) > 0.05
+    [table] = (folder / "sites" / site.name).rglob("*-personal_test_score-2-*.csv")
+    recorded = {Path(row["case"]).name: float(row["dice"]) for row in rows(table)}
+    assert scores == pytest.approx(recorded, abs=1e-4)
+
+
+@pytest.mark.long
+def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
+    bundle: Bundle, site: Path, trained: Path, trained_long: Path, tmp_path: Path
+) -> None:
+    fused = tmp_path / "fused.pt"
+    members = [state_of_file(trained), state_of_file(trained_long)]
+    save_model_file(fused, fused_weights(members), read_recipe(trained_long))
+    datalist = trained_long.parent / "datalist.json"
+    expected = evaluated(bundle, site, fused, datalist, tmp_path / "evaluation")
+    assert expected != evaluated(bundle, site, trained_long, datalist, tmp_path / "member")
+    assert main(["export-model", str(fused), "--out", str(tmp_path / "fused.ts")]) == 0
+    exported = evaluated(bundle, site, tmp_path / "fused.ts", datalist, tmp_path / "exported")
+    assert exported == pytest.approx(expected, abs=1e-6)
+    if bundle is PROSTATE:
+        (tmp_path / "images").mkdir()
+        for case in expected:
+            shutil.copy(site / case, tmp_path / "images")
+        words = ["infer", str(fused), str(tmp_path / "images"), "--out", str(tmp_path / "masks")]
+        assert main(words) == 0
+        for case, score in expected.items():
+            mask = voxels(tmp_path / "masks" / case.replace(".nii", "_pred.nii"))
+            truth = voxels(site / case.replace(".nii", "_segmentation.nii"))
+            assert dice(mask, truth) == pytest.approx(score, abs=1e-3)
+
+
+@pytest.mark.long
+def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
+    bundle: Bundle, trained: Path, tmp_path: Path
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    from onnx.reference import ReferenceEvaluator
+
+    for name in ("model.onnx", "model.ts"):
+        assert main(["export-model", str(trained), "--out", str(tmp_path / name)]) == 0
+    model = onnx.load(str(tmp_path / "model.onnx"))
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    recipe = read_recipe(trained)
+    assert recipe is not None
+    assert json.loads(metadata["monai_fairfl.recipe"]) == recipe.state_dict()
+
+    channels = bundle.config("metadata")["network_data_format"]["inputs"]["image"]["num_channels"]
+    image = torch.rand(3, channels, 32, 32)
+    with torch.no_grad():
+        expected = torch.jit.load(str(tmp_path / "model.ts"))(image)
+    found = ReferenceEvaluator(model).run(None, {"image": image.numpy()})[0]
+    torch.testing.assert_close(torch.as_tensor(found), expected, atol=1e-4, rtol=1e-4)
+
+
+# --- a mask that is known, and slices however they are stored
+
+
+def oblique_affine() -> np.ndarray:
+    """Anisotropic, stored back to front, 20 degrees off the axes in two planes."""
+    a, b = np.radians(20), np.radians(-20)
+    about_x = np.array([[1, 0, 0], [0, np.cos(a), -np.sin(a)], [0, np.sin(a), np.cos(a)]])
+    about_z = np.array([[np.cos(b), -np.sin(b), 0], [np.sin(b), np.cos(b), 0], [0, 0, 1]])
+    stored = np.array([[0, 0.6, 0], [-0.8, 0, 0], [0, 0, 3.6]])
+    affine = np.eye(4)
+    affine[:3, :3] = about_x @ about_z @ stored
+    affine[:3, 3] = 11.5, -37.25, 4.0
+    return affine
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)], ids=["axial", "slices stored first"])
+def test_a_mask_lies_on_the_grid_and_affine_of_its_volume(
+    order: tuple[int, ...], tmp_path: Path
+) -> None:
+    # With the identity as network the gland is what is bright, so the right mask is known.
+    x, y, z = np.indices((44, 60, 9))
+    ellipsoid = ((x - 18) / 8) ** 2 + ((y - 35) / 10) ** 2 + ((z - 5) / 3) ** 2 < 1
+    blob = ellipsoid.transpose(order)
+    affine = oblique_affine()[:, [*order, 3]]
+    image = 200.0 * blob + np.random.default_rng(0).normal(100, 5, blob.shape)
+    (tmp_path / "volumes").mkdir()
+    nib.save(nib.Nifti1Image(image.astype(np.float32), affine), tmp_path / "volumes" / "a.nii.gz")
+    torch.save({}, tmp_path / "identity.pt")
+    PROSTATE.without_overrides().run(
+        INFERENCE,
+        tmp_path / "volumes",
+        tmp_path,
+        network_def={"_target_": "torch.nn.Identity"},
+        ckpt_path=str(tmp_path / "identity.pt"),
+        activation={
+            "_target_": "Activationsd",
+            "keys": "pred",
+            "other": "$lambda x: torch.sigmoid(4 * x - 8)",
+        },
+        # The file has no recipe, so every value is given.
+        **{**PROSTATE.config("inference")["defaults"], "neighbours": 0, "smoothing": 0.0},
+    )
+    mask = nib.Nifti1Image.from_filename(str(tmp_path / "eval" / "a_pred.nii.gz"))
+    assert mask.shape == blob.shape
+    assert mask.get_data_dtype() == np.uint8
+    np.testing.assert_allclose(mask.affine, affine, atol=1e-5)
+    assert dice(np.asanyarray(mask.dataobj), blob) > 0.95
+
+
+def test_scores_do_not_depend_on_how_the_slices_were_stored(tmp_path: Path) -> None:
+    site = tmp_path / "sites" / PROSTATE.write(tmp_path / "sites")[0]
+    learning = {**PROSTATE.quick_learning, "max_epochs": 60, "val_interval": 0}
+    PROSTATE.run(("train",), site, tmp_path, **learning)
+    stored = tmp_path / "sagittal"
+    stored.mkdir()
+    for source in site.glob("Case*.nii.gz"):
+        image = nib.Nifti1Image.from_filename(str(source))
+        values = np.asanyarray(image.dataobj).transpose(2, 0, 1)
+        nib.save(nib.Nifti1Image(values, image.affine[:, [2, 0, 1, 3]]), stored / source.name)
+    model, datalist = tmp_path / "model.pt", tmp_path / "datalist.json"
+    scores = []
+    for data in (site, stored):
+        scores.append(evaluated(PROSTATE, data, model, datalist, tmp_path / data.name))
+    assert scores[1] == pytest.approx(scores[0], rel=1e-4)
+    assert min(scores[0].values()) > 0.05
+
+
+def test_a_volume_of_one_or_two_slices_is_segmented(trained_volume: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    for count in (1, 2):
+        values = np.random.default_rng(0).normal(100, 20, (48, 48, count)).astype(np.float32)
+        image = nib.Nifti1Image(values, np.diag([0.6, 0.6, 3.0, 1.0]))
+        nib.save(image, tmp_path / "images" / f"slices{count}.nii.gz")
+    words = ["infer", str(trained_volume), str(tmp_path / "images"), "--out", str(tmp_path / "out")]
+    assert main(words) == 0
+    for count in (1, 2):
+        assert voxels(tmp_path / "out" / f"slices{count}_pred.nii.gz").shape == (48, 48, count)
+
+
+@pytest.fixture
+def trained_volume(tmp_path: Path) -> Path:
+    """The file of a model of the prostate bundle that was trained for one epoch."""
+    site = tmp_path / "site" / PROSTATE.write(tmp_path / "site")[0]
+    PROSTATE.run(("train",), site, tmp_path / "trained", max_epochs=1)
+    return tmp_path / "trained" / "model.pt"
