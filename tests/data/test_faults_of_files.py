@@ -189,8 +189,9 @@ def test_a_fault_of_a_volume_is_named(name: str, tmp_path: Path) -> None:
     file = site / {"image": "Case01.nii.gz", "label": "Case01_segmentation.nii.gz"}[named]
     damage(file)
     for cases in (None, find_cases(site)[1:]):
-        with refused("1 problem(s)", str(file).partition(".")[0], *words.split(",")):
+        with refused("1 problem(s)", str(file).partition(".")[0], *words.split(",")) as caught:
             check_cases(site, cases=cases)
+        assert ("scl_slope" in str(caught.value)) == (name == "scaled")
     assert check_cases(site, cases=find_cases(site)[2:])["num_cases"] == 2
 
 

@@ -21,10 +21,12 @@ NOBODY = 65534
 
 
 @contextmanager
-def refused(*words: object, by: type[Exception] = DataError) -> Iterator[None]:
+def refused(
+    *words: object, by: type[Exception] = DataError
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
     """Inside, an error is raised that names all of these."""
     with pytest.raises(by) as caught:
-        yield
+        yield caught
     for word in words:
         assert str(word) in str(caught.value)
 
