@@ -143,6 +143,18 @@ def test_the_field_of_view_is_above_a_share_of_the_99th_percentile() -> None:
     assert torch.isfinite(normalise_field(torch.zeros(3, 8, 8))).all()
 
 
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_photograph_of_more_pixels_than_torch_takes_is_normalised_as_a_small_one() -> None:
+    small = torch.rand(1, 41, 41, generator=torch.Generator().manual_seed(0)) + 1
+    small[:, :4] = 0.01  # black surroundings
+    large = MetaTensor(small.repeat(1, 100, 100))
+    with refused("too large", by=RuntimeError):
+        torch.quantile(large, 0.99)
+    found = normalise_field(large)[:, :41, :41]
+    torch.testing.assert_close(torch.as_tensor(found), normalise_field(small), atol=2e-3, rtol=0)
+
+
 @settings(max_examples=60)
 @given(st.data())
 def test_the_square_lies_in_the_photograph_and_around_the_disc(drawn: st.DataObject) -> None:
