@@ -245,7 +245,9 @@ class _VolumeMaker:
     def is_whole(self, path: Path) -> bool:
         try:
             nib.Nifti1Image.from_bytes(gzip.decompress(path.read_bytes()))
-        except (OSError, EOFError, ValueError, zlib.error, nib.spatialimages.HeaderDataError):
+        except (OSError, EOFError, ValueError, zlib.error):
+            return False
+        except (nib.spatialimages.HeaderDataError, nib.wrapstruct.WrapStructError):
             return False
         return True
 

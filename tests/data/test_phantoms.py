@@ -89,7 +89,7 @@ def test_whole_cases_are_kept_and_broken_ones_made_anew(
         first, second = find_cases(tmp_path / site.name)
         whole, broken = Path(first["image"]), Path(second["image"])
         stamp = whole.stat().st_mtime_ns
-        for length in (5, 60, len(broken.read_bytes()) // 2):
+        for length in (0, 5, 60, len(broken.read_bytes()) // 2):
             broken.write_bytes(broken.read_bytes()[:length])
             Path(second["label"]).unlink()
             write(tmp_path, sites[:2], cases=2)
