@@ -240,7 +240,7 @@ class Replies(list[Reply]):
     def sharing(self, groups: Sequence[Sequence[str]]) -> Replies:
         """These replies, where the clients of each group share one weight and one contribution.
 
-        What each of k clients has from the strategy is multiplied by 1/k, see :meth:`shared`.
+        The group counts as one client, for which its first member speaks, see :meth:`shared`.
 
         Args:
             groups: of at least two clients each.

@@ -316,7 +316,7 @@ class Strategy(ABC):
             scale: client -> factor of its update; it is also recorded among the details.
             details: the method's own quantities, see :class:`RoundResult`.
             divided: whether the clients of a group of copies have one weight and one contribution
-                together already; else each of k has a k-th of what is given here.
+                together already; else :meth:`Replies.shared` sees to it.
 
         Returns:
             The result, which :meth:`round` returns.

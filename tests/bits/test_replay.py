@@ -84,9 +84,12 @@ def test_of_copies_the_first_is_asked_for_its_error_and_none_of_unequal_ones(
 ) -> None:
     """In round 0 ash's update is cut, and oak's is ``times`` that of elm."""
     sent: dict[str, Any] = {}
+    taken_out: dict[str, float] = {}
 
     def attack(request: Request, reply: Reply) -> Reply:
         sent[request.client] = reply.update
+        if request.round == 1:
+            taken_out[request.client] = request.context["previous_weight"]
         update = reply.update
         if update is not None and request.round == 0 and request.client in ("ash", "oak"):
             factor, of = (50.0, "ash") if request.client == "ash" else (times, "elm")
@@ -101,6 +104,10 @@ def test_of_copies_the_first_is_asked_for_its_error_and_none_of_unequal_ones(
         if "leave_one_out_error" in (entry["measured"] or {})
     }
     assert measured == asked
+    weights = first["aggregation"]
+    both = weights["elm"] + weights["oak"] if "elm" in asked else 0.0
+    assert taken_out["elm"] == pytest.approx(both)
+    assert taken_out["beech"] == pytest.approx(weights["beech"])
     assert_exact(tmp_path / "run", 3)
 
 
