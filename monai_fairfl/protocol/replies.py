@@ -370,11 +370,13 @@ class Replies(list[Reply]):
         return averaged_buffers(self._with_buffers_of_first, self.spec, weights, policy)
 
     @property
-    def _with_buffers_of_first(self) -> list[Reply]:
+    def _with_buffers_of_first(self) -> Sequence[Reply]:
         """These replies, where copies have the buffers of their group's first client.
 
         The others' may not belong to the update that they repeat.
         """
+        if not self.groups:
+            return self
         buffers = {reply.client: reply.buffers for reply in self}
         for group in self.groups:
             buffers.update(dict.fromkeys(group, buffers[group[0]]))
