@@ -19,7 +19,7 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick net-bits net-update lint format
+.PHONY: help setup demo demo-attack demo-flare test test-engines test-consumers net-bits net-update lint format
 .PHONY: site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
@@ -46,17 +46,8 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
 		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
 
-test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
-	$(PYTEST) -m "not long and not poc and not simulator"
-
-# One worker more than cores: tests of real processes wait for these.
-test-all: WORKERS := 3
-test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
-	$(PYTEST) -m "not extended and not consumers and not flower"
-
-test-extended: WORKERS := 3
-test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about a quarter of an hour
-	$(PYTEST) -m "extended and not flower"
+test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
+	$(PYTEST) -m "not engines and not consumers"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
 	$(PYTEST) -m consumers
@@ -75,9 +66,6 @@ net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/be
 
 net-update: $(READY) ## write the net's rows that moved anew, once it is clear why they moved
 	$(BIN)/python tests/net/play.py --update
-
-test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
-	$(PYTEST) -m "not slow"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom
 	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy lint-imports; do \

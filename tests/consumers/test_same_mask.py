@@ -19,9 +19,8 @@ from monai.transforms import LoadImage, Orientation
 from PIL import Image
 
 from monai_fairfl.cli import main
-from monai_fairfl.workflow.export import export_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.consumers]
+pytestmark = pytest.mark.consumers
 
 # What files of fundus masks say for background, disc and cup.
 LABEL_OF_VALUE = {0: 0, 128: 1, 255: 2}
