@@ -11,7 +11,6 @@ from pathlib import Path
 
 import nibabel as nib
 import numpy as np
-import pytest
 from helpers.bundle_runs import command, infer, run
 
 from monai_fairfl import read_ledger
