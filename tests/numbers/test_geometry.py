@@ -53,8 +53,7 @@ def gram_of(folder: Path, updates: Updates, spec: ModelSpec = SPEC) -> dict[str,
     return found
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("axis", "bias"), [(0, True), (1, False)])
 def test_inner_products_are_the_direct_ones_whole_and_of_each_class(
     axis: int, bias: bool, tmp_path: Path
 ) -> None:
