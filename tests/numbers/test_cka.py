@@ -20,8 +20,6 @@ from torch import nn
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, network_inputs
 
-pytestmark = pytest.mark.slow  # together they take long, each by itself does not
-
 FEDLWR = GOLDEN["fedlwr"]
 
 

@@ -52,7 +52,6 @@ def test_measures_are_scipys_and_numpys() -> None:
 # ---- intervals
 
 
-@pytest.mark.slow
 def test_intervals_widen_with_the_standard_errors_and_vanish_without() -> None:
     widths = []
     for stderr in (0.0, 0.01, 0.03):

@@ -128,7 +128,6 @@ def test_exact_values_meet_the_worked_example() -> None:
     assert found.rank_stability == 1 and set(errors(found)) == {0.0} and found.evaluations == 7
 
 
-@pytest.mark.slow
 def test_the_security_councils_votes() -> None:
     """Five vetoes and ten other members, nine votes needed: the published Shapley-Shubik index."""
     votes = {**{f"veto{i}": 7 for i in range(5)}, **{f"other{i}": 1 for i in range(10)}}

@@ -77,7 +77,6 @@ def test_inner_products_are_the_direct_ones_whole_and_of_each_class(
         np.testing.assert_allclose(found["classes"]["head"][label], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
 def test_products_of_many_numbers_keep_float32_right_where_one_product_is_not(
     tmp_path: Path,
 ) -> None:

@@ -211,7 +211,6 @@ def test_a_cap_limits_each_layer() -> None:
     assert result.aggregation["fc"] == {"1": 0.5, "2": 0.5}
 
 
-@pytest.mark.slow
 @given(
     st.lists(st.floats(0, 1), min_size=1, max_size=9).filter(lambda found: sum(found) > 1e-6),
     st.floats(0.05, 4),

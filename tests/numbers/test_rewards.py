@@ -30,7 +30,6 @@ def rewarded(
     return result
 
 
-@pytest.mark.slow
 @given(
     arrays(np.float32, st.integers(1, 40), elements=finite),
     st.lists(st.integers(0, 40), min_size=1, max_size=5),

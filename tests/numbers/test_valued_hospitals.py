@@ -18,8 +18,6 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, QFedAvg
 from monai_fairfl.valuation import Reconstruction, Retraining
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def two(hospitals: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
