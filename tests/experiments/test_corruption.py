@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor
 from scipy.stats import norm
@@ -43,10 +40,6 @@ def corrupt(
     return np.asarray(
         CorruptQualityd("image", kind, severity, **arguments)({"image": image})["image"]
     )
-
-
-def dice(one: np.ndarray, other: np.ndarray) -> float:
-    return float(2 * (one * other).sum() / (one.sum() + other.sum()))
 
 
 def ellipse(
@@ -79,17 +72,6 @@ def test_noise_has_the_papers_standard_deviation() -> None:
         spread = pytest.approx(variance**0.5, rel=4 / np.sqrt(2 * damaged.size), abs=1e-9)
         assert damaged.std() == spread
         assert damaged.min() >= 0 and damaged.max() <= 1
-
-
-@given(st.sampled_from(KINDS), st.floats(0.1, 1000), st.floats(-1000, 1000))
-@settings(max_examples=20)
-def test_it_makes_no_difference_whether_images_were_normalised_before(
-    kind: str, scale: float, offset: float
-) -> None:
-    image = picture((1, 24, 20))
-    expected = scale * corrupt(loaded(image), kind) + offset
-    found = corrupt(loaded(scale * image + offset), kind)
-    np.testing.assert_allclose(found, expected, atol=1e-5 * (scale + abs(offset) + 1))
 
 
 def test_blur_spreads_a_point_over_the_stated_share_of_the_shorter_side() -> None:
@@ -147,19 +129,6 @@ def cases_of(n: int, folder: str = "/data/SITE") -> list[dict[str, str]]:
     ]
 
 
-@given(st.integers(0, 60), st.floats(0, 1), st.integers(0, 99), st.randoms())
-def test_the_share_of_corrupted_cases_is_the_stated_one(
-    n: int, share: float, seed: int, shuffled: Random
-) -> None:
-    cases = cases_of(n)
-    chosen = corrupted_cases(cases, share, seed)
-    assert len(chosen) == (min(n, max(1, int(share * n + 0.5))) if share else 0)
-    more = corrupted_cases(cases, min(1, share + 0.2), seed)
-    assert all(case in more for case in chosen)
-    shuffled.shuffle(cases)
-    assert sorted(map(str, corrupted_cases(cases, share, seed))) == sorted(map(str, chosen))
-
-
 def test_forty_percent_of_ten_labels_become_wrong() -> None:
     truth = ellipse((32, 32), (15, 15), (6, 8))[None]
     transform = CorruptLabeld("label", cases_of(10), share=0.4)
@@ -174,16 +143,13 @@ def test_forty_percent_of_ten_labels_become_wrong() -> None:
 
 def test_blobs_have_the_area_of_the_structure_and_its_dice_by_chance() -> None:
     truth = ellipse((48, 48), (24, 20), (12, 10))[None]
-    found, edges = [], []
+    found = []
     for seed in range(200):
         blob = wrong(truth, seed=seed)
         assert blob.sum() == truth.sum()
-        found.append(dice(truth, blob))
-        edges.append(sum(np.abs(np.diff(blob[0], axis=axis)).sum() for axis in (0, 1)))
+        found.append(float(2 * (truth * blob).sum() / (truth.sum() + blob.sum())))
     error = np.std(found) / np.sqrt(len(found))
     assert np.mean(found) == pytest.approx(truth.mean(), abs=4 * error)
-    # Smooth: a disc has 4 / pi perimeters of such edges.
-    assert np.mean(edges) < 6 * np.sqrt(np.pi * truth.sum())
 
 
 def test_structures_move_together_and_only_the_chosen_ones() -> None:
@@ -195,16 +161,6 @@ def test_structures_move_together_and_only_the_chosen_ones() -> None:
         assert (changed[0] != disc).any()
         one = wrong(label, seed=seed, channels=[1])
         assert (one[0] == disc).all() and (one[1] == changed[1]).all()
-
-
-def test_volumes_stay_connected_and_empty_slices_empty() -> None:
-    planes = [ellipse((40, 40), (20, 20), (r or 0.1, r or 0.1)) for r in (0, 4, 7, 8, 5, 0)]
-    planes[0][:] = planes[-1][:] = 0
-    label = np.stack(planes, axis=-1)[None]
-    changed = wrong(label)
-    assert [bool(changed[..., d].any()) for d in range(6)] == [False, True, True, True, True, False]
-    assert all((changed[..., d] * changed[..., d + 1]).any() for d in range(1, 4))
-    assert 0 <= dice(label, changed) < 0.6
 
 
 def test_what_is_not_labelled_or_empty_stays() -> None:

@@ -22,7 +22,6 @@ from experiments.simulated.content import structure_size
 from experiments.simulated.partition import (
     partition,
     partitioned_datalist,
-    pick,
     repeat_case,
 )
 from monai_fairfl.data import site_datalist
@@ -69,15 +68,6 @@ def test_every_case_goes_to_one_client_and_every_client_gets_one(
     assert sorted(images_of(dealt.values())) == images_of([pool])
     shuffled.shuffle(pool)
     assert partition(pool, names, kind, seed, content=by_number) == dealt
-
-
-def test_the_seed_decides_who_gets_which() -> None:
-    for kind in KINDS:
-        one, other = (
-            partition(pool_of(40), names_of(4), kind, seed, content=by_number) for seed in (0, 1)
-        )
-        assert one != other
-        assert [len(part) for part in one.values()] == [len(part) for part in other.values()]
 
 
 def test_power_law_sizes_are_those_of_the_authors_code() -> None:
@@ -191,20 +181,3 @@ def test_a_free_rider_has_one_image_and_claims_many(
 
 
 # chosen clients
-
-
-@given(
-    st.lists(st.text(max_size=5), unique=True, max_size=30),
-    st.floats(0, 1),
-    st.integers(0, 99),
-    st.randoms(),
-)
-def test_a_share_of_names_is_picked_whatever_their_order(
-    names: list[str], share: float, seed: int, shuffled: Random
-) -> None:
-    picked = pick(names, share, seed)
-    assert len(picked) == (min(len(names), max(1, int(share * len(names) + 0.5))) if share else 0)
-    assert set(picked) <= set(names) and picked == sorted(picked)
-    assert set(picked) <= set(pick(names, min(1, share + 0.3), seed))
-    shuffled.shuffle(names)
-    assert pick(names, share, seed) == picked

@@ -342,22 +342,6 @@ def test_an_interval_over_folds_is_that_of_every_draw() -> None:
     assert math.isnan(undefined.estimate) and (undefined.low, undefined.high) == (1.0, 2.0)
 
 
-def test_an_interval_over_seeds_and_cases_covers_the_truth_where_one_over_cases_does_not() -> None:
-    rng = np.random.default_rng(0)
-    covered = [0, 0]
-    for _ in range(100):
-        gains: dict[int, Any] = {}
-        # Seeds differ by 0.1, and cases by 0.01.
-        for seed, of_seed in enumerate(rng.normal(0.0, 0.1, 8)):
-            gains[seed] = {
-                "A": {f"c{n}": float(gain) for n, gain in enumerate(rng.normal(of_seed, 0.01, 10))}
-            }
-        over_cases = reading.interval_of({"A": reading.pooled(gains)["A"]})
-        for place, interval in enumerate((reading.hierarchical_interval(gains), over_cases)):
-            covered[place] += interval.low <= 0 <= interval.high
-    assert covered[0] >= 80 > 60 > covered[1]
-
-
 def test_both_methods_are_drawn_with_the_same_seeds_and_cases() -> None:
     rng = np.random.default_rng(0)
     one: dict[int, Any] = {}

@@ -73,7 +73,7 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     # The command of its line trains the same.
     run_study(tiny(), "--only", cell, "--commands")
     words = shlex.split(capsys.readouterr().out)
-    assert words[0] == f"{cell}:" and "FedCE" in words
+    assert words[0] == f"{cell}:"
     assert words[words.index("--rounds") + 1] == "2"
 
     table = tmp_path / "results" / "six_fundus.csv"
@@ -82,8 +82,7 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert capsys.readouterr().err == ""
     table.unlink()
     # While another runner has it, nobody else trains it.
-    [lock] = folder.rglob("cell*lock")
-    with lock.open() as held:
+    with (folder / "cell" / ".lock").open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(SystemExit, match="1 of 1 cells are not done"):
             run_study(tiny(), "--only", cell)
