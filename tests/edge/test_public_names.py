@@ -14,7 +14,7 @@ TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "monai_fairfl"
 MODULES = {f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses")}
 PATH = re.compile(r"monai_fairfl(\.\w+)+")
-WITHOUT_A_FACE = {"monai_fairfl.statistics"}
+WITHOUT_A_FACE = {"statistics"}
 """Rooms whose modules are imported, since they have no face."""
 
 BEING_REWRITTEN = {
@@ -49,7 +49,7 @@ def names_of(face: Path) -> set[str]:
 def public(module: str, names: Sequence[str]) -> bool:
     """Whether these names of a module of the package are public."""
     room = PACKAGE.joinpath(*module.split(".")[1:])
-    if module in MODULES or module.rpartition(".")[0] in WITHOUT_A_FACE:
+    if module in MODULES or room.parent.name in WITHOUT_A_FACE:
         return True
     face = room / "__init__.pyi"
     if not face.exists():
