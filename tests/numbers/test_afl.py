@@ -17,9 +17,6 @@ from helpers.driving import (
     values,
     vector,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.optimize import minimize
 
 from monai_fairfl.strategies import AFL
 
@@ -39,29 +36,6 @@ def test_the_worst_clients_model_can_be_taken_over() -> None:
     for strategy in (AFL(form="worst_client"), AFL(variant="released")):
         (result,) = play(strategy, [UPDATES], [LOSSES], COMMON["w0"])
         assert values(result.aggregation) == [0, 0, 1]
-
-
-@given(st.lists(st.floats(0, 6), min_size=2, max_size=5), st.floats(0.05, 2))
-def test_the_next_mixture_is_the_nearest_point_of_the_simplex(
-    losses: list[float], step: float
-) -> None:
-    names = [str(number) for number in range(len(losses))]
-    updates = {name: [0.1] for name in names}
-    measured = {name: {"global_loss": loss} for name, loss in zip(names, losses, strict=True)}
-    _, second = play(AFL(step=step), [updates] * 2, [measured] * 2, [0.0])
-    found = np.array(values(second.aggregation, names))
-    assert found.sum() == pytest.approx(1) and found.min() >= 0
-
-    # No point of the simplex that SLSQP finds is nearer.
-    climbed = 1 / len(names) + step * np.array(losses)
-    nearest = minimize(
-        lambda x: ((x - climbed) ** 2).sum(),
-        np.full(len(names), 1 / len(names)),
-        method="SLSQP",
-        bounds=[(0, 1)] * len(names),
-        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
-    )
-    assert ((found - climbed) ** 2).sum() <= nearest.fun + 1e-6
 
 
 def test_an_absent_client_climbs_by_the_mean_loss_and_a_newcomer_shares() -> None:

@@ -148,3 +148,13 @@ def test_an_absent_client_keeps_its_model_also_where_a_resumed_run_does_not_know
         strategy.rewards = dict(rewards)
         second = play_round(strategy, present, {})
         assert second.rewards is not None and second.rewards["3"]["w"].equal(rewards["3"]["w"])
+
+
+def test_no_rounding_makes_the_cosine_of_parallel_updates_exceed_one() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        direction = generator.normal(size=6)
+        factors = zip(CLIENTS, (1.0, 0.3, 7.1), strict=True)
+        updates = {client: (factor * direction).tolist() for client, factor in factors}
+        (result,) = play(CGSV(), [updates], [{}], [0.0] * 6)
+        assert max(values(result.details["cosine"])) <= 1

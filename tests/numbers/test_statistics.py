@@ -204,19 +204,12 @@ def test_performance_names_the_worst_site() -> None:
     assert math.isnan(performance([0.0, 0.0]).jain)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
-    st.floats(0.1, 10),
-)
-def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
-    pairs: list[tuple[int, int]], scale: float
-) -> None:
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8))
+def test_pearson_is_scipys(pairs: list[tuple[int, int]]) -> None:
     x, y = (np.array(v, dtype=float) for v in zip(*pairs))
     assume(np.ptp(x) > 0 and np.ptp(y) > 0)
     found, expected = pearson(x.tolist(), y.tolist()), stats.pearsonr(x, y)
     assert tuple(found) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
-    turned = pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r
-    assert turned == pytest.approx(found.r, abs=1e-6)
 
 
 def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:

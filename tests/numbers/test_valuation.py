@@ -228,18 +228,6 @@ def test_a_client_that_sat_a_round_out_adds_nothing_to_it(tmp_path: Path) -> Non
     assert Reconstruction().value(run.finished()).values["B"].n == 4
 
 
-def test_any_methods_run_can_be_valued_unless_it_averages_nothing(tmp_path: Path) -> None:
-    run = LinearRun(tmp_path / "run")
-    run.federate(run.folder, strategy=FedCE("cos"))
-    found = Reconstruction("exact").value(run.finished())
-    assert found.total == pytest.approx(sum(numbers(found).values()))
-    alone = LinearRun(tmp_path / "alone")
-    alone.federate(alone.folder, clients="A")
-    panel = Panel(alone.transport("A"), "A", expected=Expected(ranges={}))
-    one = Reconstruction("exact").value(replace(alone.finished(), clients=["A"], panel=panel))
-    assert one.shares() == {"A": 1.0} and numbers(one)["A"] == pytest.approx(one.total)
-
-
 # ---- measured models are measured once
 
 
