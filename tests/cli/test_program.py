@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 from helpers.checkout import CHECKOUT
-from helpers.command_line import FUNDUS, PROSTATE, Commands, run_process
-
-from monai_fairfl import __version__
+from helpers.command_line import PROSTATE, Commands, run_process
 
 HEAVY = r"\| +(torch|monai|numpy|nvflare|flwr)$"
 """A library that takes seconds, as Python shows what it imports."""
@@ -68,18 +66,16 @@ def test_every_command_has_help_knows_its_examples_and_says_which_option_was_mea
             # As one types it: a letter too many.
             last = cli.refusal(*words, f"{option}{option[-1]}").splitlines()[-1]
             assert last.endswith(f"{option}?"), option
-    assert "nothing" in cli.refusal("nothing")
-    assert "another" in cli.refusal("verify", "RUN", "another")
 
 
 def test_the_version_names_the_commit_of_a_checkout() -> None:
     shown = python("-m", "monai_fairfl", "--version").stdout
-    assert shown.startswith(f"monai-fairfl {__version__}")
-    if (CHECKOUT / ".git").exists():
-        git = ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"]
-        head = subprocess.run(git, capture_output=True, text=True, check=True).stdout
+    assert re.match(r"monai-fairfl \d+\.\d+", shown)
+    git = ["git", "-C", str(CHECKOUT), "rev-parse", "HEAD"]
+    head = subprocess.run(git, capture_output=True, text=True)
+    if head.returncode == 0:
         [commit] = re.findall(r"commit (\w+)", shown)
-        assert head.startswith(commit)
+        assert head.stdout.startswith(commit)
 
 
 def test_a_reader_that_closed_the_pipe_is_no_error(tmp_path: Path) -> None:
@@ -171,15 +167,3 @@ def test_a_read_only_folder_is_named_with_its_option_before_anything_else(
             code, shown, said = cli.shown(*words, option, out)
             assert (code, shown) == (2, "")
             assert str(out) in said and option in said
-
-
-def test_a_note_on_data_is_one_line_and_names_no_code(
-    sites: Path, tmp_path: Path, cli: Commands
-) -> None:
-    for site in ("alder", "elm"):
-        (tmp_path / site).symlink_to(sites / site)
-    (tmp_path / "ash").mkdir()
-    (tmp_path / "ash" / "eye.nrrd").touch()
-    note, error = cli.refusal("train", tmp_path, "--bundle", FUNDUS).splitlines()
-    assert note.startswith("note: ") and str(tmp_path / "ash") in note
-    assert FUNDUS in error and ".py" not in note + error

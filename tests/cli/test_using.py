@@ -143,12 +143,10 @@ def test_paths_that_are_not_utf8_are_segmented_and_not_evaluated(
     cli.run("infer", munich / "run", munich / "scans", "--out", out, "--no-pictures")
     model = json.loads((out / "model.json").read_text())["model"]
     assert model == str(munich / "run" / "models" / "global.pt")
-
     # MONAI writes the tables of scores, and cannot write these paths.
     shutil.copytree(sites / "alder", munich / "alder")
-    words = ["evaluate", munich / "run", munich / "alder", "--out", tmp_path / "out"]
-    assert "UTF-8" in cli.refusal(*words)
-    assert not (tmp_path / "out").exists()
+    said = cli.refusal("evaluate", munich / "run", munich / "alder", "--out", tmp_path / "out")
+    assert "UTF-8" in said and not (tmp_path / "out").exists()
 
 
 # --- which model is meant
@@ -188,7 +186,7 @@ def test_a_folder_stands_for_the_model_of_its_only_federation(
     refused(cli, both, scans, "several", both / "FedAvg", both / "FedCE")
 
 
-def test_a_folder_without_a_model_is_refused_with_the_reason(
+def test_a_folder_that_has_no_model_is_refused_with_the_reason(
     small: Path, scans: Path, tmp_path: Path, cli: Commands
 ) -> None:
     refused(cli, tmp_path / "none", scans, tmp_path / "none", "exist")

@@ -61,7 +61,7 @@ class Commands:
     def run(self, *words: object, code: int = 0) -> str:
         """What a command printed to standard output."""
         ended, printed, said = self.shown(*words)
-        assert ended == code, said
+        assert ended == code, printed + said
         return printed
 
     def json(self, *words: object, code: int = 0) -> dict[str, Any]:
@@ -131,6 +131,7 @@ def bytes_of(folder: Path, *patterns: str) -> dict[str, bytes]:
     found = {}
     for pattern in patterns:
         for file in folder.glob(pattern):
-            found[str(file.relative_to(folder))] = file.read_bytes()
+            if file.is_file():
+                found[str(file.relative_to(folder))] = file.read_bytes()
     assert found
     return found
