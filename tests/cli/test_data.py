@@ -70,7 +70,6 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
         # Less shows no structure.
         (["demo-data", "--size", "48", "4", "8"], "[48, 4, 8]"),
         (["demo-data", "--kind", "fundus", "--size", "1"], "[1]"),
-        (["demo-data", "--size", "48"], "[48]"),
     ):
         assert named in cli.refusal(*words, "--out", out)
         assert not out.exists()

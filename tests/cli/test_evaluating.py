@@ -150,12 +150,9 @@ def test_what_is_no_hospital_is_refused_by_evaluate_and_adapt(
     images = tmp_path / "new"
     images.mkdir()
     shutil.copy(sites / "alder" / "Case00.nii.gz", images)
-    (tmp_path / "half" / "images").mkdir(parents=True)
-    shutil.copy(sites / "alder" / "Case00.nii.gz", tmp_path / "half" / "images")
     out = tmp_path / "out"
     for folder, word in (
         (images, "Case00.nii.gz"),
-        (tmp_path / "half", "masks"),
         (tmp_path / "nowhere", "nowhere"),
     ):
         for command in ("evaluate", "adapt"):

@@ -173,7 +173,6 @@ def test_a_report_of_several_runs_is_written_where_one_says(small: Path, cli: Co
     report = json.loads((small / "out" / "report.json").read_text())
     assert found["json"] == str(small / "out" / "report.json")
     assert len(report["strategies"]) == 2 and set(report["sites"]) == set(SITES)
-    assert (small / "out" / "report.html").stat().st_size > 1000
 
 
 def test_a_report_that_is_written_again_names_what_failed_and_has_not_gone_on_since(

@@ -111,7 +111,6 @@ def test_characters_that_the_terminal_cannot_show_are_replaced() -> None:
     ("words", "named"),
     [
         (["demo-data", "--size", "24", "24", "6", "--out", "file/x"], "file/x"),
-        (["bundle", PROSTATE, "file/x"], "file/x"),
         (["datalist", "sites", "--out", "file"], "file"),
         (["datalist", "sites/elm", "--out", "folder"], "folder"),
         (["report", "small/run", "--out", "file"], "file"),

@@ -118,8 +118,6 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
         (["--recipe", "stong"], ["'stong'", "strong"]),
         (["--config", "none.json"], ["none.json", "--config"]),
         (["--config", __file__], [Path(__file__).name, "configuration"]),
-        (["--rounds", "0"], ["--rounds", "'0'"]),
-        (["--seed", "-1"], ["--seed", "'-1'"]),
         (["--out", "Läufe (1)"], ["--out", "Läufe (1)"]),
     ],
 )
