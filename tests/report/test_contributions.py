@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who contributed what: of the ledger's numbers, over rounds, seeds and valuations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.given_strategy import Given
+from helpers.reports import Page, hospital, rows_of, run_of
+from helpers.scripted_run import train
+from helpers.tiny_networks import federation
+from scipy import stats
+from sklearn.metrics.pairwise import cosine_similarity
+
+from monai_fairfl import read_ledger
+from monai_fairfl.report import write_report
+from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedLWR, Standalone
+
+IMAGES = {"ash": 40, "elm": 10, "oak": 30, "yew": 20}
+SCORES = dict.fromkeys(IMAGES, (0.8, 0.01, 9))
+ABOUT: dict[str, Any] = {site: {"images": count} for site, count in IMAGES.items()}
+DIRECTIONS = {
+    "ash": [1.0, 0.0, 0.1],
+    "elm": [0.0, 2.0, -0.1],
+    "oak": [3.0, 0.2, 0.0],
+    "yew": [0.1, 1.0, 0.1],
+}
+
+
+def shares_by_round(run: Path) -> list[dict[str, float]]:
+    """The contributions of each round in the ledger: numbers, or estimates."""
+    found = []
+    for record in read_ledger(run / "ledger.jsonl"):
+        if record["kind"] == "round":
+            of_round = record["contributions"].items()
+            found.append({s: v["value"] if isinstance(v, dict) else v for s, v in of_round})
+    return found
+
+
+def test_a_contribution_is_that_of_the_last_round_beside_the_share_of_the_images(
+    tmp_path: Path,
+) -> None:
+    run = train(tmp_path / "run", FedCE(), SCORES, 3, about=ABOUT)
+    report = write_report([run])
+    by_round = shares_by_round(run)
+    assert report["decision"]["contributions"]["strategy"] == "FedCE"
+    for site, count in IMAGES.items():
+        found = hospital(report, site)["contribution"]
+        of_site = [one[site] for one in by_round]
+        assert found["value"] == found["share"] == pytest.approx(of_site[-1])
+        assert found["images"] == pytest.approx(count / 100)
+        assert found["ratio"] == pytest.approx(of_site[-1] / (count / 100))
+        assert (found["least"], found["most"]) == pytest.approx((min(of_site), max(of_site)))
+        assert found["interval"] is False
+
+
+def test_only_repeats_give_an_interval(tmp_path: Path) -> None:
+    runs, values = [], []
+    for seed, error in enumerate((0.3, 0.5, 0.2)):
+        about = {**ABOUT, "elm": {"measured": {"leave_one_out_error": error}}}
+        runs.append(
+            train(tmp_path / str(seed), FedCE(), SCORES, 2, about=about, seed=seed, config={})
+        )
+        values.append(shares_by_round(runs[-1])[-1]["elm"])
+    found = hospital(write_report(runs))["contribution"]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found["interval"] is True
+    ends = (found["value"], found["least"], found["most"])
+    assert ends == pytest.approx((np.mean(values), low, high))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": 1},
+        {"stop": 1, "retries": 0},
+        {"config": {"data": {"elm": "/data/elsewhere"}}},
+        {"config": {"overrides": {"size": [64, 64]}}},
+    ],
+    ids=["shorter", "unfinished", "of other data", "of other settings"],
+)
+def test_a_run_of_other_length_data_or_settings_is_no_repeat(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    runs = [train(tmp_path / "a", Standalone(), SCORES, 2)]
+    runs.append(train(tmp_path / "b", FedCE(), SCORES, 2))
+    runs.append(train(tmp_path / "c", FedCE(), SCORES, **{"rounds": 2, "seed": 1, **other}))
+    found = hospital(write_report(runs))
+    assert found["contribution"]["interval"] is False
+    assert found["difference"]["seeds"] is None
+
+
+def test_a_hospital_that_left_has_its_last_number_and_no_share(tmp_path: Path) -> None:
+    about = {**ABOUT, "oak": {**ABOUT["oak"], "away": [2, 3]}}
+    run = train(tmp_path / "run", FedCE(), SCORES, 4, about=about)
+    report = write_report([run])
+    by_round = shares_by_round(run)
+    oak = hospital(report, "oak")
+    assert (oak["contribution"]["share"], oak["contribution"]["ratio"]) == (None, None)
+    assert (oak["contribution"]["round"], oak["weight_round"]) == (1, 1)
+    assert oak["contribution"]["value"] == pytest.approx(by_round[1]["oak"])
+    # The others' shares are among themselves: 70 images of 100 are theirs.
+    ash = hospital(report, "ash")["contribution"]
+    assert ash["share"] == pytest.approx(by_round[-1]["ash"])
+    assert ash["images"] == pytest.approx(40 / 70)
+
+    credit = {rule["name"]: rule["shares"] for rule in run_of(report, "FedCE")["credit"]}
+    assert credit["Images"] == pytest.approx({site: n / 100 for site, n in IMAGES.items()})
+    assert credit["Weight"]["oak"] == pytest.approx(sum(n.get("oak", 0) for n in by_round) / 4)
+    assert "oak" not in credit["FedCE's own"]
+
+
+def test_a_hospital_of_a_drawn_round_is_compared_with_the_hospitals_of_that_round(
+    tmp_path: Path,
+) -> None:
+    run = train(
+        tmp_path / "run", FedCE(), SCORES, 5, about=ABOUT, clients_per_round=3, min_clients=2
+    )
+    report = write_report([run])
+    by_round = shares_by_round(run)
+    assert any(site not in by_round[-1] for site in IMAGES)
+    for site in IMAGES:
+        last = max(number for number, found in enumerate(by_round) if site in found)
+        found = hospital(report, site)["contribution"]
+        images = sum(IMAGES[other] for other in by_round[last])
+        assert found["share"] == pytest.approx(by_round[last][site])
+        assert found["images"] == pytest.approx(IMAGES[site] / images)
+        assert found["round"] == (None if last == 4 else last)
+
+
+def test_values_without_a_common_unit_have_no_share_and_negative_ones_none_of_it(
+    tmp_path: Path,
+) -> None:
+    sites = dict.fromkeys(("elm", "oak"), 0.8)
+    weights = dict.fromkeys(sites, 0.5)
+    own = {"elm": 0.9, "oak": 0.8}
+    report = write_report([train(tmp_path / "a", Given(weights, own), sites)])
+    found = hospital(report)["contribution"]
+    assert (found["value"], found["share"], found["ratio"]) == (0.9, None, None)
+
+    negative = {"elm": -0.1, "oak": -0.2}
+    report = write_report([train(tmp_path / "b", Given(weights, negative), sites)])
+    [name] = report["strategies"]
+    own_rule = run_of(report, name)["credit"][-1]
+    assert own_rule["shares"] == {"elm": 0.0, "oak": 0.0}
+
+
+def test_of_fedavg_nobody_knows_who_contributed_unless_another_strategy_says_so(
+    tmp_path: Path,
+) -> None:
+    validated = {site: {"score": 0.9, "test_score": 0.8} for site in IMAGES}
+    worse = {site: {"score": 0.7, "test_score": 0.8} for site in IMAGES}
+    average = train(tmp_path / "a", FedAvg(), validated, about=ABOUT)
+    report = write_report([average])
+    assert report["decision"]["contributions"]["source"] is None
+    assert hospital(report)["contribution"] is None
+    assert hospital(report)["weight"] == pytest.approx(0.1)
+
+    report = write_report([average, train(tmp_path / "b", FedCE(), worse, about=ABOUT)])
+    assert report["decision"]["strategy"] == "FedAvg"
+    assert report["decision"]["contributions"]["strategy"] == "FedCE"
+    assert "FedCE" in hospital(report)["contribution"]["words"]
+
+
+def valued(run: Path, name: str, elm: float, stderr: float | None = None, **about: Any) -> Path:
+    """Add a valuation, as ``monai-fairfl value`` writes it, in which oak has 0.3."""
+    values = {"elm": {"value": elm, "stderr": stderr, "n": 4}, "oak": {"value": 0.3, "stderr": None}}
+    found = {"name": name, "strategy": "FedAvg", "method": "exact", "utility": "mean"}
+    found |= {"data": "test", "values": values, "evaluations": 4, "rank_stability": None}
+    found |= {"total": 0.2, "shares": {"elm": max(elm, 0), "oak": 0.3}, **about}
+    total = sum(found["shares"].values())
+    found["shares"] = {site: share / total for site, share in found["shares"].items()}
+    file = run / "valuations" / f"{name}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(found))
+    return file
+
+
+def test_a_valuation_answers_for_fedavg_among_the_hospitals_that_it_valued(
+    tmp_path: Path,
+) -> None:
+    sites = {site: SCORES[site] for site in ("ash", "elm", "oak")}
+    run = train(tmp_path / "run", FedAvg(), sites, 2, about=ABOUT)
+    valued(run, "reconstruction-multi_round-decay_0.5-exact-mean", 0.6)
+    valued(run, "reconstruction-multi_round-exact-mean", -0.1)
+    report = write_report([run])
+    # With a decay the values are no longer Dice: the other one answers.
+    elm, oak = (hospital(report, site)["contribution"] for site in ("elm", "oak"))
+    assert (elm["value"], elm["share"], oak["share"]) == (-0.1, 0.0, 1.0)
+    # 30 of the 40 images of elm and oak.
+    assert oak["ratio"] == pytest.approx(1 / 0.75)
+    assert hospital(report, "ash")["contribution"] is None
+    assert "-0.1000" in (run / "report.html").read_text()
+
+
+def test_a_negative_value_within_its_error_is_next_to_nothing(tmp_path: Path) -> None:
+    sites = {site: SCORES[site] for site in ("elm", "oak")}
+    words = []
+    for stderr in (0.01, 0.08):
+        run = train(tmp_path / str(stderr), FedAvg(), sites, about=ABOUT)
+        valued(run, "v", -0.1, stderr, method="permutation")
+        words.append(hospital(write_report([run]))["contribution"]["words"])
+    assert "worse" in words[0] and "next to nothing" in words[1]
+
+
+def test_a_valuation_of_a_run_that_went_on_is_not_shown(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    model = read_ledger(run / "ledger.jsonl")[-1]["model"]
+    valued(run, "old", 0.1, model="of an earlier end")
+    valued(run, "new", 0.1, model=model)
+    report = write_report([run])
+    assert [found["name"] for found in run_of(report, "FedAvg")["valuations"]] == ["new"]
+    assert any("old" in line for line in report["warnings"])
+
+
+def test_weights_per_layer_are_averaged_plainly_and_called_so(tmp_path: Path) -> None:
+    federation(FedLWR(), tmp_path, rounds=2).run()
+    run = tmp_path / "run"
+    report = write_report([run])
+    layers = read_ledger(run / "ledger.jsonl")[-2]["aggregation"].values()
+    [name] = report["strategies"]
+    found = run_of(report, name)
+    assert found["layers_averaged"] == len(layers) > 1
+    expected = np.mean([of_layer["elm"] for of_layer in layers])
+    assert found["series"]["weights"]["elm"][-1]["value"] == pytest.approx(expected)
+    assert {row["weight_is"] for row in rows_of(run / "contributions.csv")} == {
+        f"mean over {len(layers)} layers"
+    }
+    assert any(title.startswith("Layer weights") for title in Page(run / "report.html").drawings())
+
+
+def test_cosines_are_those_of_the_updates_and_like_hospitals_are_neighbours(
+    tmp_path: Path,
+) -> None:
+    """Yew is away in round 1, and Standalone's updates start from different models."""
+    about = {site: {"updates": update} for site, update in DIRECTIONS.items()}
+    about["yew"]["away"] = [1]
+    runs = []
+    for strategy in (Standalone(), FedAvg()):
+        folder = tmp_path / strategy.name
+        runs.append(train(folder, strategy, SCORES, 2, about=about))
+    report = write_report(runs)
+    found = run_of(report, "FedAvg")["similarity"]
+    updates = np.array([DIRECTIONS[site] for site in found["sites"]])
+    assert np.array(found["cosines"]) == pytest.approx(cosine_similarity(updates))
+    assert {*found["sites"][:2]} in ({"ash", "oak"}, {"elm", "yew"})
+    assert run_of(report, "Standalone")["similarity"] is None
+
+
+def test_a_free_rider_score_stands_out_over_three_rounds(tmp_path: Path) -> None:
+    """Yew's model fits its own data far better than the one that it received."""
+    about: dict[str, Any] = {}
+    for number, site in enumerate(("elm", "oak", "yew")):
+        measured = {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51}
+        about[site] = {"measured": measured, "updates": np.eye(3)[number].tolist()}
+    settings = {"about": about, "evaluate": ("global_score", "local_score")}
+    run = train(tmp_path / "run", FedAvg(), dict.fromkeys(about, 0.8), 3, **settings)
+    report = write_report([run])
+    found = run_of(report, "FedAvg")
+    points = found["series"]["free_rider_scores"]["yew"]
+    assert [point["value"] for point in points] == pytest.approx([0.4 / np.sqrt(3)] * 3)
+    assert found["flagged"] == {"yew": 2}
+    assert any("yew" in line and "free-rider" in line for line in report["warnings"])

@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a report reads and writes: CSV files equal the ledger, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.reports import rows_of, run_of
+from helpers.scripted_run import call_sites, rewrite, train, with_cases
+
+from monai_fairfl import read_ledger
+from monai_fairfl.cli import main
+from monai_fairfl.errors import ConfigError, FairFLError
+from monai_fairfl.report import write_report, write_report_if_possible
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+
+SCORES = {"elm": {"test_score": {"mean": (0.6, 0.1, 2), "gland": 0.5}, "score": 0.7}, "oak": 0.8}
+
+
+def value_of(measured: Any, label: str) -> float:
+    """The number of a class in a ledger's measurement."""
+    found = measured.get(label, measured) if isinstance(measured, dict) else measured
+    return float(found["value"] if isinstance(found, dict) else found)
+
+
+def test_metrics_csv_holds_every_measurement_of_the_ledger(tmp_path: Path) -> None:
+    config = {"overrides": {"split_fold": 2}}
+    run = train(tmp_path / "run", FedAvg(), SCORES, 2, seed=3, config=config)
+    write_report([run])
+    rows = rows_of(run / "metrics.csv")
+    assert {(row["run"], row["strategy"], row["seed"], row["fold"]) for row in rows} == {
+        ("FedAvg", "FedAvg", "3", "2")
+    }
+    expected = {}
+    *rounds, end = read_ledger(run / "ledger.jsonl")[1:]
+    for record in rounds:
+        for site, measured in record["measurements"].items():
+            # Who trains in a round first scores the result of the one before it.
+            key = (site, record["round"], "global_score", "mean", record["round"] - 1)
+            expected[key] = value_of(measured["global_score"], "mean")
+    for site, models in end["scores"].items():
+        for name, measured in models["own"].items():
+            labels = set(measured) & {"gland"} if isinstance(measured, dict) else set()
+            for label in ("mean", *labels):
+                key = (site, 2, f"own:{name}", label, 1)
+                expected[key] = value_of(measured, label)
+    found = {}
+    for row in rows:
+        numbers = int(row["round"]), row["measurement"], row["class"], int(row["of_round"])
+        found[row["site"], *numbers] = float(row["value"])
+    assert found == expected
+    [row] = [row for row in rows if (row["class"], row["site"]) == ("gland", "elm")]
+    assert row["value"] == "0.5"
+
+
+def test_contributions_csv_holds_the_numbers_of_the_report(tmp_path: Path) -> None:
+    runs = []
+    for strategy in (FedAvg(), FedCE()):
+        about = {"oak": {"away": [1]}}
+        scores = {**SCORES, "yew": 0.5}
+        runs.append(train(tmp_path / strategy.name, strategy, scores, 3, about=about))
+    report = write_report(runs)
+    rows = rows_of(tmp_path / "contributions.csv")
+    for name in ("FedAvg", "FedCE"):
+        for column, key in (("aggregation_weight", "weights"), ("contribution", "contributions")):
+            expected = {}
+            for site, points in run_of(report, name)["series"][key].items():
+                for point in points:
+                    expected[site, str(point["round"])] = point["value"]
+            found = {}
+            for row in rows:
+                if row["run"] == name and row[column]:
+                    found[row["site"], row["round"]] = float(row[column])
+            # FedAvg's contributions are its weights, which have their column.
+            assert found == ({} if (name, key) == ("FedAvg", "contributions") else expected)
+    assert ("oak", "1") not in {(row["site"], row["round"]) for row in rows}
+
+
+def test_no_cell_of_a_csv_file_is_run_by_a_spreadsheet(tmp_path: Path) -> None:
+    evil = {"elm": '=HYPERLINK("http:x")', "oak": "+1", "yew": "-1", "ash": "@SUM(A1)"}
+    ranges = {"ranges": {"test_score": [-1, 1]}, "config": {"share_cases": True}}
+    run = call_sites(train(tmp_path / "run", FedAvg(), dict.fromkeys(evil, -0.5), **ranges), evil)
+    with_cases(run, "+1", {"=b.nii": -0.5})
+    write_report([run], names={run: "=FedAvg"})
+    sites = set()
+    for name in ("metrics.csv", "contributions.csv", "cases.csv"):
+        for row in rows_of(run / name):
+            sites.add(row["site"])
+            assert row["run"] == "'=FedAvg"
+    assert sites == {f"'{name}" for name in evil.values()}
+    # A negative number stays one.
+    [case] = rows_of(run / "cases.csv")
+    assert (case["case"], case["value"]) == ("'=b.nii", "-0.5")
+
+
+def shared(folder: Path, mean: float = 0.6, **config: Any) -> Path:
+    """A run whose hospital stored its cases, also those of an earlier attempt at the end."""
+    config = {"share_cases": True, **config}
+    run = train(folder, FedAvg(), {"elm": (mean, 0.1, 2)}, config=config)
+    with_cases(run, "elm", {"a.nii": 0.1, "b.nii": 0.1})
+    table = with_cases(run, "elm", {"a.nii": 0.5, "b.nii": 0.7})
+    table.rename(table.with_name(f"{run.name}-test_score-1-1.csv"))
+    return run
+
+
+def test_scores_of_cases_leave_a_hospitals_folder_only_if_they_are_to_be_shared(
+    tmp_path: Path,
+) -> None:
+    run = shared(tmp_path / "shared")
+    write_report([run])
+    found = {row["case"]: (row["metric"], row["value"]) for row in rows_of(run / "cases.csv")}
+    assert found == {"a.nii": ("test_score:dice", "0.5"), "b.nii": ("test_score:dice", "0.7")}
+
+    private = shared(tmp_path / "private", share_cases=False)
+    write_report([private])
+    assert not (private / "cases.csv").exists()
+    for file in private.glob("report.*"):
+        assert "a.nii" not in file.read_text()
+
+
+def test_cases_that_are_damaged_or_not_behind_the_score_are_left_out_and_named(
+    tmp_path: Path,
+) -> None:
+    other = shared(tmp_path / "other", mean=0.65)
+    damaged = shared(tmp_path / "damaged")
+    for table in damaged.glob("sites/elm/state/*.csv"):
+        table.write_text("case,DICE\na.nii,0.6\nb\n")
+    for run, cause in ((other, "no table"), (damaged, "damaged")):
+        report = write_report([run])
+        assert rows_of(run / "cases.csv") == []
+        [warning] = report["warnings"]
+        assert "elm" in warning and "test_score" in warning and cause in warning
+
+
+def test_a_case_is_named_with_its_fold_where_files_of_several_patients_have_its_name(
+    tmp_path: Path,
+) -> None:
+    names = {}
+    for fold, patients in enumerate((("P7/t2.nii", "P8/t2.nii"), ("P7.nii", "P8.nii"))):
+        run = train(
+            tmp_path / str(fold),
+            FedAvg(),
+            {"elm": 0.6},
+            config={"share_cases": True, "overrides": {"split_fold": 4}},
+        )
+        case = patients[0].rpartition("/")[2]
+        with_cases(run, "elm", {case: 0.6})
+        lists = {"training": [{"image": patients[1]}], "validation": []}
+        lists["testing"] = [{"image": patients[0]}]
+        (run / "datalists").mkdir()
+        (run / "datalists" / "elm.json").write_text(json.dumps(lists))
+        write_report([run])
+        names[fold] = [row["case"] for row in rows_of(run / "cases.csv")]
+    assert names == {0: ["fold 4/t2.nii"], 1: ["P7.nii"]}
+
+
+def test_a_name_that_is_no_utf8_has_its_row(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FedAvg(), {"elm": 0.6}, config={"share_cases": True})
+    case = os.fsdecode(b"Pr\xfcfung.nii")
+    table = with_cases(run, "elm", {"x": 0.6})
+    table.write_bytes(table.read_bytes().replace(b"x,", case.encode(errors="backslashreplace") + b","))
+    write_report([run])
+    assert [row["case"] for row in rows_of(run / "cases.csv")] == [r"Pr\udcfcfung.nii"]
+
+
+# ---- what is refused
+
+
+def edited(run: Path) -> None:
+    file = run / "ledger.jsonl"
+    file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
+
+
+def without(kind: str, key: str) -> Callable[[Path], Any]:
+    """Take a key away from one kind of record."""
+
+    def changed(record: dict[str, Any]) -> dict[str, Any]:
+        return {name: v for name, v in record.items() if record["kind"] != kind or name != key}
+
+    return lambda run: rewrite(run, changed)
+
+
+def valuation(run: Path) -> None:
+    (run / "valuations").mkdir()
+    (run / "valuations" / "one.json").write_text('{"name": "x"}')
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "edited": (edited, "ledger.jsonl: line 2"),
+    "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
+    "no opening": (without("start", "strategy"), "line 1: .*'strategy'"),
+    "no kind": (without("round", "kind"), "line 2: 'kind'"),
+    "no verdicts": (without("round", "verdicts"), "line 2: .*'verdicts'"),
+    "no scores": (without("end", "scores"), "line 3: .*'scores'"),
+    "valuation": (valuation, r"one\.json .*damaged.*strategy"),
+    "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
+    "no folder": (shutil.rmtree, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_cannot_be_trusted_is_refused_by_its_name_and_nothing_is_written(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), {"elm": 0.5})
+    break_it, cause = DAMAGES[damage]
+    break_it(run)
+    with pytest.raises(FairFLError, match=f"(?s){run}.*{cause}"):
+        write_report([run], tmp_path / "out")
+    assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert str(run) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    # After a training nobody loses the run over it.
+    assert write_report_if_possible([run], tmp_path / "out") is None
+
+
+def test_a_single_folder_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="list.*runs/fedavg"):
+        write_report("runs/fedavg")  # type: ignore[arg-type]
+
+
+# ---- what is written
+
+
+def test_the_run_stays_as_it_was_and_equal_runs_have_equal_reports(tmp_path: Path) -> None:
+    for root in ("a", "b"):
+        for strategy in (Standalone(), FedCE()):
+            train(tmp_path / root / strategy.name, strategy, SCORES, 2)
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    found = []
+    for root in ("a", "b"):
+        out = tmp_path / f"out-{root}"
+        write_report([tmp_path / root, tmp_path / root / "FedCE"], out)
+        files = [file for file in sorted(out.rglob("*")) if file.is_file()]
+        found.append({file.relative_to(out): file.read_bytes() for file in files})
+    assert found[0] == found[1] and len(found[0]) == 6
+    assert {file: file.read_bytes() for file in before} == before
+
+
+def test_the_command_writes_what_the_function_returns_beside_the_run_or_where_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    assert main(["report", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["html"] == str(run / "report.html")
+    assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 0
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert written == json.loads((run / "report.json").read_text()) == write_report([run])
+
+
+def test_without_jinja2_the_numbers_are_written_and_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match="report"):
+        write_report([run])
+    assert (run / "report.json").exists() and not (run / "report.html").exists()
