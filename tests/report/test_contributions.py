@@ -169,7 +169,10 @@ def test_of_fedavg_nobody_knows_who_contributed_unless_another_strategy_says_so(
 
 def valued(run: Path, name: str, elm: float, stderr: float | None = None, **about: Any) -> Path:
     """Add a valuation, as ``monai-fairfl value`` writes it, in which oak has 0.3."""
-    values = {"elm": {"value": elm, "stderr": stderr, "n": 4}, "oak": {"value": 0.3, "stderr": None}}
+    values = {
+        "elm": {"value": elm, "stderr": stderr, "n": 4},
+        "oak": {"value": 0.3, "stderr": None},
+    }
     found = {"name": name, "strategy": "FedAvg", "method": "exact", "utility": "mean"}
     found |= {"data": "test", "values": values, "evaluations": 4, "rank_stability": None}
     found |= {"total": 0.2, "shares": {"elm": max(elm, 0), "oak": 0.3}, **about}

@@ -166,7 +166,9 @@ def test_a_name_that_is_no_utf8_has_its_row(tmp_path: Path) -> None:
     run = train(tmp_path / "run", FedAvg(), {"elm": 0.6}, config={"share_cases": True})
     case = os.fsdecode(b"Pr\xfcfung.nii")
     table = with_cases(run, "elm", {"x": 0.6})
-    table.write_bytes(table.read_bytes().replace(b"x,", case.encode(errors="backslashreplace") + b","))
+    table.write_bytes(
+        table.read_bytes().replace(b"x,", case.encode(errors="backslashreplace") + b",")
+    )
     write_report([run])
     assert [row["case"] for row in rows_of(run / "cases.csv")] == [r"Pr\udcfcfung.nii"]
 
