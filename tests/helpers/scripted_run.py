@@ -23,6 +23,8 @@ from monai_fairfl import (
     Request,
     Strategy,
     read_ledger,
+    strategies,
+    write_report,
 )
 from monai_fairfl.errors import FederationError
 from monai_fairfl.run_folder import Ledger
@@ -159,6 +161,23 @@ def train(
     return folder
 
 
+def report_of(
+    folder: Path, scores: Mapping[str, Mapping[str, Any]], rounds: int = 1, **given: Any
+) -> dict[str, Any]:
+    """The report of runs that differ in nothing but their strategies and scores.
+
+    Args:
+        folder: gets a folder for each run, and the report.
+        scores: class of a strategy -> hospital -> score, see :func:`train`.
+        rounds: of each run.
+        given: to :func:`train`.
+    """
+    runs = []
+    for name, of_run in scores.items():
+        runs.append(train(folder / name, getattr(strategies, name)(), of_run, rounds, **given))
+    return write_report(runs, folder)
+
+
 def full_run(sites: Mapping[str, Any], rounds: int) -> dict[str, Any]:
     """The ``config.json`` of a run that is its bundle's full one, whatever its mean Dice."""
     return {
@@ -172,6 +191,16 @@ def full_run(sites: Mapping[str, Any], rounds: int) -> dict[str, Any]:
     }
 
 
+def contributions_of(run: Path) -> list[dict[str, float]]:
+    """Hospital -> contribution of each round in the ledger: numbers, or estimates."""
+    found = []
+    for record in read_ledger(run / "ledger.jsonl"):
+        if record["kind"] == "round":
+            of_round = record["contributions"].items()
+            found.append({s: v["value"] if isinstance(v, dict) else v for s, v in of_round})
+    return found
+
+
 def with_cases(run: Path, site: str, dice: Mapping[str, float], score: str = "test_score") -> Path:
     """Add the table of cases behind a closing score, as the site's own client leaves it."""
     rounds = json.loads((run / "schedule.json").read_text())["planned"][-1]
@@ -183,7 +212,9 @@ def with_cases(run: Path, site: str, dice: Mapping[str, float], score: str = "te
 
 
 def mean_of(values: Sequence[float]) -> Score:
-    """Mean of some cases, with its standard error."""
+    """Mean of some cases, with its standard error; of one case it has none."""
+    if len(values) == 1:
+        return values[0], None, 1
     return float(np.mean(values)), float(np.std(values, ddof=1) / len(values) ** 0.5), len(values)
 
 

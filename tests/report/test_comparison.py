@@ -6,24 +6,22 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.reports import Page, hospital, rows_of, verdicts
-from helpers.scripted_run import mean_of, train, with_cases
+from helpers.scripted_run import contributions_of, mean_of, train, with_cases
 from scipy import stats
 
-from monai_fairfl import read_ledger
+from monai_fairfl import strategies
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import NonFinite
 from monai_fairfl.report import write_comparison
 from monai_fairfl.statistics.paired import CaseScore, compare_paired
-from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 
-STRATEGIES = {"Standalone": Standalone, "FedAvg": FedAvg, "FedCE": FedCE}
 GAINS = {
     "Standalone": {"elm": 0.0, "oak": 0.0, "yew": 0.0},
     "FedAvg": {"elm": 0.02, "oak": 0.01, "yew": -0.10},
@@ -34,89 +32,75 @@ GAINS = {
 Tables = dict[str, dict[str, dict[str, float]]]
 """Measurement -> hospital -> case -> Dice."""
 
+Change = Callable[[str, int, Tables, dict[str, Any]], object]
+"""Changes the cases of a strategy and seed, and the settings of its run."""
 
-def tables_of(strategy: str, seed: int, fold: int | None = None) -> Tables:
+
+def tables_of(strategy: str, seed: int, fold: int | None) -> Tables:
     """Cases differ most, then strategies, then seeds; all of fold 1 are harder."""
     found: Tables = {"test_score": {}, "score": {}}
     for site, gain in GAINS[strategy].items():
         hardness = np.random.default_rng(ord(site[0])).uniform(0.6, 0.9, 6)
         noise = np.random.default_rng([seed, len(strategy), ord(site[0])]).normal(size=6)
-        scores = hardness + gain + 0.004 * noise - 0.2 * (fold or 0)
-        names = [f"f{fold}-case{number}.nii" for number in range(6)]
-        found["test_score"][site] = dict(zip(names, scores.round(6).tolist()))
-        found["score"][site] = dict.fromkeys(["v1.nii", "v2.nii"], round(scores.mean() - 0.1, 6))
+        scores = (hardness + gain + 0.004 * noise - 0.2 * (fold or 0)).round(6).tolist()
+        found["test_score"][site] = {f"f{fold}-case{n}.nii": dice for n, dice in enumerate(scores)}
+        found["score"][site] = dict.fromkeys(["v1.nii", "v2.nii"], round(np.mean(scores) - 0.1, 6))
     return found
 
 
-class Comparison:
-    """Trains every strategy, seed and fold below a folder, and compares the runs."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.given: dict[tuple[str, int], Tables] = {}
-        self.tables: dict[tuple[str, int], Tables] = {}
-        self.settings: dict[tuple[str, int], dict[str, Any]] = {}
-        self.failed: dict[str, str] = {}
-        self.runs: dict[tuple[str, int, int | None], Path] = {}
-
-    def run(
-        self, seeds: tuple[int, ...] = (0, 1, 2), folds: tuple[int | None, ...] = (None,)
-    ) -> dict[str, Any]:
-        """What ``comparison.json`` holds."""
-        for key in itertools.product(STRATEGIES, seeds, folds):
-            if ", ".join(map(str, key)) not in self.failed:
-                self.runs[key] = self._train(*key)
-        plan = {"strategies": {name: name for name in STRATEGIES}, "seeds": list(seeds)}
-        plan |= {"folds": len(folds) if None not in folds else None}
-        plan |= {"rounds": 2, "local_epochs": 1, "bundle": "b"}
-        runs = list(self.runs.values())
-        found = write_comparison(self.folder, plan, runs, self.failed)
-        assert found == json.loads((self.folder / "comparison.json").read_text())
-        return found
-
-    def _train(self, strategy: str, seed: int, fold: int | None) -> Path:
-        tables = self.given.get((strategy, seed)) or tables_of(strategy, seed, fold)
-        self.tables[strategy, seed] = tables
-        scores: dict[str, Any] = {site: {} for site in GAINS[strategy]}
-        for name, of_sites in tables.items():
-            for site, cases in of_sites.items():
-                values = list(cases.values())
-                scores[site][name] = mean_of(values) if len(values) > 1 else (values[0], None, 1)
-        given = {"config": {"share_cases": True}, **self.settings.get((strategy, seed), {})}
-        if fold is not None:
-            given["config"] = {**given["config"], "overrides": {"split_fold": fold}}
+def compare(
+    folder: Path,
+    seeds: Sequence[int] = (0, 1, 2),
+    folds: Sequence[int | None] = (None,),
+    change: Change = lambda *_: None,
+    failed: Mapping[str, str] = {},
+) -> dict[str, Any]:
+    """Train every strategy, seed and fold, and compare the runs; ``comparison.json``."""
+    runs = []
+    for strategy, seed, fold in itertools.product(GAINS, seeds, folds):
+        name = f"{strategy}-{seed}-{fold}"
+        if name in failed:
+            continue
+        tables = tables_of(strategy, seed, fold)
         error = {"measured": {"leave_one_out_error": 0.3 + 0.1 * seed + 0.02 * (fold or 0)}}
-        folder = self.folder / "runs" / f"{strategy}-{seed}-{fold}"
-        about = {"yew": error, **given.pop("about", {})}
-        run = train(folder, STRATEGIES[strategy](), scores, 2, seed=seed, about=about, **given)
-        for name, of_sites in tables.items():
+        given: dict[str, Any] = {"config": {"share_cases": True}, "about": {"yew": error}}
+        if fold is not None:
+            given["config"]["overrides"] = {"split_fold": fold}
+        change(strategy, seed, tables, given)
+        scores: dict[str, Any] = {site: {} for site in GAINS[strategy]}
+        for measurement, of_sites in tables.items():
             for site, cases in of_sites.items():
-                with_cases(run, site, cases, name)
-        return run
-
-    def contributions(self, site: str) -> list[float]:
-        """FedCE's last contribution of a hospital, in each run."""
-        found = []
-        for (strategy, _, _), run in self.runs.items():
-            if strategy == "FedCE":
-                value = read_ledger(run / "ledger.jsonl")[-2]["contributions"][site]
-                found.append(value["value"] if isinstance(value, dict) else value)
-        return found
-
-    def gains(self, site: str) -> np.ndarray:
-        """What FedCE gains over training alone: seeds by cases."""
-        found = []
-        for seed in sorted({seed for _, seed in self.tables}):
-            joined, alone = (
-                self.tables[name, seed]["test_score"][site] for name in ("FedCE", "Standalone")
-            )
-            found.append([joined[case] - alone[case] for case in sorted(joined)])
-        return np.array(found)
+                scores[site][measurement] = mean_of(list(cases.values()))
+        made = getattr(strategies, strategy)()
+        run = train(folder / "runs" / name, made, scores, 2, seed=seed, **given)
+        for measurement, of_sites in tables.items():
+            for site, cases in of_sites.items():
+                with_cases(run, site, cases, measurement)
+        runs.append(run)
+    plan = {"strategies": {name: name for name in GAINS}, "seeds": list(seeds), "bundle": "b"}
+    plan |= {"folds": len(folds) if None not in folds else None, "rounds": 2, "local_epochs": 1}
+    found = write_comparison(folder, plan, runs, failed)
+    assert found == json.loads((folder / "comparison.json").read_text())
+    return found
 
 
-@pytest.fixture
-def comparison(tmp_path: Path) -> Comparison:
-    return Comparison(tmp_path)
+def scores_of(folder: Path) -> list[CaseScore]:
+    """The Dice of test cases in ``cases.csv``."""
+    found = []
+    for row in rows_of(folder / "cases.csv"):
+        if row["metric"] == "test_score:dice":
+            about = row["strategy"], int(row["seed"]), None, row["site"], row["case"]
+            found.append(CaseScore(*about, float(row["value"])))
+    return found
+
+
+def array_of(folder: Path, strategy: str, site: str) -> np.ndarray:
+    """Dice of a strategy at a hospital: seeds by cases."""
+    by_seed: dict[int, list[float]] = {}
+    for score in scores_of(folder):
+        if (score.strategy, score.site) == (strategy, site):
+            by_seed.setdefault(score.seed, []).append(score.value)
+    return np.array(list(by_seed.values()))
 
 
 def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
@@ -125,18 +109,15 @@ def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
 
 
 def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cases(
-    comparison: Comparison,
+    tmp_path: Path,
 ) -> None:
-    found = comparison.run()
+    found = compare(tmp_path)
     assert found["decision"]["strategy"] == "FedCE"
     for site in GAINS["FedCE"]:
-        scores = []
-        for (strategy, seed), tables in comparison.tables.items():
-            for case, value in tables["test_score"][site].items():
-                scores.append(CaseScore(strategy, seed, None, site, case, value))
-        pairs = compare_paired(scores, list(STRATEGIES)).pairs
+        of_site = [score for score in scores_of(tmp_path) if score.site == site]
+        pairs = compare_paired(of_site, list(GAINS)).pairs
         [pair] = [one for one in pairs if (one.strategy, one.reference) == ("FedCE", "Standalone")]
-        gains = comparison.gains(site)
+        gains = array_of(tmp_path, "FedCE", site) - array_of(tmp_path, "Standalone", site)
         low, high = t_interval(gains.mean(axis=0))
         row = hospital(found, site)
         difference = row["difference"]
@@ -151,137 +132,114 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
     assert words == {"elm": "better", "oak": "worse", "yew": "better"}
 
 
-def test_the_tables_are_the_means_of_cases_csv_and_the_page_shows_them(
-    comparison: Comparison, tmp_path: Path
-) -> None:
-    comparison.run()
-    cases = [row for row in rows_of(tmp_path / "cases.csv") if row["metric"] == "test_score:dice"]
+def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
+    compare(tmp_path)
     text = Page(tmp_path / "comparison.html").text
     of_file = {}
     for row in rows_of(tmp_path / "comparison.csv"):
-        if row["metric"] == "test_score:dice":
-            key = (row["quantity"], row["strategy"], row["site"], row["seed"], row["reference"])
-            of_file[key] = row
-    for strategy in STRATEGIES:
-        by_seed = []
-        for seed in ("0", "1", "2"):
-            sites = []
-            for site in GAINS[strategy]:
-                about = (strategy, seed, site)
-                values = [float(r["value"]) for r in cases if about_of(r) == about]
-                sites.append(np.mean(values))
-            by_seed.append(np.mean(sites))
-            found = float(of_file["mean_of_seed", strategy, "", seed, ""]["value"])
-            assert found == pytest.approx(by_seed[-1])
-        mean, std = np.mean(by_seed), np.std(by_seed, ddof=1)
-        assert float(of_file["mean", strategy, "", "", ""]["value"]) == pytest.approx(mean)
-        assert float(of_file["std", strategy, "", "", ""]["value"]) == pytest.approx(std)
+        if row["metric"] == "test_score:dice" and not row["site"] + row["seed"]:
+            of_file[row["quantity"], row["strategy"], row["reference"]] = row
+    for strategy in GAINS:
+        sites = [array_of(tmp_path, strategy, site).mean(axis=1) for site in GAINS[strategy]]
+        by_seed = np.mean(sites, axis=0)
+        mean, std = by_seed.mean(), by_seed.std(ddof=1)
+        assert float(of_file["mean", strategy, ""]["value"]) == pytest.approx(mean)
+        assert float(of_file["std", strategy, ""]["value"]) == pytest.approx(std)
         assert f"{mean:.3f} ± {std:.3f}" in text
-    row = of_file["difference", "FedCE", "", "", "FedAvg"]
-    values = {name: f"{float(row[name]):.3f}" for name in ("value", "low", "high", "p_holm")}
-    assert "{value} ({low} to {high})".format(**values) in text and values["p_holm"] in text
-
-
-def about_of(row: Mapping[str, str]) -> tuple[str, str, str]:
-    return row["strategy"], row["seed"], row["site"]
+    row = of_file["difference", "FedCE", "FedAvg"]
+    value, low, high, p = (f"{float(row[name]):.3f}" for name in ("value", "low", "high", "p_holm"))
+    assert f"{value} ({low} to {high})" in text and p in text
 
 
 def test_contributions_have_an_interval_over_seeds_and_only_a_range_over_folds(
-    comparison: Comparison, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    found = hospital(comparison.run(), "yew")["contribution"]
-    values = comparison.contributions("yew")
-    assert (found["least"], found["most"]) == pytest.approx(t_interval(values))
-    assert found["interval"] is True
-
-    folds = Comparison(tmp_path / "folds")
-    found = hospital(folds.run(seeds=(0,), folds=(0, 1, 2)), "yew")["contribution"]
-    values = folds.contributions("yew")
-    shown = (found["value"], found["least"], found["most"])
-    assert shown == pytest.approx((np.mean(values), min(values), max(values)))
-    assert found["interval"] is False
+    for seeds, folds in (((0, 1, 2), (None,)), ((0,), (0, 1, 2))):
+        folder = tmp_path / str(len(seeds))
+        found = hospital(compare(folder, seeds, folds), "yew")["contribution"]
+        runs = sorted((folder / "runs").glob("FedCE-*"))
+        values = [contributions_of(run)[-1]["yew"] for run in runs]
+        ends = t_interval(values) if len(seeds) > 1 else (min(values), max(values))
+        shown = (found["value"], found["least"], found["most"])
+        assert shown == pytest.approx((np.mean(values), *ends))
+        assert found["interval"] is (len(seeds) > 1)
 
 
-def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(
-    comparison: Comparison,
-) -> None:
-    found = comparison.run(seeds=(1,))
+def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path: Path) -> None:
+    found = compare(tmp_path, seeds=(1,))
     difference = hospital(found)["difference"]
-    expected = t_interval(comparison.gains("elm")[0])
-    assert (difference["low"], difference["high"]) == pytest.approx(expected)
+    gains = array_of(tmp_path, "FedCE", "elm") - array_of(tmp_path, "Standalone", "elm")
+    assert (difference["low"], difference["high"]) == pytest.approx(t_interval(gains[0]))
     assert difference["seeds"] is None
     assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
 
 
 @pytest.mark.parametrize(("number", "verdict"), [(1, "too_few_cases"), (2, "unclear")])
 def test_other_seeds_do_not_make_few_cases_certain(
-    number: int, verdict: str, comparison: Comparison, tmp_path: Path
+    number: int, verdict: str, tmp_path: Path
 ) -> None:
-    for strategy, seed in itertools.product(STRATEGIES, range(3)):
-        tables = comparison.given[strategy, seed] = tables_of(strategy, seed)
+    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
         elm = dict(list(tables["test_score"]["elm"].items())[:number])
         if strategy == "FedCE" and number == 2:
             elm["fNone-case0.nii"] += 0.05
         tables["test_score"]["elm"] = elm
-    elm = hospital(comparison.run())
+
+    elm = hospital(compare(tmp_path, change=change))
     assert elm["difference"]["seeds"][0] > 0
     assert (elm["n"], elm["verdict"]) == (number, verdict)
     assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
 def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_them(
-    comparison: Comparison,
+    tmp_path: Path,
 ) -> None:
     """With one seed FedCE lacks elm's first case and every case of yew."""
-    tables = comparison.given["FedCE", 1] = tables_of("FedCE", 1)
-    del tables["test_score"]["elm"]["fNone-case0.nii"]
-    tables["test_score"]["yew"] = {"another.nii": 0.5}
-    found = comparison.run()
-    gains = []
-    for seed in range(3):
-        joined, alone = (
-            comparison.tables[name, seed]["test_score"]["elm"] for name in ("FedCE", "Standalone")
-        )
-        gains.append(np.mean([joined[case] - alone[case] for case in joined if "0" not in case]))
+
+    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
+        if (strategy, seed) == ("FedCE", 1):
+            del tables["test_score"]["elm"]["fNone-case0.nii"]
+            tables["test_score"]["yew"] = {"another.nii": 0.5}
+
+    found = compare(tmp_path, change=change)
+    cases = [score for score in scores_of(tmp_path) if "case0" not in score.case]
+    means = {}
+    for strategy in GAINS:
+        of_elm = [s.value for s in cases if (s.strategy, s.site) == (strategy, "elm")]
+        means[strategy] = np.mean(of_elm)
     elm, yew = hospital(found), hospital(found, "yew")
     assert elm["n"] == 5
-    assert elm["difference"]["value"] == pytest.approx(np.mean(gains))
+    assert elm["difference"]["value"] == pytest.approx(means["FedCE"] - means["Standalone"])
     assert (yew["verdict"], yew["federation"], yew["difference"]) == ("no_score", None, None)
     assert any("yew" in line for line in found["metrics"][found["main"]]["left_out"])
 
 
 def test_without_test_cases_of_a_hospital_validation_cases_of_all_are_compared(
-    comparison: Comparison,
+    tmp_path: Path,
 ) -> None:
-    for strategy, seed in itertools.product(STRATEGIES, range(2)):
-        tables = comparison.given[strategy, seed] = tables_of(strategy, seed)
-        del tables["test_score"]["yew"]
-    found = comparison.run(seeds=(0, 1))
+    found = compare(tmp_path, (0, 1), change=lambda *given: given[2]["test_score"].pop("yew"))
     assert found["main"] == "score:dice"
     assert found["metrics"]["score:dice"]["cases"] == {"elm": 2, "oak": 2, "yew": 2}
     assert any("yew" in note and "validation" in note for note in found["notes"])
 
 
 def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(
-    comparison: Comparison, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FedCE lacks a run of the harder fold 1, and is worse in all that it has."""
     monkeypatch.setitem(GAINS, "FedCE", dict.fromkeys(GAINS["FedCE"], -0.05))
-    comparison.failed = {"FedCE, 1, 1": "no disk"}
-    found = comparison.run(seeds=(0, 1), folds=(0, 1))
-    assert found["decision"]["strategy"] == "FedAvg"
+    failed = {"FedCE-1-1": "no disk"}
+    found = compare(tmp_path, (0, 1), (0, 1), failed=failed)
+    assert found["decision"]["strategy"] == "FedAvg" and found["failed"] == failed
     assert "seed 1, fold 1" in found["decision"]["why"]
-    assert found["failed"] == {"FedCE, 1, 1": "no disk"}
 
 
-def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(
-    comparison: Comparison,
-) -> None:
-    nan = {"updates": [float("nan")]}
-    about = {"elm": nan, "oak": {"away": [0, 1]}}
-    for seed in (1, 2):
-        comparison.settings["FedCE", seed] = {"about": about, "guards": [NonFinite()]}
-    found = comparison.run()
+def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Path) -> None:
+    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
+        if strategy == "FedCE" and seed:
+            about = {"elm": {"updates": [float("nan")]}, "oak": {"away": [0, 1]}}
+            given.update(about=about, guards=[NonFinite()])
+
+    found = compare(tmp_path, change=change)
     [guards] = hospital(found)["guards"]
     assert "4 of 6" in guards and "NonFinite" in guards
     assert any("4 of 6" in line and "missing" in line for line in hospital(found, "oak")["advice"])
@@ -289,15 +247,13 @@ def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(
     assert "elm" in found["decision"]["why"]
 
 
-def test_short_runs_are_a_first_look_and_names_from_outside_are_text(
-    comparison: Comparison, tmp_path: Path
-) -> None:
-    full = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}, "share_cases": True}
-    for key in itertools.product(STRATEGIES, (0, 1)):
-        comparison.settings[key] = {"config": full}
+def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: Path) -> None:
+    full = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}}
     evil = "<script>alert(1)</script>"
-    comparison.failed = {f"{evil}, seed 2": "Pr\udcfcfung.nii is damaged"}
-    found = comparison.run(seeds=(0, 1))
+    failed = {evil: "Pr\udcfcfung.nii is damaged"}
+    found = compare(
+        tmp_path, (0, 1), change=lambda *given: given[3]["config"].update(full), failed=failed
+    )
     assert set(verdicts(found).values()) == {"not_judged"} and found["first_look"]
     page = Page(tmp_path / "comparison.html")
     assert evil in page.text and "fung.nii" in page.text

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 from helpers.reports import rows_of, run_of
-from helpers.scripted_run import call_sites, rewrite, train, with_cases
+from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases
 
-from monai_fairfl import read_ledger
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError, FairFLError
 from monai_fairfl.report import write_report, write_report_if_possible
@@ -25,62 +24,39 @@ from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 SCORES = {"elm": {"test_score": {"mean": (0.6, 0.1, 2), "gland": 0.5}, "score": 0.7}, "oak": 0.8}
 
 
-def value_of(measured: Any, label: str) -> float:
-    """The number of a class in a ledger's measurement."""
-    found = measured.get(label, measured) if isinstance(measured, dict) else measured
-    return float(found["value"] if isinstance(found, dict) else found)
-
-
-def test_metrics_csv_holds_every_measurement_of_the_ledger(tmp_path: Path) -> None:
-    config = {"overrides": {"split_fold": 2}}
-    run = train(tmp_path / "run", FedAvg(), SCORES, 2, seed=3, config=config)
-    write_report([run])
-    rows = rows_of(run / "metrics.csv")
-    assert {(row["run"], row["strategy"], row["seed"], row["fold"]) for row in rows} == {
-        ("FedAvg", "FedAvg", "3", "2")
+def test_metrics_csv_holds_every_measurement_with_its_round_and_model(tmp_path: Path) -> None:
+    given = {"about": {"elm": {"measured": {"global_score": [0.1, 0.2]}}}, "seed": 3}
+    report_of(tmp_path, {"FedAvg": SCORES}, 2, config={"overrides": {"split_fold": 2}}, **given)
+    rows = rows_of(tmp_path / "metrics.csv")
+    runs = {(row["run"], row["strategy"], row["seed"], row["fold"]) for row in rows}
+    assert runs == {("FedAvg", "FedAvg", "3", "2")}
+    columns = ("measurement", "class", "value", "stderr", "n", "round", "of_round")
+    assert {tuple(row[name] for name in columns) for row in rows if row["site"] == "elm"} == {
+        # The initial model, and the result of round 0.
+        ("global_score", "mean", "0.1", "", "", "0", "-1"),
+        ("global_score", "mean", "0.2", "", "", "1", "0"),
+        ("own:score", "mean", "0.7", "", "", "2", "1"),
+        ("own:test_score", "mean", "0.6", "0.1", "2", "2", "1"),
+        ("own:test_score", "gland", "0.5", "", "", "2", "1"),
     }
-    expected = {}
-    *rounds, end = read_ledger(run / "ledger.jsonl")[1:]
-    for record in rounds:
-        for site, measured in record["measurements"].items():
-            # Who trains in a round first scores the result of the one before it.
-            key = (site, record["round"], "global_score", "mean", record["round"] - 1)
-            expected[key] = value_of(measured["global_score"], "mean")
-    for site, models in end["scores"].items():
-        for name, measured in models["own"].items():
-            labels = set(measured) & {"gland"} if isinstance(measured, dict) else set()
-            for label in ("mean", *labels):
-                key = (site, 2, f"own:{name}", label, 1)
-                expected[key] = value_of(measured, label)
-    found = {}
-    for row in rows:
-        numbers = int(row["round"]), row["measurement"], row["class"], int(row["of_round"])
-        found[row["site"], *numbers] = float(row["value"])
-    assert found == expected
-    [row] = [row for row in rows if (row["class"], row["site"]) == ("gland", "elm")]
-    assert row["value"] == "0.5"
 
 
 def test_contributions_csv_holds_the_numbers_of_the_report(tmp_path: Path) -> None:
-    runs = []
-    for strategy in (FedAvg(), FedCE()):
-        about = {"oak": {"away": [1]}}
-        scores = {**SCORES, "yew": 0.5}
-        runs.append(train(tmp_path / strategy.name, strategy, scores, 3, about=about))
-    report = write_report(runs)
+    scores = {**SCORES, "yew": 0.5}
+    about = {"oak": {"away": [1]}}
+    report = report_of(tmp_path, {"FedAvg": scores, "FedCE": scores}, 3, about=about)
     rows = rows_of(tmp_path / "contributions.csv")
-    for name in ("FedAvg", "FedCE"):
-        for column, key in (("aggregation_weight", "weights"), ("contribution", "contributions")):
-            expected = {}
-            for site, points in run_of(report, name)["series"][key].items():
-                for point in points:
-                    expected[site, str(point["round"])] = point["value"]
-            found = {}
-            for row in rows:
-                if row["run"] == name and row[column]:
-                    found[row["site"], row["round"]] = float(row[column])
-            # FedAvg's contributions are its weights, which have their column.
-            assert found == ({} if (name, key) == ("FedAvg", "contributions") else expected)
+    columns = {"weights": "aggregation_weight", "contributions": "contribution"}
+    for name, (key, column) in itertools.product(report["strategies"], columns.items()):
+        found = {}
+        for row in rows:
+            if row["run"] == name and row[column]:
+                found[row["site"], int(row["round"])] = float(row[column])
+        expected = {}
+        for site, points in run_of(report, name)["series"][key].items():
+            expected.update({(site, point["round"]): point["value"] for point in points})
+        # FedAvg's contributions are its weights, which have their column.
+        assert found == ({} if (name, key) == ("FedAvg", "contributions") else expected)
     assert ("oak", "1") not in {(row["site"], row["round"]) for row in rows}
 
 
@@ -143,34 +119,17 @@ def test_cases_that_are_damaged_or_not_behind_the_score_are_left_out_and_named(
 def test_a_case_is_named_with_its_fold_where_files_of_several_patients_have_its_name(
     tmp_path: Path,
 ) -> None:
-    names = {}
-    for fold, patients in enumerate((("P7/t2.nii", "P8/t2.nii"), ("P7.nii", "P8.nii"))):
-        run = train(
-            tmp_path / str(fold),
-            FedAvg(),
-            {"elm": 0.6},
-            config={"share_cases": True, "overrides": {"split_fold": 4}},
-        )
-        case = patients[0].rpartition("/")[2]
-        with_cases(run, "elm", {case: 0.6})
-        lists = {"training": [{"image": patients[1]}], "validation": []}
-        lists["testing"] = [{"image": patients[0]}]
+    names = {"P7/t2.nii P8/t2.nii": "fold 4/t2.nii", "P7.nii P8.nii": "P7.nii"}
+    config = {"share_cases": True, "overrides": {"split_fold": 4}}
+    for number, (patients, name) in enumerate(names.items()):
+        run = train(tmp_path / str(number), FedAvg(), {"elm": 0.6}, config=config)
+        tested, trained = patients.split()
+        with_cases(run, "elm", {Path(tested).name: 0.6})
+        lists = {"training": [{"image": trained}], "validation": [], "testing": [{"image": tested}]}
         (run / "datalists").mkdir()
         (run / "datalists" / "elm.json").write_text(json.dumps(lists))
         write_report([run])
-        names[fold] = [row["case"] for row in rows_of(run / "cases.csv")]
-    assert names == {0: ["fold 4/t2.nii"], 1: ["P7.nii"]}
-
-
-def test_a_name_that_is_no_utf8_has_its_row(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", FedAvg(), {"elm": 0.6}, config={"share_cases": True})
-    case = os.fsdecode(b"Pr\xfcfung.nii")
-    table = with_cases(run, "elm", {"x": 0.6})
-    table.write_bytes(
-        table.read_bytes().replace(b"x,", case.encode(errors="backslashreplace") + b",")
-    )
-    write_report([run])
-    assert [row["case"] for row in rows_of(run / "cases.csv")] == [r"Pr\udcfcfung.nii"]
+        assert [row["case"] for row in rows_of(run / "cases.csv")] == [name]
 
 
 # ---- what is refused
@@ -232,19 +191,22 @@ def test_a_single_folder_in_place_of_a_list_is_refused() -> None:
 # ---- what is written
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """File below a folder -> its content."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder): file.read_bytes() for file in files}
+
+
 def test_the_run_stays_as_it_was_and_equal_runs_have_equal_reports(tmp_path: Path) -> None:
+    found = []
     for root in ("a", "b"):
         for strategy in (Standalone(), FedCE()):
             train(tmp_path / root / strategy.name, strategy, SCORES, 2)
-    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    found = []
-    for root in ("a", "b"):
-        out = tmp_path / f"out-{root}"
-        write_report([tmp_path / root, tmp_path / root / "FedCE"], out)
-        files = [file for file in sorted(out.rglob("*")) if file.is_file()]
-        found.append({file.relative_to(out): file.read_bytes() for file in files})
+        runs = contents(tmp_path / root)
+        write_report([tmp_path / root, tmp_path / root / "FedCE"], tmp_path / f"out-{root}")
+        found.append(contents(tmp_path / f"out-{root}"))
+        assert contents(tmp_path / root) == runs
     assert found[0] == found[1] and len(found[0]) == 6
-    assert {file: file.read_bytes() for file in before} == before
 
 
 def test_the_command_writes_what_the_function_returns_beside_the_run_or_where_it_is_told(

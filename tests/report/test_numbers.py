@@ -9,43 +9,36 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.reports import gain_of, run_of, site_of
-from helpers.scripted_run import mean_of, train, with_cases
+from helpers.scripted_run import mean_of, report_of, train, with_cases
 from scipy import stats
 
 from monai_fairfl.report import write_report
-from monai_fairfl.strategies import CGSV, Ditto, FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import Ditto, FedAvg, Standalone
 
 ALONE = {"elm": (0.7, 0.02, 9), "oak": (0.8, 0.03, 5), "yew": (0.5, 0.04, 7)}
 JOINED = {"elm": (0.75, 0.01, 9), "oak": (0.81, 0.02, 5), "yew": (0.7, 0.05, 7)}
 
 
 def test_fairness_and_gains_are_those_of_the_scores(tmp_path: Path) -> None:
-    runs = [train(tmp_path / "a", Standalone(), ALONE), train(tmp_path / "b", FedCE(), JOINED)]
-    report = write_report(runs)
+    report = report_of(tmp_path, {"Standalone": ALONE, "FedAvg": JOINED})
     alone = np.array([score[0] for score in ALONE.values()])
     dice = np.array([score[0] for score in JOINED.values()])
-    found = run_of(report, "FedCE")
-    expected = {
-        "mean": dice.mean(),
-        "std": dice.std(ddof=1),
-        "worst": dice.min(),
-        "gap": np.ptp(dice),
-        "jain": dice.mean() ** 2 / np.mean(dice**2),
-    }
-    shown = found["performance"]
-    assert {name: shown[name] for name in expected} == pytest.approx(expected)
-    r, p_value = stats.pearsonr(alone, dice)
-    distance = np.linalg.norm(100 * (alone - dice))
-    expected = {"pearson": 100 * r, "p_value": p_value, "euclid": distance}
-    assert found["collaboration"] == pytest.approx(expected)
+    found = run_of(report, "FedAvg")
+    names = ("mean", "std", "worst", "gap", "jain")
+    jain = dice.mean() ** 2 / np.mean(dice**2)
+    expected = [dice.mean(), dice.std(ddof=1), dice.min(), np.ptp(dice), jain]
+    assert [found["performance"][name] for name in names] == pytest.approx(expected)
+    pearson, p_value = stats.pearsonr(alone, dice)
+    euclid = 100 * np.linalg.norm(alone - dice)
+    together = {"pearson": 100 * pearson, "p_value": p_value, "euclid": euclid}
+    assert found["collaboration"] == pytest.approx(together)
 
     for site, (value, stderr, n) in JOINED.items():
-        gain = gain_of(report, "FedCE", site)
+        gain = gain_of(report, "FedAvg", site)
         error = np.hypot(stderr, ALONE[site][1])
-        ends = stats.t.interval(0.95, n - 1, value - ALONE[site][0], error)
-        assert (gain["low"], gain["high"]) == pytest.approx(ends)
-        assert gain["within_noise"] == (ends[0] <= 0 <= ends[1])
-        assert gain["paired"] is False
+        low, high = stats.t.interval(0.95, n - 1, value - ALONE[site][0], error)
+        assert (gain["low"], gain["high"]) == pytest.approx((low, high))
+        assert gain["within_noise"] == (low <= 0 <= high) and gain["paired"] is False
 
 
 ALONE_CASES = {"0012": 0.70, "0007": 0.80, "0003": 0.55, "0009": 0.90}
@@ -60,9 +53,8 @@ def test_where_cases_are_stored_the_interval_is_that_of_a_paired_t_test(tmp_path
         runs.append(train(tmp_path / strategy.name, strategy, {"elm": score}))
         table = with_cases(runs[-1], "elm", cases)
     gain = gain_of(write_report(runs), "FedAvg")
-    names = sorted(ALONE_CASES)
-    joined, alone = ([cases[name] for name in names] for cases in (JOINED_CASES, ALONE_CASES))
-    interval = stats.ttest_rel(joined, alone).confidence_interval(0.95)
+    joined = [JOINED_CASES[name] for name in ALONE_CASES]
+    interval = stats.ttest_rel(joined, list(ALONE_CASES.values())).confidence_interval(0.95)
     assert (gain["low"], gain["high"]) == pytest.approx((interval.low, interval.high), abs=1e-5)
     assert gain["paired"] is True and gain["within_noise"] is False
 
@@ -73,32 +65,24 @@ def test_where_cases_are_stored_the_interval_is_that_of_a_paired_t_test(tmp_path
         "of another score": text.replace("0.82", "0.99"),
         "damaged": "case,dice\n0012\n",
         "a case twice": text.replace("0007", "0003"),
-        "missing": None,
     }
     for damage, content in damages.items():
-        table.unlink(missing_ok=True)
-        if content is not None:
-            table.write_text(content)
+        table.write_text(content)
         gain = gain_of(write_report(runs), "FedAvg")
-        assert gain["paired"] is False, damage
-        assert gain["low"] < 0 < gain["high"], damage
+        assert gain["paired"] is False and gain["low"] < 0 < gain["high"], damage
 
 
 def test_cases_that_a_loader_numbered_are_not_paired(tmp_path: Path) -> None:
     """Their order may differ from run to run."""
-    runs = []
-    for strategy in (Standalone(), FedAvg()):
-        runs.append(train(tmp_path / strategy.name, strategy, {"elm": mean_of([0.5, 0.7])}))
-        with_cases(runs[-1], "elm", {"0": 0.5, "1": 0.7})
-    assert gain_of(write_report(runs), "FedAvg")["paired"] is False
+    for name in ("Standalone", "FedAvg"):
+        report_of(tmp_path, {name: {"elm": mean_of([0.5, 0.7])}})
+        with_cases(tmp_path / name, "elm", {"0": 0.5, "1": 0.7})
+    assert gain_of(write_report([tmp_path]), "FedAvg")["paired"] is False
 
 
 def test_two_hospitals_have_a_distance_and_no_correlation(tmp_path: Path) -> None:
-    runs = [
-        train(tmp_path / "a", Standalone(), {"elm": 0.7, "oak": 0.8}),
-        train(tmp_path / "b", FedAvg(), {"elm": 0.75, "oak": 0.8}),
-    ]
-    found = run_of(write_report(runs), "FedAvg")["collaboration"]
+    scores = {"Standalone": {"elm": 0.7, "oak": 0.8}, "FedAvg": {"elm": 0.75, "oak": 0.8}}
+    found = run_of(report_of(tmp_path, scores), "FedAvg")["collaboration"]
     assert found == {"pearson": None, "p_value": None, "euclid": pytest.approx(5.0)}
 
 
@@ -106,19 +90,16 @@ def test_the_tables_show_test_cases_only_where_every_hospital_and_run_has_them(
     tmp_path: Path,
 ) -> None:
     both = {"score": 0.6, "test_score": 0.9}
-    whole = train(tmp_path / "a", FedAvg(), {"elm": both, "oak": both})
-    assert write_report([whole])["measurement"] == "test_score"
-    part = train(tmp_path / "b", FedCE(), {"elm": both, "oak": {"score": 0.5}})
-    for runs in ([part], [whole, part]):
-        report = write_report(runs)
-        assert report["measurement"] == "score"
-        assert site_of(report, "FedCE")["score"]["value"] == 0.6
+    whole, part = {"elm": both, "oak": both}, {"elm": both, "oak": {"score": 0.5}}
+    assert report_of(tmp_path / "a", {"FedAvg": whole})["measurement"] == "test_score"
+    report = report_of(tmp_path / "b", {"FedAvg": whole, "FedCE": part})
+    assert report["measurement"] == "score"
+    assert site_of(report, "FedCE")["score"]["value"] == 0.6
 
 
 def test_a_score_above_one_is_rounding_or_is_left_out_with_a_warning(tmp_path: Path) -> None:
     scores = {"elm": (1.0000001, 0.0, 5), "oak": 81.0, "yew": 0.5}
-    settings = {"ranges": {"test_score": [0, 100]}}
-    report = write_report([train(tmp_path / "run", FedAvg(), scores, **settings)])
+    report = report_of(tmp_path, {"FedAvg": scores}, ranges={"test_score": [0, 100]})
     assert site_of(report, "FedAvg", "elm")["score"]["value"] == 1
     assert site_of(report, "FedAvg", "oak")["score"] is None
     assert run_of(report, "FedAvg")["performance"]["mean"] == 0.75
@@ -126,12 +107,8 @@ def test_a_score_above_one_is_rounding_or_is_left_out_with_a_warning(tmp_path: P
 
 
 def test_a_run_that_lacks_a_hospitals_score_is_not_compared_and_says_so(tmp_path: Path) -> None:
-    scores = {"elm": 0.8, "oak": 0.7}
-    runs = [
-        train(tmp_path / "a", Standalone(), scores),
-        train(tmp_path / "b", FedAvg(), {**scores, "oak": {"test_score": float("nan")}}),
-    ]
-    report = write_report(runs)
+    alone, joined = {"elm": 0.8, "oak": 0.7}, {"elm": 0.8, "oak": float("nan")}
+    report = report_of(tmp_path, {"Standalone": alone, "FedAvg": joined})
     found = run_of(report, "FedAvg")
     assert found["comparable"] is False and found["collaboration"] is None
     assert gain_of(report, "FedAvg", "elm")["value"] == 0
@@ -144,39 +121,30 @@ def test_an_unfinished_run_shows_validation_and_is_compared_after_as_many_rounds
 ) -> None:
     scores = {"elm": 0.7, "oak": 0.7}
     validated = {"elm": {"measured": {"global_score": [0.1, 0.2, 0.3, 0.4]}}}
-    finished = train(tmp_path / "a", Standalone(), scores)
-    runs = []
-    for strategy, stop in ((Standalone(), 3), (FedAvg(), 3), (FedCE(), 2)):
-        folder = tmp_path / "b" / strategy.name
-        given = {"about": validated, "stop": stop, "retries": 0}
-        runs.append(train(folder, strategy, scores, 4, **given))
-    report = write_report([finished, runs[1]])
+    given = {"about": validated, "retries": 0}
+    finished = train(tmp_path / "alone", Standalone(), scores)
+    longer = {"Standalone": scores, "FedAvg": scores}
+    report = report_of(tmp_path, longer, 4, stop=3, **given)
+    assert gain_of(report, "FedAvg")["value"] == 0
+    report_of(tmp_path, {"FedCE": scores}, 4, stop=2, **given)
+    report = write_report([tmp_path / name for name in ("Standalone", "FedAvg", "FedCE")])
+    alike = {name: found["comparable"] for name, found in report["strategies"].items()}
+    assert alike == {"Standalone": True, "FedAvg": True, "FedCE": False}
+    assert gain_of(report, "FedCE") is None
+
+    report = write_report([finished, tmp_path / "FedAvg"])
     found = run_of(report, "FedAvg")
     assert (found["finished"], found["rounds"], found["planned_rounds"]) == (False, 3, 4)
     assert (found["measurement"], found["after_rounds"]) == ("global_score", 2)
     assert site_of(report, "FedAvg")["score"]["value"] == 0.3
     assert gain_of(report, "FedAvg") is None and found["comparable"] is False
 
-    report = write_report(runs)
-    alike = {name: found["comparable"] for name, found in report["strategies"].items()}
-    assert alike == {"Standalone": True, "FedAvg": True, "FedCE": False}
-    assert gain_of(report, "FedAvg")["value"] == 0 and gain_of(report, "FedCE") is None
-
-
-def test_a_run_without_any_round_is_reported_empty(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", FedAvg(), {"elm": 0.5}, stop=0, retries=0)
-    found = run_of(write_report([run]), "FedAvg")
-    assert (found["rounds"], found["performance"]) == (0, None)
-
 
 def test_dice_by_round_is_of_the_model_after_so_many_rounds(tmp_path: Path) -> None:
     """A received model is scored when the next round begins, a personal one when its own ends."""
-    measured = {"global_score": [0.1, 0.2], "personal_score": [0.3, 0.4]}
-    about = {"elm": {"measured": measured}}
-    closing = {"score": 0.25, "personal_score": 0.45}
-    average = train(tmp_path / "a", FedAvg(), {"elm": {"score": 0.25}}, 2, about=about)
-    personal = train(tmp_path / "b", Ditto(), {"elm": closing}, 2, about=about)
-    report = write_report([average, personal])
+    about = {"elm": {"measured": {"global_score": [0.1, 0.2], "personal_score": [0.3, 0.4]}}}
+    closing = {"elm": {"score": 0.25, "personal_score": 0.45}}
+    report = report_of(tmp_path, {"FedAvg": closing, "Ditto": closing}, 2, about=about)
     dice = {}
     for name in ("FedAvg", "Ditto"):
         points = run_of(report, name)["series"]["dice"]["elm"]
@@ -192,10 +160,9 @@ def test_the_run_that_validates_best_is_shown_and_not_the_one_that_tests_best(
 ) -> None:
     """Validation means are over the same hospitals: of FedCE the weakest is missing."""
     weak = {"score": 0.3, "test_score": 0.5}
-    good = train(tmp_path / "a", FedAvg(), {"elm": {"score": 0.8, "test_score": 0.5}, "oak": weak})
+    good = {"elm": {"score": 0.8, "test_score": 0.5}, "oak": weak}
     tests = {"elm": {"score": 0.7, "test_score": 0.9}, "oak": {"test_score": 0.9}}
-    part = train(tmp_path / "b", FedCE(), tests)
-    report = write_report([part, good])
+    report = report_of(tmp_path, {"FedCE": tests, "FedAvg": good})
     assert report["focus"] == report["decision"]["strategy"] == "FedAvg"
     means = {name: run["validation_mean"] for name, run in report["strategies"].items()}
     assert means == {"FedCE": 0.7, "FedAvg": 0.8}
@@ -205,14 +172,9 @@ def test_the_run_that_validates_best_is_shown_and_not_the_one_that_tests_best(
 def test_groups_of_hospitals_have_means_of_their_own(tmp_path: Path) -> None:
     scores = {"elm": 0.5, "hazel": 0.8, "oak": 0.9}
     groups = {"corrupted": ["elm"], "clean": ["hazel", "oak"]}
-    runs = [train(tmp_path / "a", FedAvg(), scores, groups=groups)]
-    report = write_report(runs)
-    assert report["groups"] == groups
-    page = (tmp_path / "a" / "report.html").read_text()
-    assert "clean" in page and "0.850" in page
-
-    other = {"clean": ["elm"], "corrupted": ["hazel", "oak"]}
-    runs.append(train(tmp_path / "b", CGSV(gamma=None), scores, groups=other))
-    report = write_report(runs)
+    assert report_of(tmp_path, {"FedAvg": scores}, groups=groups)["groups"] == groups
+    assert "0.850" in (tmp_path / "report.html").read_text()
+    other = train(tmp_path / "other", Ditto(), scores, groups={"clean": ["elm"]})
+    report = write_report([tmp_path / "FedAvg", other])
     assert report["groups"] == {}
     assert any("groups" in line for line in report["warnings"])

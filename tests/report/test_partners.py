@@ -5,29 +5,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.reports import Page, gain_of, run_of
-from helpers.scripted_run import train
+from helpers.scripted_run import report_of, train
 
 from monai_fairfl.report import as_text, write_report
-from monai_fairfl.strategies import Ditto, FedAvg, Standalone
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 
 OAK = {"oak": (0.7, 0.01, 9)}
-LISTED = {"training": ["a"], "validation": ["b"], "testing": ["c"]}
 
 
-def with_lists(run: Path, digests: str | None = None, **parts: list[str]) -> Path:
+def with_lists(run: Path, testing: Sequence[str] = "c", digests: str = "1 2") -> Path:
     """Add the data list of oak, and digests of its cases, as a run in one process leaves them."""
-    lists = {}
-    for part, names in {**LISTED, **parts}.items():
-        lists[part] = [{"image": name, "label": name} for name in names]
+    parts = {"training": "a", "validation": "b", "testing": testing}
+    lists = {part: [{"image": name} for name in names] for part, names in parts.items()}
     (run / "datalists").mkdir()
     (run / "datalists" / "oak.json").write_text(json.dumps(lists))
-    if digests is not None:
-        (run / "datalists" / "oak.digests").write_text(digests)
+    (run / "datalists" / "oak.digests").write_text(digests)
     return run
 
 
@@ -37,7 +35,7 @@ def with_lists(run: Path, digests: str | None = None, **parts: list[str]) -> Pat
         ({}, None),
         ({"seed": 5}, "seed"),
         ({"config": {"data": {"oak": "/other/oak"}}}, "data"),
-        ({"testing": ["d"]}, "split"),
+        ({"testing": "d"}, "split"),
         ({"digests": "1 3"}, "data"),
         ({"digests": "1 2 3"}, None),
         ({"about": {"oak": {"images": 30}}}, "split"),
@@ -49,11 +47,10 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
     change: dict[str, Any], differs: str | None, tmp_path: Path
 ) -> None:
     given = dict(change)
-    testing = given.pop("testing", ["c"])
-    digests = given.pop("digests", "1 2")
+    lists = {name: given.pop(name) for name in ("testing", "digests") if name in given}
     scores = {"oak": (0.8, 0.01, given.pop("n", 9))}
-    alone = with_lists(train(tmp_path / "a", Standalone(), OAK), "1 2")
-    run = with_lists(train(tmp_path / "b", FedAvg(), scores, **given), digests, testing=testing)
+    alone = with_lists(train(tmp_path / "a", Standalone(), OAK))
+    run = with_lists(train(tmp_path / "b", FedAvg(), scores, **given), **lists)
     report = write_report([alone, run])
     found = run_of(report, "FedAvg")
     if differs is None:
@@ -68,9 +65,9 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
 
 
 def test_what_could_not_be_checked_is_named(tmp_path: Path) -> None:
-    runs = [train(tmp_path / "a", Standalone(), OAK), train(tmp_path / "b", FedAvg(), OAK)]
-    (runs[1] / "config.json").unlink()
-    report = write_report(runs)
+    report_of(tmp_path, {"Standalone": OAK, "FedAvg": OAK})
+    (tmp_path / "FedAvg" / "config.json").unlink()
+    report = write_report([tmp_path])
     assert gain_of(report, "FedAvg", "oak") is not None
     [warning] = report["warnings"]
     assert "data" in warning and "split" in warning and "not recorded" in warning
@@ -78,10 +75,10 @@ def test_what_could_not_be_checked_is_named(tmp_path: Path) -> None:
 
 def test_a_run_that_may_be_of_several_splits_is_compared_with_none(tmp_path: Path) -> None:
     runs = []
-    for fold, testing in enumerate((["c"], ["d"])):
+    for fold, testing in enumerate("cd"):
         config = {"overrides": {"split_fold": fold}}
         run = train(tmp_path / f"fold{fold}", Standalone(), OAK, config=config)
-        runs.append(with_lists(run, testing=testing))
+        runs.append(with_lists(run, testing))
     runs.append(train(tmp_path / "b", FedAvg(), OAK))
     (tmp_path / "b" / "config.json").unlink()
     report = write_report(runs)
@@ -93,10 +90,10 @@ def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_
     tmp_path: Path,
 ) -> None:
     runs = []
-    for strategy, dice in ((Standalone(), (0.6, 0.8)), (FedAvg(), (0.65, 0.82))):
+    for name, dice in (("Standalone", (0.6, 0.8)), ("FedAvg", (0.65, 0.82))):
         for seed, value in enumerate(dice):
-            folder = tmp_path / f"seed{seed}" / strategy.name
-            runs.append(train(folder, strategy, {"oak": value}, seed=seed))
+            runs.append(tmp_path / f"seed{seed}" / name)
+            report_of(runs[-1].parent, {name: {"oak": value}}, seed=seed)
     report = write_report(runs)
     names = ["Standalone (seed 0)", "Standalone (seed 1)", "FedAvg (seed 0)", "FedAvg (seed 1)"]
     assert list(report["strategies"]) == names
@@ -104,24 +101,20 @@ def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_
     assert gains == pytest.approx([0.05, 0.02])
 
     again = train(tmp_path / "again" / "FedAvg", FedAvg(), OAK)
-    fold = {"overrides": {"split_fold": 1}}
-    other = train(tmp_path / "other" / "FedAvg", FedAvg(), OAK, seed=2, config=fold)
-    found = write_report([*runs[2:], again, other], names={runs[3]: "mine"})["strategies"]
-    assert len(found) == 4 and "mine" in found
-    assert any("again" in name for name in found)
+    found = write_report([*runs[2:], again], names={runs[3]: "mine"})["strategies"]
+    assert list(found)[1] == "mine" and "again" in list(found)[2]
 
 
 def test_the_best_is_marked_among_comparable_runs_and_ties_are_not(tmp_path: Path) -> None:
     one, two = {"A": 0.6, "B": 0.7, "C": 0.8}, {"A": 0.6, "B": 0.9, "C": 0.9}
-    runs = [train(tmp_path / "a", FedAvg(), one), train(tmp_path / "b", Ditto(), two)]
-    write_report(runs)
+    report_of(tmp_path, {"FedAvg": one, "FedCE": two})
     best = Page(tmp_path / "report.html").marked()
-    # B, C and the mean are Ditto's; the deviation and the gap are FedAvg's. A is alike.
+    # B, C and the mean are FedCE's; the deviation and the gap are FedAvg's. A is alike.
     assert {"0.900", "0.800", "0.100", "0.200"} <= set(best) and "0.600" not in best
 
-    other = train(tmp_path / "c", Ditto(), two, seed=1)
-    write_report([runs[0], other], tmp_path / "out")
-    assert Page(tmp_path / "out" / "report.html").marked() == []
+    other = train(tmp_path / "other", FedCE(), two, seed=1)
+    write_report([tmp_path / "FedAvg", other], tmp_path)
+    assert Page(tmp_path / "report.html").marked() == []
 
 
 def test_runs_of_other_settings_are_warned_of_by_the_settings_names(tmp_path: Path) -> None:
@@ -137,5 +130,5 @@ def test_hospitals_that_label_other_structures_are_named(tmp_path: Path) -> None
         "elm": {"test_score": {"mean": 0.8, "disc": 0.8}},
         "oak": {"test_score": {"mean": 0.7, "disc": 0.9, "cup": 0.5}},
     }
-    [warning] = write_report([train(tmp_path / "a", FedAvg(), scores)])["warnings"]
+    [warning] = report_of(tmp_path, {"FedAvg": scores})["warnings"]
     assert "elm: disc" in warning and "oak: cup, disc" in warning

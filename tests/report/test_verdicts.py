@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.reports import Page, gain_of, hospital, run_of, site_of, verdicts
-from helpers.scripted_run import Score, train
+from helpers.scripted_run import Score, report_of, train
 from scipy import stats
 
 from monai_fairfl.report import as_text, write_report
-from monai_fairfl.strategies import CGSV, Ditto, FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import FedAvg
 
 ALONE: dict[str, Any] = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.03, 9)}
 # Yew's gain is chance; that it is far below the others is not.
@@ -25,8 +25,7 @@ JOINED: dict[str, Any] = {"elm": (0.9, 0.001, 9), "oak": (0.8, 0.001, 9), "yew":
 
 def judged(folder: Path, alone: Mapping[str, Any], joined: Mapping[str, Any]) -> dict[str, Any]:
     """The report of training alone and of FedAvg."""
-    runs = [train(folder / "alone", Standalone(), alone), train(folder / "fed", FedAvg(), joined)]
-    return write_report(runs)
+    return report_of(folder, {"Standalone": alone, "FedAvg": joined})
 
 
 @pytest.mark.parametrize(
@@ -53,35 +52,27 @@ def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few
 ) -> None:
     """More than 0.05 and one standard deviation below the mean, of three hospitals or more."""
     certain = (0.001, 30)
-    found = []
-    for number, (scores, precision) in enumerate(
-        [
-            ([0.5, 0.8, 0.8, 0.8], certain),
-            ([0.77, 0.8, 0.8, 0.8], certain),
-            ([0.75, 0.8, 0.9], certain),
-            ([0.1 + 0.2, 0.3, 0.3], certain),
-            ([0.5, 0.8, 0.8, 0.8], (0.2, 30)),
-            ([0.5, 0.8, 0.8, 0.8], (None, 1)),
-            ([0.1, 0.9], certain),
-        ]
-    ):
+    cases = [
+        ([0.5, 0.8, 0.8, 0.8], certain, (True, False)),
+        ([0.77, 0.8, 0.8, 0.8], certain, (False, False)),
+        ([0.75, 0.8, 0.9], certain, (False, False)),
+        ([0.5, 0.8, 0.8, 0.8], (0.2, 30), (False, True)),
+        ([0.5, 0.8, 0.8, 0.8], (None, 1), (False, True)),
+        ([0.1, 0.9], certain, None),
+    ]
+    for number, (scores, precision, expected) in enumerate(cases):
         sites = {f"h{index}": (value, *precision) for index, value in enumerate(scores)}
-        report = write_report([train(tmp_path / str(number), FedAvg(), sites)])
+        report = report_of(tmp_path / str(number), {"FedAvg": sites})
         behind = site_of(report, "FedAvg", "h0")["left_behind"]
-        found.append(behind and (behind["verdict"], behind["doubtful"]))
-    far, near, doubtful = (True, False), (False, False), (False, True)
-    assert found == [far, near, near, near, doubtful, doubtful, None]
+        assert (behind and (behind["verdict"], behind["doubtful"])) == expected, scores
 
 
-def test_a_loss_of_exactly_the_margin_is_no_reason(tmp_path: Path) -> None:
-    report = judged(tmp_path, {"elm": (0.9, 0.001, 9)}, {"elm": (0.88, 0.001, 9)})
-    assert site_of(report, "FedAvg")["left_behind"]["verdict"] is False
-
-
-def test_a_hospital_that_gains_is_better_off_though_it_is_far_below_the_others(
+def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever_one_is(
     tmp_path: Path,
 ) -> None:
-    report = judged(tmp_path, ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
+    report = judged(tmp_path / "a", {"elm": (0.9, 0.001, 9)}, {"elm": (0.88, 0.001, 9)})
+    assert site_of(report, "FedAvg")["left_behind"]["verdict"] is False
+    report = judged(tmp_path / "b", ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
     assert site_of(report, "FedAvg", "yew")["left_behind"]["verdict"]
     assert verdicts(report)["yew"] == "better"
 
@@ -91,21 +82,20 @@ def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path:
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
     assert "3 hospitals" in report["overview"] and "yew" in as_text(report)
 
-    runs = [tmp_path / "alone", tmp_path / "fed"]
-    runs.append(train(tmp_path / "same", CGSV(gamma=None), {**JOINED, "yew": (0.33, 0.03, 9)}))
-    assert verdicts(write_report(runs))["yew"] == "hard"
-    runs.append(train(tmp_path / "more", Ditto(), {**JOINED, "yew": (0.5, 0.03, 9)}))
-    yew = hospital(write_report(runs), "yew")
+    report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
+    assert verdicts(write_report([tmp_path]))["yew"] == "hard"
+    report_of(tmp_path, {"QFedAvg": {**JOINED, "yew": (0.5, 0.03, 9)}})
+    yew = hospital(write_report([tmp_path]), "yew")
     assert yew["verdict"] == "left_behind"
-    assert "Ditto" in yew["advice"][0] and "0.500" in yew["advice"][0]
+    assert "QFedAvg" in yew["advice"][0] and "0.500" in yew["advice"][0]
 
 
 def test_who_was_absent_unscored_or_never_alone_has_a_verdict_of_its_own(tmp_path: Path) -> None:
     alone = {"elm": 0.8, "oak": 0.8, "yew": 0.8}
     report = judged(tmp_path, alone, {"elm": (0.9, 0.1, 5), "oak": {"score": 0.9}})
     assert verdicts(report)["oak"] == "no_score" and verdicts(report)["yew"] == "absent"
-    assert verdicts(write_report([tmp_path / "fed"]))["elm"] == "not_compared"
-    report = write_report([tmp_path / "alone"])
+    assert verdicts(write_report([tmp_path / "FedAvg"]))["elm"] == "not_compared"
+    report = write_report([tmp_path / "Standalone"])
     assert set(verdicts(report).values()) == {"not_compared"}
     assert report["focus"] is None
 
@@ -123,10 +113,9 @@ SCORES = {"elm": (0.8, 0.001, 20), "oak": (0.8, 0.001, 20), "yew": (0.5, 0.001, 
 
 
 def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
-    full = train(tmp_path / "full", FedAvg(), SCORES, 4, config=FULL)
-    as_long = train(tmp_path / "long", FedAvg(), SCORES, 8, config={**FULL, "local_epochs": 1})
-    for run in (full, as_long):
-        report = write_report([run])
+    as_long = {**FULL, "local_epochs": 1}
+    for rounds, config in ((4, FULL), (8, as_long)):
+        report = report_of(tmp_path / str(rounds), {"FedAvg": SCORES}, rounds, config=config)
         assert run_of(report, "FedAvg")["judged"] and report["first_look"] == []
         assert site_of(report, "FedAvg", "yew")["left_behind"]["verdict"]
 
@@ -156,14 +145,15 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
 
 
 def test_a_full_run_is_not_judged_against_a_short_yardstick(tmp_path: Path) -> None:
-    short = train(tmp_path / "a", Standalone(), SCORES, config=FULL)
-    full = train(tmp_path / "b", FedAvg(), SCORES, 4, config=FULL)
-    found = run_of(write_report([short, full]), "FedAvg")
+    report_of(tmp_path, {"FedAvg": SCORES}, 4, config=FULL)
+    report_of(tmp_path, {"Standalone": SCORES}, config=FULL)
+    found = run_of(write_report([tmp_path]), "FedAvg")
     assert not found["judged"] and "Standalone" in found["not_judged"]
     # Fully trained: so little is what the hospitals reach alone.
-    poor = dict.fromkeys(SCORES, 0.2)
-    alone = train(tmp_path / "c", Standalone(), poor, 4, config=FULL)
-    assert run_of(write_report([alone, full]), "FedAvg")["judged"]
+    alone = {"Standalone": dict.fromkeys(SCORES, 0.2)}
+    report_of(tmp_path / "poor", alone, 4, config=FULL)
+    report = write_report([tmp_path / "poor" / "Standalone", tmp_path / "FedAvg"])
+    assert run_of(report, "FedAvg")["judged"]
 
 
 @pytest.mark.parametrize(("gain", "stderr", "n"), [(0.08, 0.03, 8), (0.1, 0.06, 5)])
@@ -182,31 +172,27 @@ def test_the_cases_asked_for_are_the_fewest_that_would_tell(
 def test_a_model_of_the_last_mile_counts_and_test_cases_may_speak_against_it(
     tmp_path: Path,
 ) -> None:
-    alone = train(tmp_path / "alone", Standalone(), {"elm": (0.79, 0.01, 9), "oak": 0.95})
-    found = []
-    for gain, reached in ((0.03, 0.83), (0.03, 0.75), (0.001, 0.83)):
+    report_of(tmp_path, {"Standalone": {"elm": (0.79, 0.01, 9), "oak": 0.95}})
+    expected = {(0.03, 0.83): "Use", (0.03, 0.75): "Doubt", (0.001, 0.83): None}
+    for (gain, reached), word in expected.items():
         closing = {"test_score": (0.8, 0.01, 9), "adapted_epochs": 3}
         closing |= {"adapted_gain": (gain, 0.005, 2), "adapted_test_score": reached}
         scores = {"elm": closing, "oak": (0.95, 0.001, 9)}
-        run = train(tmp_path / f"{gain}-{reached}", FedAvg(), scores, adapt_epochs=3)
-        report = write_report([alone, run])
+        folder = tmp_path / f"{gain}-{reached}"
+        report_of(folder, {"FedAvg": scores}, adapt_epochs=3)
+        report = write_report([tmp_path / "Standalone", folder / "FedAvg"])
         mile = site_of(report, "FedAvg")["last_mile"]
-        used = mile["used"]["value"]
-        found.append((mile["taken"], used, hospital(report)["advice"][0].split()[0]))
         assert mile["candidates"]["adapted"]["gain"]["value"] == gain
-    assert found[0] == ("adapted", 0.83, "Use")
-    assert found[1] == ("adapted", 0.75, "Doubt")
-    assert found[2][:2] == (None, 0.8)
+        assert mile["taken"] == (word and "adapted")
+        assert mile["used"]["value"] == (reached if word else 0.8)
+        assert word is None or hospital(report)["advice"][0].startswith(word)
 
 
 def test_a_strategy_that_fails_evenly_is_not_marked_as_the_best(tmp_path: Path) -> None:
     """Its deviation is the least, but nobody judges what has not learnt."""
     better = {site: (value + 0.05, *rest) for site, (value, *rest) in SCORES.items()}
-    failed = dict.fromkeys(SCORES, 0.1)
-    runs = []
-    for strategy, scores in ((Standalone(), SCORES), (FedAvg(), better), (FedCE(), failed)):
-        runs.append(train(tmp_path / strategy.name, strategy, scores, 4, config=FULL))
-    report = write_report(runs)
+    runs = {"Standalone": SCORES, "FedAvg": better, "FedCE": dict.fromkeys(SCORES, 0.1)}
+    report = report_of(tmp_path, runs, 4, config=FULL)
     assert run_of(report, "FedCE")["performance"]["std"] < 1e-9
     marked = Page(tmp_path / "report.html").marked()
     assert marked and not {"0.000", "0.100"} & set(marked)
