@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Absences, guards and limits: what they did stands beside each hospital, and liars do not count."""
+"""Absences, guards and limits: what they did stands beside each hospital."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from helpers.reports import Page, hospital, run_of
-from helpers.scripted_run import train
+from helpers.scripted_run import report_of, train
 
 from monai_fairfl import Replies, compose
 from monai_fairfl.guards import Copies, Empty, Guard, NonFinite, TooLong, Verdict
 from monai_fairfl.report import write_report
-from monai_fairfl.strategies import FedAvg, FedCE
+from monai_fairfl.strategies import FedCE
 
 SITES = ("ash", "birch", "box", "cedar", "elm", "oak", "yew")
 SCORES = dict.fromkeys(SITES, (0.8, 0.01, 9))
@@ -42,7 +42,7 @@ class Flagging(Guard):
 def report(tmp_path: Path) -> dict[str, Any]:
     """One of each fault, in two rounds."""
     given = {"about": TROUBLE, "guards": GUARDS, "size": 1000}
-    return write_report([train(tmp_path / "run", FedAvg(), SCORES, 2, **given)])
+    return report_of(tmp_path, {"FedAvg": SCORES}, 2, **given)
 
 
 def test_absences_guards_and_dropped_numbers_are_events_with_round_site_and_cause(
@@ -80,7 +80,7 @@ def test_what_guards_did_is_counted_beside_each_hospital(report: dict[str, Any])
 
 
 def test_a_guard_that_only_flags_is_not_called_a_change(tmp_path: Path) -> None:
-    report = write_report([train(tmp_path / "run", FedAvg(), SCORES, 2, guards=[Flagging()])])
+    report = report_of(tmp_path, {"FedAvg": SCORES}, 2, guards=[Flagging()])
     assert run_of(report, "FedAvg")["touched"] == {}
     assert len([event for event in report["events"] if event["kind"] == "guard"]) == 14
 
@@ -94,16 +94,10 @@ def test_a_liars_report_does_not_choose_the_run_and_names_of_runs_are_kept(
     about = {"oak": {"measured": {"leave_one_out_error": 1.0}}}
     lied = {**dict.fromkeys(sites, {"score": 0.8, "test_score": 0.8})}
     lied["oak"] = {"score": 0.0, "test_score": 0.8}
+    guarded = compose(FedCE(), clip_reports=3.0)
     runs = {
         train(tmp_path / "a", FedCE(), honest, 3): "nobody attacks",
-        train(
-            tmp_path / "b",
-            compose(FedCE(), clip_reports=3.0),
-            lied,
-            3,
-            about=about,
-            guards=[NonFinite()],
-        ): "guarded",
+        train(tmp_path / "b", guarded, lied, 3, about=about, guards=[NonFinite()]): "guarded",
     }
     report = write_report(list(runs), names=runs)
     assert list(report["strategies"]) == ["nobody attacks", "guarded"]

@@ -80,7 +80,8 @@ def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever
 def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path: Path) -> None:
     report = judged(tmp_path, ALONE, JOINED)
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
-    assert "3 hospitals" in report["overview"] and "yew" in as_text(report)
+    assert re.findall(r"\b\d\b", report["overview"]) == ["3", "1", "1", "1"]
+    assert "yew" in as_text(report)
 
     report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
     assert verdicts(write_report([tmp_path]))["yew"] == "hard"
@@ -94,18 +95,8 @@ def test_who_was_absent_unscored_or_never_alone_has_a_verdict_of_its_own(tmp_pat
     alone = {"elm": 0.8, "oak": 0.8, "yew": 0.8}
     report = judged(tmp_path, alone, {"elm": (0.9, 0.1, 5), "oak": {"score": 0.9}})
     assert verdicts(report)["oak"] == "no_score" and verdicts(report)["yew"] == "absent"
-    assert verdicts(write_report([tmp_path / "FedAvg"]))["elm"] == "not_compared"
-    report = write_report([tmp_path / "Standalone"])
-    assert set(verdicts(report).values()) == {"not_compared"}
-    assert report["focus"] is None
-
-
-def test_the_overview_counts_each_hospital_once(tmp_path: Path) -> None:
-    alone = {"elm": (0.8, 0.1, 2), "oak": (0.8, 0.01, 20), "ash": (0.8, 0.01, 20), "box": 0.8}
-    joined = {"elm": (0.77, 0.1, 2), "oak": (0.7, 0.01, 20), "ash": (0.9, 0.01, 20)}
-    report = judged(tmp_path, alone, joined)
-    total, *counts = [int(number) for number in re.findall(r"\b\d+\b", report["overview"])]
-    assert total == sum(counts) == 4
+    for name in ("FedAvg", "Standalone"):
+        assert verdicts(write_report([tmp_path / name]))["elm"] == "not_compared"
 
 
 FULL = {"full_run": {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5}, "local_epochs": 2}
@@ -149,11 +140,6 @@ def test_a_full_run_is_not_judged_against_a_short_yardstick(tmp_path: Path) -> N
     report_of(tmp_path, {"Standalone": SCORES}, config=FULL)
     found = run_of(write_report([tmp_path]), "FedAvg")
     assert not found["judged"] and "Standalone" in found["not_judged"]
-    # Fully trained: so little is what the hospitals reach alone.
-    alone = {"Standalone": dict.fromkeys(SCORES, 0.2)}
-    report_of(tmp_path / "poor", alone, 4, config=FULL)
-    report = write_report([tmp_path / "poor" / "Standalone", tmp_path / "FedAvg"])
-    assert run_of(report, "FedAvg")["judged"]
 
 
 @pytest.mark.parametrize(("gain", "stderr", "n"), [(0.08, 0.03, 8), (0.1, 0.06, 5)])
