@@ -44,6 +44,17 @@ def gain_of(report: Report, name: str, site: str = "elm") -> Any:
     return site_of(report, name, site)["gain"]
 
 
+def points_of(report: Report, name: str, quantity: str, site: str = "elm") -> list[Any]:
+    """(round, value) of a quantity by round."""
+    points = run_of(report, name)["series"][quantity][site]
+    return [(point["round"], point["value"]) for point in points]
+
+
+def warned(report: Report, *words: str) -> bool:
+    """Whether a warning has all of these words."""
+    return any(all(word in line for word in words) for line in report["warnings"])
+
+
 def rows_of(file: Path) -> list[dict[str, str]]:
     """The rows of a CSV file."""
     with file.open(newline="") as opened:

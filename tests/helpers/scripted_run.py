@@ -211,6 +211,28 @@ def with_cases(run: Path, site: str, dice: Mapping[str, float], score: str = "te
     return table
 
 
+def with_lists(
+    run: Path, site: str = "oak", training: str = "a", testing: str = "c", digests: str = ""
+) -> Path:
+    """Add the data list of a hospital and digests of its cases, as a run in one process does."""
+    lists = {"training": [{"image": training}], "validation": [], "testing": [{"image": testing}]}
+    (run / "datalists").mkdir()
+    (run / "datalists" / f"{site}.json").write_text(json.dumps(lists))
+    if digests:
+        (run / "datalists" / f"{site}.digests").write_text(digests)
+    return run
+
+
+def valued(run: Path, name: str, **about: Any) -> None:
+    """Add a valuation of elm and oak, as ``monai-fairfl value`` writes it."""
+    values = {"elm": {"value": -0.1, "stderr": None}, "oak": {"value": 0.3, "stderr": 0.01}}
+    found = {"name": name, "strategy": "FedAvg", "method": "exact", "utility": "mean"}
+    found |= {"data": "test", "values": values, "evaluations": 4, "rank_stability": None}
+    found |= {"total": 0.2, "shares": {"elm": 0.0, "oak": 1.0}, **about}
+    (run / "valuations").mkdir(exist_ok=True)
+    (run / "valuations" / f"{name}.json").write_text(json.dumps(found))
+
+
 def mean_of(values: Sequence[float]) -> Score:
     """Mean of some cases, with its standard error; of one case it has none."""
     if len(values) == 1:

@@ -4,103 +4,19 @@
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.compared_seeds import GAINS, Cell, array_of, compare, scores_of
 from helpers.reports import Page, hospital, rows_of, verdicts
-from helpers.scripted_run import contributions_of, mean_of, train, with_cases
+from helpers.scripted_run import contributions_of
 from scipy import stats
 
-from monai_fairfl import strategies
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import NonFinite
 from monai_fairfl.report import write_comparison
-from monai_fairfl.statistics.paired import CaseScore, compare_paired
-
-GAINS = {
-    "Standalone": {"elm": 0.0, "oak": 0.0, "yew": 0.0},
-    "FedAvg": {"elm": 0.02, "oak": 0.01, "yew": -0.10},
-    "FedCE": {"elm": 0.06, "oak": 0.0, "yew": -0.01},
-}
-"""Strategy -> hospital -> Dice more than alone, in the mean."""
-
-Tables = dict[str, dict[str, dict[str, float]]]
-"""Measurement -> hospital -> case -> Dice."""
-
-Change = Callable[[str, int, Tables, dict[str, Any]], object]
-"""Changes the cases of a strategy and seed, and the settings of its run."""
-
-
-def tables_of(strategy: str, seed: int, fold: int | None) -> Tables:
-    """Cases differ most, then strategies, then seeds; all of fold 1 are harder."""
-    found: Tables = {"test_score": {}, "score": {}}
-    for site, gain in GAINS[strategy].items():
-        hardness = np.random.default_rng(ord(site[0])).uniform(0.6, 0.9, 6)
-        noise = np.random.default_rng([seed, len(strategy), ord(site[0])]).normal(size=6)
-        scores = (hardness + gain + 0.004 * noise - 0.2 * (fold or 0)).round(6).tolist()
-        found["test_score"][site] = {f"f{fold}-case{n}.nii": dice for n, dice in enumerate(scores)}
-        found["score"][site] = dict.fromkeys(["v1.nii", "v2.nii"], round(np.mean(scores) - 0.1, 6))
-    return found
-
-
-def compare(
-    folder: Path,
-    seeds: Sequence[int] = (0, 1, 2),
-    folds: Sequence[int | None] = (None,),
-    change: Change = lambda *_: None,
-    failed: Mapping[str, str] = {},
-) -> dict[str, Any]:
-    """Train every strategy, seed and fold, and compare the runs; ``comparison.json``."""
-    runs = []
-    for strategy, seed, fold in itertools.product(GAINS, seeds, folds):
-        name = f"{strategy}-{seed}-{fold}"
-        if name in failed:
-            continue
-        tables = tables_of(strategy, seed, fold)
-        error = {"measured": {"leave_one_out_error": 0.3 + 0.1 * seed + 0.02 * (fold or 0)}}
-        given: dict[str, Any] = {"config": {"share_cases": True}, "about": {"yew": error}}
-        if fold is not None:
-            given["config"]["overrides"] = {"split_fold": fold}
-        change(strategy, seed, tables, given)
-        scores: dict[str, Any] = {site: {} for site in GAINS[strategy]}
-        for measurement, of_sites in tables.items():
-            for site, cases in of_sites.items():
-                scores[site][measurement] = mean_of(list(cases.values()))
-        made = getattr(strategies, strategy)()
-        run = train(folder / "runs" / name, made, scores, 2, seed=seed, **given)
-        for measurement, of_sites in tables.items():
-            for site, cases in of_sites.items():
-                with_cases(run, site, cases, measurement)
-        runs.append(run)
-    plan = {"strategies": {name: name for name in GAINS}, "seeds": list(seeds), "bundle": "b"}
-    plan |= {"folds": len(folds) if None not in folds else None, "rounds": 2, "local_epochs": 1}
-    found = write_comparison(folder, plan, runs, failed)
-    assert found == json.loads((folder / "comparison.json").read_text())
-    return found
-
-
-def scores_of(folder: Path) -> list[CaseScore]:
-    """The Dice of test cases in ``cases.csv``."""
-    found = []
-    for row in rows_of(folder / "cases.csv"):
-        if row["metric"] == "test_score:dice":
-            about = row["strategy"], int(row["seed"]), None, row["site"], row["case"]
-            found.append(CaseScore(*about, float(row["value"])))
-    return found
-
-
-def array_of(folder: Path, strategy: str, site: str) -> np.ndarray:
-    """Dice of a strategy at a hospital: seeds by cases."""
-    by_seed: dict[int, list[float]] = {}
-    for score in scores_of(folder):
-        if (score.strategy, score.site) == (strategy, site):
-            by_seed.setdefault(score.seed, []).append(score.value)
-    return np.array(list(by_seed.values()))
+from monai_fairfl.statistics.paired import compare_paired
 
 
 def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
@@ -178,11 +94,11 @@ def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path:
 def test_other_seeds_do_not_make_few_cases_certain(
     number: int, verdict: str, tmp_path: Path
 ) -> None:
-    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
-        elm = dict(list(tables["test_score"]["elm"].items())[:number])
-        if strategy == "FedCE" and number == 2:
+    def change(cell: Cell) -> None:
+        elm = dict(list(cell.tables["test_score"]["elm"].items())[:number])
+        if cell.strategy == "FedCE" and number == 2:
             elm["fNone-case0.nii"] += 0.05
-        tables["test_score"]["elm"] = elm
+        cell.tables["test_score"]["elm"] = elm
 
     elm = hospital(compare(tmp_path, change=change))
     assert elm["difference"]["seeds"][0] > 0
@@ -195,10 +111,10 @@ def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_th
 ) -> None:
     """With one seed FedCE lacks elm's first case and every case of yew."""
 
-    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
-        if (strategy, seed) == ("FedCE", 1):
-            del tables["test_score"]["elm"]["fNone-case0.nii"]
-            tables["test_score"]["yew"] = {"another.nii": 0.5}
+    def change(cell: Cell) -> None:
+        if (cell.strategy, cell.seed) == ("FedCE", 1):
+            del cell.tables["test_score"]["elm"]["fNone-case0.nii"]
+            cell.tables["test_score"]["yew"] = {"another.nii": 0.5}
 
     found = compare(tmp_path, change=change)
     cases = [score for score in scores_of(tmp_path) if "case0" not in score.case]
@@ -216,7 +132,7 @@ def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_th
 def test_without_test_cases_of_a_hospital_validation_cases_of_all_are_compared(
     tmp_path: Path,
 ) -> None:
-    found = compare(tmp_path, (0, 1), change=lambda *given: given[2]["test_score"].pop("yew"))
+    found = compare(tmp_path, (0, 1), change=lambda cell: cell.tables["test_score"].pop("yew"))
     assert found["main"] == "score:dice"
     assert found["metrics"]["score:dice"]["cases"] == {"elm": 2, "oak": 2, "yew": 2}
     assert any("yew" in note and "validation" in note for note in found["notes"])
@@ -234,10 +150,10 @@ def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(
 
 
 def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Path) -> None:
-    def change(strategy: str, seed: int, tables: Tables, given: dict[str, Any]) -> None:
-        if strategy == "FedCE" and seed:
+    def change(cell: Cell) -> None:
+        if cell.strategy == "FedCE" and cell.seed:
             about = {"elm": {"updates": [float("nan")]}, "oak": {"away": [0, 1]}}
-            given.update(about=about, guards=[NonFinite()])
+            cell.given.update(about=about, guards=[NonFinite()])
 
     found = compare(tmp_path, change=change)
     [guards] = hospital(found)["guards"]
@@ -252,7 +168,7 @@ def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: P
     evil = "<script>alert(1)</script>"
     failed = {evil: "Pr\udcfcfung.nii is damaged"}
     found = compare(
-        tmp_path, (0, 1), change=lambda *given: given[3]["config"].update(full), failed=failed
+        tmp_path, (0, 1), change=lambda cell: cell.given["config"].update(full), failed=failed
     )
     assert set(verdicts(found).values()) == {"not_judged"} and found["first_look"]
     page = Page(tmp_path / "comparison.html")

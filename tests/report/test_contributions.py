@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.given_strategy import Given
-from helpers.reports import hospital, rows_of, run_of
-from helpers.scripted_run import contributions_of, report_of, train
+from helpers.reports import hospital, points_of, rows_of, run_of, warned
+from helpers.scripted_run import contributions_of, report_of, train, valued
 from helpers.tiny_networks import federation
 from scipy import stats
 from sklearn.metrics.pairwise import cosine_similarity
@@ -144,16 +143,6 @@ def test_of_fedavg_nobody_knows_who_contributed_unless_another_strategy_says_so(
     assert "FedCE" in hospital(report)["contribution"]["words"]
 
 
-def valued(run: Path, name: str, **about: Any) -> None:
-    """Add a valuation, as ``monai-fairfl value`` writes it."""
-    values = {"elm": {"value": -0.1, "stderr": None}, "oak": {"value": 0.3, "stderr": 0.01}}
-    found = {"name": name, "strategy": "FedAvg", "method": "exact", "utility": "mean"}
-    found |= {"data": "test", "values": values, "evaluations": 4, "rank_stability": None}
-    found |= {"total": 0.2, "shares": {"elm": 0.0, "oak": 1.0}, **about}
-    (run / "valuations").mkdir(exist_ok=True)
-    (run / "valuations" / f"{name}.json").write_text(json.dumps(found))
-
-
 def test_a_valuation_answers_for_fedavg_among_the_hospitals_that_it_valued(
     tmp_path: Path,
 ) -> None:
@@ -178,7 +167,7 @@ def test_a_valuation_of_a_run_that_went_on_is_not_shown(tmp_path: Path) -> None:
     valued(run, "new", model=model)
     report = write_report([run])
     assert [found["name"] for found in run_of(report, "FedAvg")["valuations"]] == ["new"]
-    assert any("old" in line for line in report["warnings"])
+    assert warned(report, "old")
 
 
 def test_weights_per_layer_are_averaged_plainly_and_called_so(tmp_path: Path) -> None:
@@ -216,8 +205,7 @@ def test_a_free_rider_score_stands_out_over_three_rounds(tmp_path: Path) -> None
         about[site] = {"measured": measured, "updates": np.eye(3)[number].tolist()}
     given = {"about": about, "evaluate": ("global_score", "local_score")}
     report = report_of(tmp_path, {"FedAvg": dict.fromkeys(about, 0.8)}, 3, **given)
-    found = run_of(report, "FedAvg")
-    points = found["series"]["free_rider_scores"]["yew"]
-    assert [point["value"] for point in points] == pytest.approx([0.4 / np.sqrt(3)] * 3)
-    assert found["flagged"] == {"yew": 2}
-    assert any("yew" in line and "free-rider" in line for line in report["warnings"])
+    points = points_of(report, "FedAvg", "free_rider_scores", "yew")
+    assert [value for _, value in points] == pytest.approx([0.4 / np.sqrt(3)] * 3)
+    assert run_of(report, "FedAvg")["flagged"] == {"yew": 2}
+    assert warned(report, "yew", "free-rider")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.reports import rows_of, run_of
-from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases
+from helpers.reports import points_of, rows_of
+from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases, with_lists
 
 from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError, FairFLError
@@ -53,8 +53,9 @@ def test_contributions_csv_holds_the_numbers_of_the_report(tmp_path: Path) -> No
             if row["run"] == name and row[column]:
                 found[row["site"], int(row["round"])] = float(row[column])
         expected = {}
-        for site, points in run_of(report, name)["series"][key].items():
-            expected.update({(site, point["round"]): point["value"] for point in points})
+        for site in scores:
+            points = points_of(report, name, key, site)
+            expected.update({(site, number): value for number, value in points})
         # FedAvg's contributions are its weights, which have their column.
         assert found == ({} if (name, key) == ("FedAvg", "contributions") else expected)
     assert ("oak", "1") not in {(row["site"], row["round"]) for row in rows}
@@ -125,9 +126,7 @@ def test_a_case_is_named_with_its_fold_where_files_of_several_patients_have_its_
         run = train(tmp_path / str(number), FedAvg(), {"elm": 0.6}, config=config)
         tested, trained = patients.split()
         with_cases(run, "elm", {Path(tested).name: 0.6})
-        lists = {"training": [{"image": trained}], "validation": [], "testing": [{"image": tested}]}
-        (run / "datalists").mkdir()
-        (run / "datalists" / "elm.json").write_text(json.dumps(lists))
+        with_lists(run, "elm", trained, tested)
         write_report([run])
         assert [row["case"] for row in rows_of(run / "cases.csv")] == [name]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.reports import Page, run_of
+from helpers.reports import Page, points_of
 from helpers.scripted_run import call_sites, report_of, train
 from rich.console import Console
 
@@ -79,9 +79,9 @@ def test_a_drawing_is_of_the_numbers(page: Page, report: dict[str, Any]) -> None
     [title] = [name for name in drawings if re.match("Validation Dice.*FedAvg", name)]
     dice, heights = [], []
     lines = drawings[title].iter("polyline")
-    for line, points in zip(lines, run_of(report, "FedAvg")["series"]["dice"].values()):
+    for line, site in zip(lines, report["sites"]):
         heights += [float(place.split(",")[1]) for place in line.attrib["points"].split()]
-        dice += [point["value"] for point in points]
+        dice += [value for _, value in points_of(report, "FedAvg", "dice", site)]
     # Higher on the page is more Dice, and equal steps are equal differences.
     slope = np.polyfit(heights, dice, 1)
     assert slope[0] < 0 and np.polyval(slope, heights) == pytest.approx(dice, abs=2e-3)

@@ -4,29 +4,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.reports import Page, gain_of, run_of
-from helpers.scripted_run import report_of, train
+from helpers.reports import Page, gain_of, run_of, warned
+from helpers.scripted_run import report_of, train, with_lists
 
 from monai_fairfl.report import as_text, write_report
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 
 OAK = {"oak": (0.7, 0.01, 9)}
-
-
-def with_lists(run: Path, testing: Sequence[str] = "c", digests: str = "1 2") -> Path:
-    """Add the data list of oak, and digests of its cases, as a run in one process leaves them."""
-    parts = {"training": "a", "validation": "b", "testing": testing}
-    lists = {part: [{"image": name} for name in names] for part, names in parts.items()}
-    (run / "datalists").mkdir()
-    (run / "datalists" / "oak.json").write_text(json.dumps(lists))
-    (run / "datalists" / "oak.digests").write_text(digests)
-    return run
+LISTED = {"testing": "c", "digests": "1 2"}
 
 
 @pytest.mark.parametrize(
@@ -47,9 +36,9 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
     change: dict[str, Any], differs: str | None, tmp_path: Path
 ) -> None:
     given = dict(change)
-    lists = {name: given.pop(name) for name in ("testing", "digests") if name in given}
+    lists = {name: given.pop(name, usual) for name, usual in LISTED.items()}
     scores = {"oak": (0.8, 0.01, given.pop("n", 9))}
-    alone = with_lists(train(tmp_path / "a", Standalone(), OAK))
+    alone = with_lists(train(tmp_path / "a", Standalone(), OAK), **LISTED)
     run = with_lists(train(tmp_path / "b", FedAvg(), scores, **given), **lists)
     report = write_report([alone, run])
     found = run_of(report, "FedAvg")
@@ -60,7 +49,7 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
         assert gain_of(report, "FedAvg", "oak") is None
         assert found["no_standalone"].endswith(differs)
         assert report["compared"] == [["Standalone"], ["FedAvg"]]
-        assert any("FedAvg" in line for line in report["warnings"])
+        assert warned(report, "FedAvg")
         assert "0.100" not in as_text(report)
 
 
@@ -78,7 +67,7 @@ def test_a_run_that_may_be_of_several_splits_is_compared_with_none(tmp_path: Pat
     for fold, testing in enumerate("cd"):
         config = {"overrides": {"split_fold": fold}}
         run = train(tmp_path / f"fold{fold}", Standalone(), OAK, config=config)
-        runs.append(with_lists(run, testing))
+        runs.append(with_lists(run, testing=testing))
     runs.append(train(tmp_path / "b", FedAvg(), OAK))
     (tmp_path / "b" / "config.json").unlink()
     report = write_report(runs)
