@@ -80,7 +80,6 @@ def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path:
     report = judged(tmp_path, ALONE, JOINED)
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
     assert re.findall(r"\b\d\b", report["overview"]) == ["3", "1", "1", "1"]
-    assert "yew" in as_text(report)
 
     report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
     assert verdicts(write_report([tmp_path]))["yew"] == "hard"
