@@ -12,6 +12,7 @@ from types import NoneType
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol.values import is_plain_estimate
 from monai_fairfl.report.run import Run
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.statistics.intervals import Interval
@@ -71,6 +72,9 @@ def _check_form(valuation: Mapping[str, Any]) -> None:
             raise ValueError(f"it lacks {key}")
         if not isinstance(valuation[key], types):
             raise ValueError(f"{key} is {valuation[key]!r}")
+    for client, value in valuation["values"].items():
+        if not is_plain_estimate(value):
+            raise ValueError(f"the value of {client} is {value!r}")
 
 
 def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
