@@ -69,18 +69,6 @@ def with_one(
 # --- the same replies
 
 
-def test_the_ledger_is_that_of_one_process_for_any_number_of_workers_and_order_of_replies(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
-    federation(tmp_path / "one", transport=InProcess(honest())).run()
-    for number in (1, 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        makers = with_one("A", partial(time.sleep, 0.5), 1, folder)
-        federation(folder, transport=workers_of(pool, makers, number)).run()
-        assert ledger_bytes(folder) == ledger_bytes(tmp_path / "one")
-
-
 def test_models_of_every_kind_and_size_arrive_as_they_are(pool: WorkerPool) -> None:
     clients = workers_of(pool, {"A": Echo, "B": Echo, "C": Echo})
     odd = {
@@ -248,21 +236,6 @@ def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
     after = measured(clients)
     assert before["B"]["process"] == after["B"]["process"]
     assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
-
-
-def test_where_no_worker_can_run_every_client_is_missing_and_none_is_tried_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken, starts = tmp_path / "python", tmp_path / "starts"
-    broken.write_text(f"#!/bin/sh\necho start >> {starts}\nexit 5\n")
-    broken.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(broken))
-    with WorkerPool(1) as made:
-        clients = workers_of(made, dict.fromkeys("ABC", Echo), number=1)
-        found = answers(clients, [Measure(name, MODEL) for name in "ABC"])
-    assert all("status 5" in str(reply.error) for reply in found.values())
-    # With the pool, and where that was noticed in time once more; not for every client.
-    assert len(starts.read_text().split()) <= 2
 
 
 # --- no process is left

@@ -46,21 +46,16 @@ def test_pieces_have_a_process_each_and_the_last_has_what_is_left_in_this_one(
 ) -> None:
     # Each of the first two ends only when both have begun.
     todo = {name: partial(meet, tmp_path, name) for name in "ab"}
-    found = results_of({**todo, "c": seen}, pool=pool, most=3)
-    assert list(found)[-1] == "c"
-    assert [found[name]["jobs"] for name in "abc"] == [1, 1, 2]
+    found = results_of({**todo, "c": seen}, pool=pool, most=3, device_of="cuda:{}".format)
+    assert [found[name]["devices"] for name in "abc"] == [
+        ["cuda:0"],
+        ["cuda:1"],
+        ["cuda:0", "cuda:1"],
+    ]
     assert [found[name]["has_pool"] for name in "abc"] == [False, False, True]
-    here = os.getpid()
-    assert found["a"]["process"] != found["b"]["process"] != here
-    assert found["c"]["process"] == here
-
-
-def test_pieces_that_get_several_processes_have_their_devices(tmp_path: Path) -> None:
-    with WorkerPool(4, at_once=0) as made:
-        todo = {name: partial(meet, tmp_path, name) for name in "ab"}
-        found = results_of(todo, pool=made, most=2, device_of=lambda number: f"cuda:{number}")
-    assert [found[name]["jobs"] for name in "ab"] == [2, 2]
-    assert [found[name]["devices"] for name in "ab"] == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
+    assert [found[name]["jobs"] for name in "abc"] == [1, 1, 2]
+    assert found["c"]["process"] == os.getpid()
+    assert len({each["process"] for each in found.values()}) == 3
 
 
 def test_what_cannot_be_sent_is_done_here_in_the_given_order(
@@ -153,15 +148,16 @@ def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) ->
     assert {file.name for file in tmp_path.iterdir()} == {"a1", "b1", "go"}
 
 
-def test_what_is_done_here_ends_at_the_second_signal() -> None:
-    def signalled(*numbers: signal.Signals, turn: Turn) -> None:
-        for number in numbers:
-            signal.raise_signal(number)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_done_here_ends_and_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
+    ended: list[str] = []
+    pieces = [Work(name, lambda turn: signal.raise_signal(number)) for name in "ab"]
+    assert carry_out(pieces, ended=lambda title, result: ended.append(title))
+    assert ended == ["a"]
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        ended: list[str] = []
-        pieces = [Work(name, lambda turn: signalled(number, turn=turn)) for name in "ab"]
-        assert carry_out(pieces, ended=lambda title, result: ended.append(title))
-        assert ended == ["a"]
+    def press_twice(turn: Turn) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
-        carry_out([Work("c", lambda turn: signalled(signal.SIGINT, signal.SIGINT, turn=turn))])
+        carry_out([Work("c", press_twice)])

@@ -60,11 +60,14 @@ FILTERS = f"{SIMULATOR}test_filters_and_early_stopping_are_written_as_the_page_s
 PROVISION = "tests/transports/flare/test_provision.py::"
 WHEELS = f"{PROVISION}test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet"
 
+SUPERLINK = "tests/engines/test_flower_superlink.py::"
 FOLLOWED = (
-    "tests/transports/flower/test_superlink.py::"
-    "test_the_pages_commands_give_the_ledger_and_the_models_of_one_process"
+    f"{SUPERLINK}"
+    "test_the_pages_commands_give_the_run_of_one_process_also_after_a_kill_of_the_server"
 )
-SIMULATED = "tests/transports/flower/test_pages.py::test_the_simulation_page_is_enough"
+FLOWER_SIMULATION = "tests/engines/test_flower_simulation.py::"
+SIMULATED = f"{FLOWER_SIMULATION}test_the_pages_command_goes_on_after_a_crash_to_the_same_bits"
+SIMULATED_BY_PYTHON = f"{FLOWER_SIMULATION}test_the_pages_python_gives_the_run_of_one_process"
 
 # Page -> how the first line of a block begins -> the test that runs the block.
 ELSEWHERE = {
@@ -131,7 +134,7 @@ ELSEWHERE = {
     },
     "docs/flower_simulation.md": {
         "pip install": SIMULATED,
-        "from monai_fairfl.transports.flower": SIMULATED,
+        "from monai_fairfl.transports.flower": SIMULATED_BY_PYTHON,
     },
     "docs/guards.md": {
         '"""FrozenTensors': "tests/pages/test_guards_page.py::"
