@@ -70,7 +70,7 @@ test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with m
 FLOWER_TESTS = $(wildcard tests/engines/test_flower*.py tests/engines/test_conformance.py)
 test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
 	$(PYTEST) -m engines
-	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist worksteal monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
+	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
 
 net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/before names, to the bit: about 10 minutes
 	$(BIN)/python tests/net/play.py --before

@@ -3,7 +3,7 @@
 """A real SuperLink and SuperNodes with TLS and keys on loopback, set up by the commands of
 ``docs/flower_production.md``: the run of one process, crashes, identity, attacks.
 
-One system for all tests of this file, which run in their order.
+One system for all tests of this file; each leaves it with all sites connected, but the last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from monai_fairfl import read_ledger  # noqa: E402
 from monai_fairfl.audit import check_receipts, read_receipts  # noqa: E402
 from monai_fairfl.strategies import FedCE  # noqa: E402
 
-pytestmark = [pytest.mark.engines, pytest.mark.xdist_group("superlink")]
+pytestmark = pytest.mark.engines
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +103,14 @@ def test_a_node_without_a_known_key_or_the_right_authority_does_not_connect(
     system.make_certificates(other)
     system.start("cedar", authority=other / "ca.crt", until="verify failed")
     system.kill("cedar")
+    system.start("cedar")
 
 
 def test_an_impostor_an_attacker_and_a_killed_site_are_each_missing_with_the_reason(
     system: FlowerSystem, hospitals: Path
 ) -> None:
     # Node and key are cedar's; it says that it is birch.
+    system.stop("cedar")
     system.start("cedar", name="birch")
     export(
         system,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from helpers import worker_clients
 from helpers.least_squares_federation import ledger_bytes
-from helpers.worker_clients import begin_and_wait, meet, seen, train
+from helpers.worker_clients import meet, seen, train
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool, can_be_sent, carry_out
@@ -45,8 +45,8 @@ def test_pieces_have_a_process_each_and_the_last_has_what_is_left_in_this_one(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
     # Each of the first two ends only when both have begun.
-    todo = {name: partial(meet, tmp_path, name) for name in "ab"}
-    found = results_of({**todo, "c": seen}, pool=pool, most=3, device_of="cuda:{}".format)
+    a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
+    found = results_of({"a": a, "b": b, "c": seen}, pool=pool, most=3, device_of="cuda:{}".format)
     assert [found[name]["devices"] for name in "abc"] == [
         ["cuda:0"],
         ["cuda:1"],
@@ -112,7 +112,7 @@ def test_an_error_ends_all_pieces_and_leaves_the_pool_for_others(
     pool: WorkerPool, tmp_path: Path
 ) -> None:
     todo = {
-        "endless": partial(begin_and_wait, tmp_path, "endless"),
+        "endless": partial(meet, tmp_path, "begun", "never"),
         "error": worker_clients.raise_error,
     }
     with pytest.raises(ConfigError, match="concerns all"):
@@ -122,7 +122,13 @@ def test_an_error_ends_all_pieces_and_leaves_the_pool_for_others(
         results_of({"a": worker_clients.raise_unsendable, "b": seen}, pool=pool)
     with pytest.raises(TypeError, match="pickle"):
         results_of({"a": worker_clients.unsendable_result, "b": seen}, pool=pool)
-    assert set(results_of(dict.fromkeys("ab", seen), pool=pool)) == {"a", "b"}
+    usual = results_of(dict.fromkeys("ab", seen), pool=pool)
+    # A process that ends while it has nothing to do costs no piece anything.
+    process = usual["a"]["process"]
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    after = results_of(dict.fromkeys("ab", seen), pool=pool)
+    assert [each["again"] for each in after.values()] == [False, False]
 
 
 # --- Ctrl-C and SIGTERM

@@ -96,22 +96,20 @@ class Talking:
     """Logs from threads and warns while it answers; so does a process that it forks."""
 
     def answer(self, request: Request) -> Reply:
-        def talk() -> None:
-            # So long that a message takes two writes.
-            for _ in range(50):
-                logger.info("x" * 30_000, extra={"site": "elm"})
-
-        threads = [threading.Thread(target=talk) for _ in range(4)]
+        # So long that a message takes two writes.
+        long = {"args": ["x" * 30_000], "kwargs": {"extra": {"site": "elm"}}}
+        threads = [threading.Thread(target=logger.info, **long) for _ in range(100)]
         for thread in threads:
             thread.start()
+            warnings.warn("an odd image", stacklevel=1)
         child = os.fork()
         if child == 0:
             logger.warning("of the forked process")
             warnings.warn("of the forked process", stacklevel=1)
             os._exit(0)
         os.waitpid(child, 0)
-        while any(thread.is_alive() for thread in threads):
-            warnings.warn("an odd image", stacklevel=1)
+        for thread in threads:
+            thread.join()
         return request.reply(measurements={"score": 1.0})
 
 
@@ -144,12 +142,12 @@ def seen(turn: Turn) -> dict[str, Any]:
     return {"process": os.getpid(), "has_pool": turn.pool is not None, **vars(turn)} | {"pool": 0}
 
 
-def meet(folder: Path, name: str, turn: Turn) -> dict[str, Any]:
-    """Wait until two of these are at work at the same time."""
+def meet(folder: Path, name: str, other: str, turn: Turn) -> dict[str, Any]:
+    """Say by a file that it has begun, and wait for another file."""
     (folder / name).touch()
-    deadline = time.monotonic() + 60
-    while len(list(folder.iterdir())) < 2:
-        assert time.monotonic() < deadline, "nobody else came"
+    deadline = time.monotonic() + 120
+    while not (folder / other).exists():
+        assert time.monotonic() < deadline, f"no {other}"
         time.sleep(0.01)
     return seen(turn)
 
@@ -198,17 +196,9 @@ def unsendable_result(turn: Turn) -> object:
     return threading.Lock()
 
 
-def begin_and_wait(folder: Path, name: str, turn: Turn) -> None:
-    """Say by a file that it has begun, and wait for another."""
-    (folder / name).touch()
-    while not (folder / "go").exists():
-        time.sleep(0.01)
-
-
 def two_pieces(folder: Path, name: str, turn: Turn) -> None:
     """Carry out two pieces, one after the other."""
-    pieces = [Work(part, partial(begin_and_wait, folder, name + part)) for part in "12"]
-    carry_out(pieces)
+    carry_out([Work(part, partial(meet, folder, name + part, "go")) for part in "12"])
 
 
 # --- processes
