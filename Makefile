@@ -67,7 +67,7 @@ test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with m
 	$(PYTEST) -m "poc or simulator"
 
 # Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
-FLOWER_TESTS = $(wildcard tests/engines/test_flower*.py tests/engines/test_conformance.py)
+FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)
 test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
 	$(PYTEST) -m engines
 	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
