@@ -37,11 +37,11 @@ def test_a_run_has_the_ledger_and_models_of_one_process_in_bfloat16_too(
 ) -> None:
     """Flower's own records go through NumPy, which has no such type."""
     bundle = write_bfloat16_bundle(tmp_path / "bundle")
-    expected = in_one_process(hospitals, tmp_path / "half", 1, bundle)
+    expected = in_one_process(hospitals, tmp_path / "half", 2, bundle)
     keys = tmp_path / "server" / "keys"
     keys.mkdir(parents=True)
     monkeypatch.setenv(HOME, str(tmp_path / "server"))
-    job = {"num_rounds": 1, "min_clients": 3, "overrides": OVERRIDES, "device": "cpu"}
+    job = {"num_rounds": 2, "min_clients": 3, "overrides": OVERRIDES, "device": "cpu"}
     app = App(
         export_app(tmp_path / "app", bundle=str(bundle), strategy="FedAvg", name="half", **job)
     )
