@@ -1,9 +1,11 @@
-# Everything is set up by make: a virtual environment in .venv, made once.
+# Everything is set up by make: a virtual environment in .venv, made once, and one for Flower's tests.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
+FLOWER_BIN := .venv-flower/bin
+FLOWER_READY := .venv-flower/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
@@ -55,11 +57,11 @@ test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
 	$(PYTEST) -m "poc or simulator"
 
-# Flower 1.41 needs an older rich and protobuf: it is installed for its own tests, after all others.
-test-flower: WORKERS := 3
-test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about ten minutes
-	$(BIN)/pip install --quiet --editable '.[dev,report,flower]'
-	$(PYTEST) -m flower
+# Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
+FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)
+test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
+	$(PYTEST) -m engines
+	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
 
 net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/before names, to the bit: about 10 minutes
 	$(BIN)/python tests/net/play.py --before
@@ -105,17 +107,19 @@ BENCHMARKS := attacks augmentation contributions engines growth jobs resizing re
 bench: $(READY) ## run the benchmarks that need no GPU; each prints its table
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
-clean: ## remove all that make made: .venv, demo, build products and caches
-	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove all that make made: environments, demo, build products and caches
+	rm -rf .venv .venv-flower demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # torch comes first and alone, so that the version that was tested is the one that stays.
-$(READY): setup.py
+$(READY): NEEDED := dev,report
+$(FLOWER_READY): NEEDED := tests,report,flower
+$(READY) $(FLOWER_READY): setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 		echo "Python 3.10 or newer is needed; '$(PYTHON)' is older or cannot be started." >&2; \
 		echo "Install one and name it: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -m venv .venv || { \
+	@$(PYTHON) -m venv $(@D) || { \
 		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable '.[dev,report]'
+	$(@D)/bin/pip install --quiet $(TORCH)
+	$(@D)/bin/pip install --quiet --editable '.[$(NEEDED)]'
 	@touch $@
