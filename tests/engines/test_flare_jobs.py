@@ -327,10 +327,9 @@ def test_a_run_has_the_guards_the_limits_and_the_name_that_its_job_says(tmp_path
         folder = tmp_path / str(len(names))
         folder.mkdir()
         strategy = compose(FedAvg(), cap=1.5)
-        recipe = script_recipe(
-            folder, strategy=strategy, num_rounds=1, guards=guards, best_model_filename="b.pt"
-        )
-        job = played(exported(recipe, folder), folder / "server", Scored([HONEST]).sites())
+        given = {"strategy": strategy, "guards": guards, "key_metric": "dice"}
+        recipe = script_recipe(folder, num_rounds=2, best_model_filename="b.pt", **given)
+        job = played(exported(recipe, folder), folder / "server", Scored([HONEST] * 2).sites())
         start = job.records[0]
         assert [name.partition("-")[0] for name in start["guards"]] == names
         assert start["name"] == strategy.name

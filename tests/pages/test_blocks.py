@@ -53,12 +53,13 @@ PACKAGING = "tests/test_packaging.py::test_the_guide_shows_the_example_that_is_t
 CONTRIBUTING = "tests/pages/test_contributing.py::"
 MEASUREMENT = f"{CONTRIBUTING}test_the_steps_of_a_measurement_are_enough"
 OWN_LOOP = "tests/pages/test_own_loop.py::"
-SCRIPTS = "tests/transports/flare/job/test_script_sites.py::"
-SWITCHED = f"{SCRIPTS}test_the_pages_job_gives_the_same_model_under_both_recipes"
-SIMULATOR = "tests/transports/flare/test_simulator_page.py::"
-FILTERS = f"{SIMULATOR}test_filters_and_early_stopping_are_written_as_the_page_shows"
-PROVISION = "tests/transports/flare/test_provision.py::"
-WHEELS = f"{PROVISION}test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet"
+FLARE = "tests/engines/test_flare_pages.py::"
+SWITCHED = f"{FLARE}test_the_migrating_pages_job_gives_the_same_model_under_both_recipes"
+SIMULATOR = f"{FLARE}test_the_simulator_page_is_enough"
+SHOWN = f"{FLARE}test_the_simulator_page_shows_the_script_filters_and_early_stopping"
+KITS = f"{FLARE}test_the_production_pages_kits_demand_mutual_tls_and_hold_what_it_says"
+POLICY = f"{FLARE}test_the_production_pages_policy_results_and_logs"
+WHEELS = f"{FLARE}test_the_production_pages_wheels_are_enough_without_internet"
 
 FOLLOWED = (
     "tests/transports/flower/test_superlink.py::"
@@ -101,22 +102,21 @@ ELSEWHERE = {
         "# net.py": SWITCHED,
         "# client.py": SWITCHED,
         "# job.py": SWITCHED,
-        "# other.py": f"{SCRIPTS}test_the_pages_other_job_is_written",
-        "# keep.py": "tests/transports/flare/server/test_aggregator.py::"
-        "test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator",
+        "# other.py": f"{FLARE}test_the_migrating_pages_other_job_is_written",
+        "# keep.py": f"{FLARE}test_the_migrating_pages_aggregator_keeps_nvflares_fedavg",
     },
     "docs/flare_production.md": {
-        "pip install": f"{PROVISION}test_each_participant_receives_what_the_page_says",
-        "cd workspace": f"{PROVISION}test_the_servers_results_move_out_of_the_temporary_folder",
+        "pip install": KITS,
+        "cd workspace": POLICY,
         "pip download": WHEELS,
         "python3 -m venv": WHEELS,
-        "sed -i": f"{PROVISION}test_error_logs_stay_at_a_hospital_that_says_so",
+        "sed -i": POLICY,
     },
     "docs/flare_simulator.md": {
-        "pip install": f"{SIMULATOR}test_the_script_gives_the_ledger_of_one_process",
-        "recipe = FairFLRecipe": f"{SIMULATOR}test_the_page_shows_the_script",
-        "from nvflare": FILTERS,
-        "FairFLRecipe(...": FILTERS,
+        "pip install": SIMULATOR,
+        "recipe = FairFLRecipe": SHOWN,
+        "from nvflare": SHOWN,
+        "FairFLRecipe(...": SHOWN,
     },
     "docs/flower_production.md": {
         "pip install": FOLLOWED,
