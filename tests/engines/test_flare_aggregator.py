@@ -32,17 +32,14 @@ from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
 
 from monai_fairfl import Strategy, compose  # noqa: E402
 from monai_fairfl.errors import ConfigError, FederationError  # noqa: E402
-from monai_fairfl.guards import Guard, TooLong  # noqa: E402
 from monai_fairfl.strategies import (  # noqa: E402
     AFL,
     CFFL,
     CGSV,
-    FairFed,
     FedAvg,
     FedCE,
     FedISM,
     FedLWR,
-    QFedAvg,
     ShapFed,
     Uniform,
 )
@@ -106,9 +103,8 @@ def begun(
         get_clients=lambda: [SimpleNamespace(name=client) for client in connected],
     )
     aggregator = FairFLAggregator(strategy, TRAINABLE, **arguments)
-    rounds = iter(lambda: None, 1)
     context = SimpleNamespace(
-        get_engine=lambda: engine, get_job_id=lambda: "job", get_prop=lambda name: next(rounds)
+        get_engine=lambda: engine, get_job_id=lambda: "job", get_prop=lambda name: None
     )
     aggregator.handle_event(EventType.START_RUN, context)
     return aggregator
@@ -182,18 +178,6 @@ def test_whole_parameters_are_differences_from_the_sent_model_and_refused_withou
         np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
     with refused("elm", "DIFF", by=FederationError):
         FairFLAggregator(FedAvg()).accept_model(whole[0])
-
-
-def test_fairfed_scores_by_the_key_metric() -> None:
-    models = results(0)
-    for model, score in zip(models, (0.9, 0.5, 0.1), strict=True):
-        model.metrics, model.meta["NUM_STEPS_CURRENT_ROUND"] = {"dice": score}, 1
-    strategy = FairFed(beta=0.5)
-    one_round(FairFLAggregator(strategy, key_metric="dice"), models)
-    # Algorithm 1 by hand: gaps of 0.4, 0 and 0.4 from the mean score.
-    gap = 0.4 - 0.8 / 3
-    assert strategy.weight["elm"] == pytest.approx(1 / 3 - 0.5 * gap)
-    assert strategy.weight["poplar"] == pytest.approx(1 / 3 + gap)
 
 
 @pytest.mark.parametrize("claim", [float("nan"), 1e30])
@@ -276,11 +260,6 @@ def test_arrays_come_back_where_most_clients_sent_arrays_and_counters_stay_whole
     found = one_round(FairFLAggregator(FedAvg()), models).params
     assert {type(value) for value in found.values()} == {np.ndarray}
     assert found["norm.seen"] == 2 and found["norm.seen"].dtype == np.array(1).dtype
-
-    mixed = results(0)
-    mixed[0].params = {name: tensor.numpy() for name, tensor in mixed[0].params.items()}
-    found = one_round(FairFLAggregator(FedAvg()), mixed).params
-    assert {type(value) for value in found.values()} == {torch.Tensor}
 
 
 def test_tensors_that_wait_on_disk_are_read() -> None:
@@ -387,20 +366,14 @@ def test_the_round_is_the_engines_and_else_that_of_most_results(tmp_path: Path) 
     assert one_round(aggregator, models).current_round == 1
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_number_of_steps_counts_as_it_was_first_reported(tmp_path: Path, restarted: bool) -> None:
-    aggregator = begun(tmp_path / "claim", FedAvg())
-    one_round(aggregator, results(0))
-    if restarted:
-        aggregator = begun(tmp_path / "claim", FedAvg())
+def test_a_number_of_steps_counts_as_it_was_first_reported(tmp_path: Path) -> None:
+    one_round(begun(tmp_path, FedAvg()), results(0))
     claimed = results(1)
     claimed[2].meta["NUM_STEPS_CURRENT_ROUND"] = 10_000
-    found = one_round(aggregator, claimed)
-
-    honest = begun(tmp_path / "honest", FedAvg())
-    one_round(honest, results(0))
-    assert equal(one_round(honest, results(1)), found)
-    note = state_in(tmp_path / "claim")["rounds"][1]["notes"]["sycamore"]
+    one_round(begun(tmp_path, FedAvg()), claimed)
+    first, second = state_in(tmp_path)["rounds"]
+    assert second["aggregation"] == first["aggregation"]
+    note = second["notes"]["sycamore"]
     assert "10000" in note and "11" in note
 
 
@@ -448,25 +421,6 @@ def test_a_negative_variance_is_found_where_the_sent_model_is_known(tmp_path: Pa
     assert second["missing"] == {}
 
 
-def test_guards_of_the_package_may_be_named_and_no_others(tmp_path: Path) -> None:
-    models = results(0)
-    for value in models[2].params.values():
-        value *= 7
-    wider = {"_target_": "monai_fairfl.guards.TooLong", "times": 8}
-    for guards, found in (([wider], []), ([TooLong()], ["sycamore"])):
-        folder = tmp_path / str(len(found))
-        one_round(begun(folder, FedAvg(), guards=guards), models)
-        assert list(state_in(folder)["rounds"][0]["verdicts"]) == found
-
-    class OwnGuard(Guard):
-        def check(self, replies: Any) -> dict[int, Any]:
-            return {}
-
-    for unknown, word in ((["ToLong"], "TooLong"), ([OwnGuard()], "package"), ("TooLong", "list")):
-        with refused("uard", word, by=ConfigError):
-            FairFLAggregator(FedAvg(), guards=unknown)
-
-
 # ---- strategies ----
 
 NEEDS_MORE = {
@@ -485,21 +439,11 @@ def test_a_strategy_that_needs_more_is_refused_by_name(more: str) -> None:
         FairFLAggregator(strategy)
 
 
-def test_a_strategy_goes_on_without_a_trace_of_its_trial_and_takes_in_who_joins() -> None:
-    strategy = QFedAvg()
-    fresh = json.dumps(strategy.state_dict())
-    aggregator = FairFLAggregator(strategy, TRAINABLE)
-    assert json.dumps(strategy.state_dict()) == fresh
-    for number in range(2):
-        clients = CLIENTS if number else CLIENTS[:2]
-        found = one_round(aggregator, results(number, clients))
-        assert found.meta["nr_aggregated"] == len(clients)
-        assert all(torch.isfinite(tensor).all() for tensor in found.params.values())
-
-
 def test_what_no_script_sends_is_named() -> None:
     with refused("CFFL", "local_score", by=FederationError):
         one_round(FairFLAggregator(CFFL()), results(0))
+    with refused("ToLong", by=ConfigError):
+        FairFLAggregator(FedAvg(), guards=["ToLong"])
     with refused("conv.wieght", "conv.bias", by=ConfigError):
         one_round(FairFLAggregator(FedAvg(), ["conv.wieght"]), results(0))
 

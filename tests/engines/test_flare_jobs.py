@@ -127,6 +127,7 @@ class OwnGuard(Guard):
         ({"federation": {"run_dir": 3}}, "run_dir"),
         ({"keep": 0}, "keep"),
         ({"timeout": -5}, "-5"),
+        ({"name": "prostate run"}, "prostate run"),
         ({"stop_cond": "good"}, "good"),
         ({"stop_cond": "score > 0.9", "patience": 0}, "patience"),
         ({"patience": 3}, "stop_cond"),
@@ -199,10 +200,8 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     ("given", "word"),
     [
         (["--strategy", "inverse_los.InverseLoss"], "inverse_los"),
-        (["--strategy", '{"_target_": "FedCE", "mode": "$sum"}'], "expression"),
         (["--config", "configs/trian.json"], "trian.json"),
         (["--initial", "/dev/null"], "/dev/null"),
-        (["--name", "prostate run"], "prostate run"),
         (["--federation", "rounds.json"], "--num-rounds"),
     ],
 )

@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from helpers.checkout import CHECKOUT, files_of_the_project  # noqa: E402
 from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
 from helpers.flare_job import CLIENTS as SCRIPTS  # noqa: E402
-from helpers.flare_job import Executed, reply_to, workspace_of  # noqa: E402
+from helpers.flare_job import reply_to, workspace_of  # noqa: E402
 from helpers.page_tables import names_in_first_column  # noqa: E402
 from nvflare.apis.fl_context import FLContext  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
@@ -177,7 +177,7 @@ def test_the_migrating_pages_other_job_is_written(
 
 # ---- flare_production.md ----
 
-SITE, AUTHORIZATION, PRIVACY = (json.loads(block) for block in blocks(PRODUCTION, "json"))
+_, AUTHORIZATION, PRIVACY = (json.loads(block) for block in blocks(PRODUCTION, "json"))
 
 
 @pytest.fixture(scope="module")
@@ -222,14 +222,6 @@ def test_the_production_pages_policy_results_and_logs(kits: Path) -> None:
         default["class_allow_list"].append("monai_fairfl.")
         assert own == default
         changed_by(words, (kit / "local" / "resources.json").read_text())
-
-
-def test_the_production_pages_site_file_is_read_in_its_place(kits: Path) -> None:
-    (kits / "birch" / "local" / "fairfl.json").write_text(json.dumps(SITE))
-    plain = {"task": "train", "measure": [], "context": {}, "id": 0, "run": "r", "run_id": ""}
-    plain |= {"round": 0, "seed": 3, "ledger_head": "", "format": 1, "package": "0"}
-    answer = Executed("birch", kits / "birch", {})(FLModel("FULL", {}, meta={"fairfl": plain}))
-    assert SITE["bundle"] in answer.meta["fairfl"]["error"]
 
 
 def test_the_production_pages_authorization_refuses_custom_code(kits: Path) -> None:
