@@ -47,7 +47,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
 
 test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
-	$(PYTEST) -m "not long and not poc and not simulator"
+	$(PYTEST) -m "not long and not poc and not simulator and not engines"
 
 # One worker more than cores: tests of real processes wait for these.
 test-all: WORKERS := 3
@@ -62,7 +62,7 @@ test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; 
 	$(PYTEST) -m consumers
 
 test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
-	$(PYTEST) -m "poc or simulator"
+	$(PYTEST) -m "poc or simulator or engines"
 
 # Flower 1.41 needs an older rich and protobuf: it is installed for its own tests, after all others.
 test-flower: WORKERS := 3
@@ -77,7 +77,7 @@ net-update: $(READY) ## write the net's rows that moved anew, once it is clear w
 	$(BIN)/python tests/net/play.py --update
 
 test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not engines"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom
 	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy lint-imports; do \

@@ -11,8 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
-import numpy as np
 import pytest
 import torch
 
@@ -21,8 +19,6 @@ pytest.importorskip("nvflare")
 from helpers.client_requests import tiny_model  # noqa: E402
 from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flare_job import Executed  # noqa: E402
-from hypothesis import given  # noqa: E402
-from hypothesis import strategies as st  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 
 from monai_fairfl import find_bundle  # noqa: E402
@@ -103,16 +99,6 @@ def test_files_are_checked_before_a_sites_first_round_of_a_run_and_not_in_each(
     assert "DataError" not in reason(site({**own, "check": False}), round=2, run="other")
     (images / "Case00.nii.gz").write_bytes(good)
     assert asked(site(own), round=2, run="other")["error"] is None
-
-
-def test_a_site_without_labels_takes_no_part(
-    hospitals: Path, site: Callable[..., Executed], tmp_path: Path
-) -> None:
-    shutil.copytree(hospitals / "elm", tmp_path / "images")
-    for file in (tmp_path / "images").glob("*segmentation*"):
-        affine = nib.load(file).affine
-        nib.save(nib.Nifti1Image(np.zeros((48, 48, 8), np.uint8), affine), file)
-    assert "empty" in reason(site({"dataset_dir": str(tmp_path / "images")}))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -232,28 +218,3 @@ def test_a_task_that_the_site_cannot_read_is_answered_with_the_reason(
     assert "run_id" in reason(elm, run_id=7)
     answer = elm(FLModel("FULL", {"w": torch.ones(1)}, meta={}))
     assert "workflow" in answer.meta["fairfl"]["error"]
-
-
-PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text("abc $@%", max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
-)
-
-
-@given(st.dictionaries(st.text("abc#", min_size=1), PLAIN, max_size=3))
-def test_what_passes_holds_no_text_that_monai_would_evaluate(
-    tmp_path_factory: pytest.TempPathFactory, overrides: dict[str, Any]
-) -> None:
-    def texts(value: Any) -> list[str]:
-        if isinstance(value, dict):
-            value = list(value.values())
-        if isinstance(value, list):
-            return [text for part in value for text in texts(part)]
-        return [value] if isinstance(value, str) else []
-
-    evaluated = any(text.lstrip().startswith(("$", "@", "%")) for text in texts(overrides))
-    folder = tmp_path_factory.getbasetemp() / "elm"
-    elm = Executed("elm", folder, {"bundle": BUNDLE, "overrides": overrides})
-    # A job that is taken goes on to the images, which are not here.
-    assert ("code" if evaluated else "images") in reason(elm)
