@@ -35,6 +35,9 @@ from monai_fairfl.transports.flare import FairFLController, FairFLExecutor, Fair
 CLIENTS = ["elm", "poplar", "sycamore"]
 """Sites that run a user's own training script."""
 
+LONGEST = 120.0
+"""Seconds that a job may take."""
+
 Answer = Callable[[FLModel], FLModel | Shareable | None]
 """What a site does with a task; ``None``: it does not answer."""
 
@@ -178,8 +181,10 @@ class Job:
 
     def _ask(self, tasks: WFCommServer, context: FLContext, done: threading.Event) -> None:
         """Let the sites work until the job ends; an error of a test's own site ends it."""
+        end = time.monotonic() + LONGEST
         try:
             while not done.is_set():
+                assert time.monotonic() < end, "the job waits for ever"
                 self._ask_once(tasks, context)
                 time.sleep(0.01)
         except Exception as error:
