@@ -9,9 +9,9 @@ FLOWER_READY := .venv-flower/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
-# Compiled modules are stored: pytest rewrites the asserts of 350 test files only when they change.
+# Compiled modules are stored: pytest rewrites the asserts of the test files only when they change.
 unexport PYTHONDONTWRITEBYTECODE
-# The longest files begin, and a worker that has none left takes tests of another.
+# A worker that has no tests left takes some of another.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 BUNDLE := bundles/prostate_mri_segmentation
@@ -53,9 +53,6 @@ test: lint ## lint, then all tests that start no engine's servers: about 6 minut
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
 	$(PYTEST) -m consumers
-
-test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
-	$(PYTEST) -m "poc or simulator"
 
 # Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
 FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.federations import in_process
 from helpers.made_once import MadeOnce
 
 
@@ -20,9 +21,6 @@ def one_process(hospitals: Path, made_once: MadeOnce) -> Callable[..., Path]:
     """
 
     def made(method: str, **settings: Any) -> Path:
-        # Imported here: the tests of this folder are skipped where NVFlare is not installed.
-        from helpers.federations import in_process
-
         words = [f"{key}={value}" for key, value in sorted(settings.items())]
         name = "-".join(["in-one-process", method, *words])
         folder = made_once(name, lambda folder: in_process(method, hospitals, folder, **settings))
