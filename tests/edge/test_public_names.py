@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of numbers and of the edge, and their helpers, use public names only: walls may move."""
+"""Tests of these folders, and their helpers, use public names only: walls may move."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ WITHOUT_A_FACE = {"monai_fairfl.statistics"}
 
 HELPERS = (
     "attacked_federation",
+    "bundle_runs",
     "clipping",
+    "dicom_series",
     "driving",
     "faulty_transports",
     "fixed_sites",
+    "foreign_bundles",
     "given_strategy",
     "guarded_rounds",
+    "linear_federation",
     "linear_run",
     "odd_federation",
+    "own_bundle",
+    "shipped_bundles",
     "updates",
 )
 
@@ -63,7 +69,8 @@ def below_a_face(file: Path) -> list[str]:
 
 
 def test_nothing_below_a_face_is_imported() -> None:
-    files = [*(TESTS / "numbers").glob("*.py"), *(TESTS / "edge").glob("*.py")]
+    folders = ("numbers", "edge", "workflow", "bundle")
+    files = [file for folder in folders for file in (TESTS / folder).glob("*.py")]
     files += [TESTS / "helpers" / f"{name}.py" for name in HELPERS]
     assert len(files) > 30
     assert [words for file in files for words in below_a_face(file)] == []

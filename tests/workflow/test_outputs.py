@@ -178,19 +178,6 @@ def test_the_patients_left_is_on_the_right_and_the_front_above_however_the_file_
     np.testing.assert_array_equal(drawn(turned[0], turned[1], stored), picture)
 
 
-def test_at_most_nine_slices_with_gland_are_shown_and_else_those_of_all_slices() -> None:
-    image = np.random.default_rng(0).random((16, 16, 24)) + 1
-    # Slices with gland -> columns and rows of the picture.
-    for gland, (columns, rows) in {0: (3, 3), 1: (1, 1), 5: (3, 2), 20: (3, 3)}.items():
-        mask = np.zeros(image.shape)
-        mask[4:12, 4:12, 2 : 2 + gland] = 1
-        picture = drawn(image, mask)
-        side = SIDE // columns
-        assert picture.shape == (rows * side, columns * side, 3)
-        tiles = coloured(picture).reshape(rows, side, columns, side)
-        assert tiles.any(axis=(1, 3)).sum() == min(gland, 9)
-
-
 def test_pixels_keep_their_proportions() -> None:
     mask = np.zeros((20, 20, 1))
     mask[5:15, 5:15] = 1
