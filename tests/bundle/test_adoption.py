@@ -192,6 +192,16 @@ def test_a_score_gives_way_to_the_dice_of_the_same_outputs(bundle: Path, adopt: 
     assert training(bundle)[f"{evaluator}#additional_metrics"]["val_iou"] == iou
 
 
+def test_a_bundle_without_an_evaluator_is_adopted_and_scores_nothing(
+    bundle: Path, adopt: Adopt
+) -> None:
+    content = json.loads((bundle / TRAIN[0]).read_text())
+    del content["validate"]["evaluator"]
+    (bundle / TRAIN[0]).write_text(json.dumps(content))
+    assert about("Score", adopt(bundle)["left"])
+    assert "validate#evaluator" not in training(bundle)
+
+
 def test_engines_elsewhere_another_name_of_the_folder_and_scripts_are_found(
     bundle: Path, adopt: Adopt
 ) -> None:

@@ -62,6 +62,7 @@ def test_files_that_are_passed_over_are_counted_and_named(
         find_images(folder, report)
     for word in ("2 .mha", "2 .nii", "1 .txt", str(folder / "P1")):
         assert word in str(refused.value)
+    assert "3 .mha" not in str(refused.value)
     save(folder / "a.nii")
     assert names(find_images(folder, report)) == ["a"]
     first, second = caplog.messages
