@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A site's own filters, on what comes in and on what leaves, asked by a federation or by MONAI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.client_requests import after, measure, same, train
+from helpers.refusals import refused
+from monai.fl.utils.exchange_object import ExchangeObject
+
+from monai_fairfl import Reply
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.protocol import value_of
+
+Weights = dict[str, torch.Tensor]
+
+
+def filtered(change: Callable[[Any], Any]) -> Callable[[ExchangeObject, Any], ExchangeObject]:
+    """A filter that replaces the weights."""
+
+    def own_filter(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        data.weights = change(data.weights)
+        return data
+
+    return own_filter
+
+
+def halved(weights: Weights) -> dict[str, Any]:
+    """Of tensors, arrays at half the size."""
+    return {name: tensor.numpy() * np.float32(0.5) for name, tensor in weights.items()}
+
+
+def spoilt(weights: Weights) -> Weights:
+    """The same tensors, whose values are lost."""
+    for tensor in weights.values():
+        tensor.zero_()
+    return weights
+
+
+def encoded(weights: Weights) -> dict[str, Any]:
+    """Flat arrays under other names, at half the size."""
+    return {f"module.{name}": (tensor / 2).numpy().ravel() for name, tensor in weights.items()}
+
+
+def decoded(weights: Weights) -> Weights:
+    """What :func:`encoded` was made of, still flat."""
+    return {name.removeprefix("module."): value * 2 for name, value in weights.items()}
+
+
+def test_an_update_leaves_as_the_sites_filter_made_it_and_so_it_is_left_out_again(
+    new_client: Any, weights: Weights, undisturbed: list[Reply]
+) -> None:
+    client = new_client(batch_size=1)
+    client.initialize({})
+    client.post_weight_filters = [filtered(halved)]
+    plain = undisturbed[0].update or {}
+    assert same(train(client, weights).update, {name: plain[name] * 0.5 for name in plain})
+
+    # Several tensors of the network have two names.
+    first = new_client(state="first", learning_rate=0.02)
+    start = after(weights, train(first, weights, 0, local_epochs=4.0))
+    client.post_weight_filters = [filtered(spoilt)]
+    names = ("leave_one_out_error", "global_score")
+    assert not any(change.any() for change in (train(client, start).update or {}).values())
+    silent = {**start, **{name: start[name] for name in plain}}
+    found = train(client, silent, 1, names, previous_weight=0.5)
+    error, score = map(value_of, found.measurements.values())
+    # It sent no change: without it the model would be the same.
+    assert score > 0 and error == pytest.approx(1 - score, abs=0.02)
+
+
+def test_an_update_that_a_filter_lost_is_an_error_that_names_it_and_leaves_no_trace(
+    new_client: Any, weights: Weights, undisturbed: list[Reply]
+) -> None:
+    def forgetful(data: ExchangeObject, extra: Any) -> None:
+        data.statistics = {}
+
+    faults: dict[str, Callable[[Weights], Any]] = {
+        "nothing": lambda update: None,
+        "list": lambda update: [1, 2],
+        "names": lambda update: {f"enc.{name}": change for name, change in update.items()},
+        "missing": lambda update: dict(list(update.items())[1:]),
+        "shape": lambda update: {name: change.flatten() for name, change in update.items()},
+        "bytes": lambda update: dict.fromkeys(update, b"encoded"),
+    }
+    client = new_client(batch_size=1)
+    client.initialize({})
+    harmless = filtered(lambda update: update)
+    spoiling: list[tuple[str, Any]] = [("NoneType", forgetful)]
+    spoiling += [(word, filtered(change)) for word, change in faults.items()]
+    for word, spoil in spoiling:
+        spoil.__name__ = "spoil"
+        client.post_weight_filters = [harmless, spoil]
+        with refused("alder", "spoil", word, by=ConfigError):
+            train(client, weights)
+    client.post_weight_filters = []
+    assert same(train(client, weights).update, undisturbed[0].update)
+    assert same(train(client, weights, 1).update, undisturbed[1].update)
+
+
+def test_pre_filters_see_each_request_once_and_all_that_follows_is_of_what_they_return(
+    new_client: Any, weights: Weights
+) -> None:
+    seen = []
+
+    def decode(received: Weights) -> Weights:
+        seen.append(set(received))
+        return decoded(received)
+
+    plain = new_client(state="plain")
+    client = new_client(state="filtered")
+    client.initialize({})
+    client.pre_filters = [filtered(decode)]
+    sent = encoded(weights)
+    names = ("global_score", "global_loss", "local_score", "personal_score")
+    for number in range(2):
+        expected = train(plain, weights, number, names, ditto_lambda=0.1)
+        reply = train(client, sent, number, names, ditto_lambda=0.1)
+        assert same(reply.update, expected.update) and same(reply.buffers, expected.buffers)
+        assert reply.measurements == expected.measurements
+    assert measure(client, sent, "score") == measure(plain, weights, "score")
+    assert seen == [set(sent)] * 3
+
+    # What they do to the tensors does not reach the sender, whose other clients get them, too.
+    client.pre_filters = [filtered(spoilt)]
+    given = {name: tensor.clone() for name, tensor in weights.items()}
+    train(client, given, 2)
+    assert same(given, weights)
+
+
+def test_monais_calls_filter_copies_and_may_rename_encode_or_empty_what_is_sent(
+    new_client: Any, weights: Weights
+) -> None:
+    def only_dice(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        return ExchangeObject(metrics={"val_mean_dice": data.metrics["val_mean_dice"]})
+
+    def count(data: ExchangeObject, extra: Any) -> ExchangeObject:
+        data.statistics["asked"] = extra["asked"]
+        return data
+
+    client = new_client(arguments={"send_weight_diff": False})
+    client.initialize({"client_name": "alder"})
+    own = {name: tensor.clone() for name, tensor in client.trainer.network.state_dict().items()}
+    client.pre_filters = [filtered(decoded)]
+    sent = ExchangeObject(weights=encoded(own))
+    expected = client.evaluate(ExchangeObject(weights=encoded(own))).metrics
+    client.post_evaluate_filters = [only_dice]
+    assert client.evaluate(sent).metrics == {"val_mean_dice": expected["val_mean_dice"]}
+    client.train(sent)
+    assert same(sent.weights, encoded(own)) if False else set(sent.weights) == set(encoded(own))
+
+    plain = client.get_weights().weights
+    client.post_weight_filters = [count, filtered(encoded)]
+    found = client.get_weights({"asked": 7})
+    assert found.statistics["asked"] == 7 and set(found.weights) == set(encoded(plain))
+    # Arrays become tensors.
+    assert same(found.weights, {k: torch.tensor(v) for k, v in encoded(plain).items()})
+    for spoil in (spoilt, lambda update: None):
+        client.post_weight_filters = [filtered(spoil)]
+        changed = client.get_weights().weights
+        assert changed is None or not any(tensor.any() for tensor in changed.values())
+        assert same(client.trainer.network.state_dict(), plain)
+
+    # The sender's own stay as they are.
+    client.pre_filters = [filtered(spoilt)]
+    given = ExchangeObject(weights=dict(plain))
+    client.train(given)
+    assert same(given.weights, plain) and any(tensor.any() for tensor in plain.values())
+    client.post_weight_filters = [lambda data, extra: None]
+    with refused("alder", "NoneType", by=ConfigError):
+        client.get_weights()
+
+
+def test_filters_of_a_file_are_used(new_client: Any, weights: Weights) -> None:
+    client = new_client(arguments={"config_filters_filename": "configs/fl_filters.json"})
+    client.initialize({"client_name": "alder"})
+    assert len(client.pre_filters) == len(client.post_weight_filters) == 1
