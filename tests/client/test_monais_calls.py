@@ -279,12 +279,15 @@ def test_the_bundles_own_finalize_still_raises_where_the_client_was_built(built:
 
 
 def test_an_evaluation_is_of_the_network_that_is_trained_and_needs_a_file(
-    built: Any, bundle: Path, whole: Weights
+    new_client: Any, built: Any, bundle: Path, whole: Weights
 ) -> None:
     (bundle / "configs" / "small.json").write_text(json.dumps({"channels": [4, 4, 4]}))
     files = ["configs/train.json", "configs/small.json"]
-    small = {"size": [32, 32], "dataset_dir": None}
-    client = built(bundle=bundle, arguments={"config_train_filename": files}, **small)
+    client = new_client(bundle=bundle, arguments={"config_train_filename": files})
+    del client.train_kwargs["channels"], client.eval_kwargs["channels"]
+    client.initialize(NAMED)
+    assert "val_mean_dice" in evaluated(client, network_of(client))
+
     (bundle / "configs" / "evaluate.json").unlink()
     client = built(bundle=bundle)
     with refused("alder", str(bundle), "evaluate.json", by=ConfigError):
@@ -297,10 +300,47 @@ def test_an_evaluation_is_of_the_network_that_is_trained_and_needs_a_file(
 # ---- aborts and failures
 
 
-def test_after_an_abort_or_a_failure_the_next_training_and_evaluation_are_whole(
+def test_after_an_abort_or_a_failure_the_next_training_is_a_whole_one(
     built: Any, whole: Weights
 ) -> None:
-    client = built(split_fractions=[0.25, 0.25, 0.5], batch_size=1, slices_per_volume=2)
+    client = built()
+    # Nothing runs: it has no effect.
+    client.abort()
+    assert steps(trained(client, whole)) == 2
+    abort_at(client, client.trainer)
+    assert steps(trained(client, whole)) == 1
+    assert steps(trained(client, whole)) == 2
+
+    usual = client.trainer.loss_function
+    client.trainer.loss_function = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        trained(client, whole)
+    client.trainer.loss_function = usual
+    sent = trained(client, whole)
+    assert steps(sent) == 2
+    # Whole epochs count.
+    assert sent.statistics["current_epoch"] == 3
+    for _ in range(2):
+        client.finalize()
+    client.abort()
+
+
+def test_after_an_abort_or_a_failure_an_evaluation_never_repeats_the_scores_of_another_model(
+    built: Any, whole: Weights
+) -> None:
+    client = built(split_fractions=[0.25, 0.25, 0.5])
     other = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
-    expected = evaluated(built(state="new", split_fractions=[0.25, 0.25, 0.5]), other)
+    expected = evaluated(client, other)
     assert evaluated(client, whole) != expected
+    usual = client.evaluator.inferer
+    client.evaluator.inferer = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        evaluated(client, other)
+    client.evaluator.inferer = usual
+    assert evaluated(client, other) == expected
+
+    evaluated(client, whole)
+    abort_at(client, client.evaluator)
+    with refused("aborted", by=TransportAborted):
+        evaluated(client, other)
+    assert evaluated(client, other) == expected
