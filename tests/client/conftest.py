@@ -16,19 +16,15 @@ from monai_fairfl import ModelSpec, Reply
 
 
 @pytest.fixture(scope="session")
-def model() -> tuple[dict[str, torch.Tensor], ModelSpec]:
-    """Weights and specification of the bundle's network; read only."""
-    return tiny_model()
+def weights() -> dict[str, torch.Tensor]:
+    """Weights of the bundle's network; read only."""
+    return tiny_model()[0]
 
 
 @pytest.fixture(scope="session")
-def weights(model: tuple[dict[str, torch.Tensor], ModelSpec]) -> dict[str, torch.Tensor]:
-    return model[0]
-
-
-@pytest.fixture(scope="session")
-def spec(model: tuple[dict[str, torch.Tensor], ModelSpec]) -> ModelSpec:
-    return model[1]
+def spec() -> ModelSpec:
+    specification: ModelSpec = tiny_model()[1]
+    return specification
 
 
 @pytest.fixture(scope="session")

@@ -8,14 +8,13 @@ import csv
 import json
 import random
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers.client_requests import PROSTATE, after, broken, measure, same, tiny_model, train
+from helpers.client_requests import after, broken, measure, same, tiny_model, train
 from helpers.refusals import refused
 
 from monai_fairfl import Estimate, ModelSpec, Reply
@@ -42,33 +41,18 @@ def test_measuring_changes_no_bit_of_the_training_and_nothing_of_the_process(
     assert set(first.measurements) == set(names)
     assert same(first.update, undisturbed[0].update)
 
-    evaluator = client.train_workflow.evaluator
+    def state() -> list[Any]:
+        own = client.train_workflow.evaluator.state
+        return [*random_states(), own.best_metric, dict(own.metrics), own.epoch]
+
     trained = {name: tensor.clone() for name, tensor in client.trainer.network.state_dict().items()}
-    state = (evaluator.state.best_metric, dict(evaluator.state.metrics), evaluator.state.epoch)
-    before = random_states()
+    before = state()
     between = ("score", "test_score", "cka", "feature_cosine", "sharpness", "global_loss")
-    measured = measure(client, weights, *between, number=0)
-    assert set(measured) == set(between)
-    assert random_states() == before
-    assert state == (
-        evaluator.state.best_metric,
-        dict(evaluator.state.metrics),
-        evaluator.state.epoch,
-    )
+    assert set(measure(client, weights, *between, number=0)) == set(between)
+    assert state() == before
     assert same(client.trainer.network.state_dict(), trained)
     assert not list((tmp_path / "alder" / "models").glob("*"))
     assert same(train(client, weights, 1).update, undisturbed[1].update)
-
-
-def test_the_score_is_that_of_the_bundles_own_evaluator(
-    new_client: Any, weights: Weights, spec: ModelSpec
-) -> None:
-    client = new_client()
-    found = value_of(measure(client, weights, "score")["score"])
-    evaluator = client.train_workflow.evaluator
-    client.trainer.network.load_state_dict(spec.with_aliases(weights))
-    evaluator.run()
-    assert found == pytest.approx(evaluator.state.metrics["val_mean_dice"], abs=1e-6)
 
 
 def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
@@ -78,17 +62,11 @@ def test_losses_are_of_the_received_and_of_the_trained_model_on_the_same_crops(
     weights, _ = tiny_model(norm="instance")
     client = new_client(learning_rate=0.01, norm="instance")
     reply = train(client, weights, 0, ("global_loss", "local_loss"), local_epochs=8.0)
-    received, trained = (reply.measurements[f"{model}_loss"] for model in ("global", "local"))
-    assert value_of(trained) < value_of(received)
+    received, trained = map(value_of, reply.measurements.values())
+    assert trained < received
     again = measure(client, after(weights, reply), "global_loss")["global_loss"]
-    assert value_of(again) == pytest.approx(value_of(trained), rel=1e-5)
-    assert measure(client, weights, "global_loss")["global_loss"] == received
-
-    radii: list[Mapping[str, float]] = [{"sam_rho": 0.01}, {"sam_rho": 0.05}, {"sam_rho": 0.1}]
-    small, middle, large, usual = (
-        measure(client, weights, "sharpness", **radius)["sharpness"] for radius in (*radii, {})
-    )
-    assert 0 < small < middle < large and usual == middle
+    assert value_of(again) == pytest.approx(trained, rel=1e-5)
+    assert value_of(measure(client, weights, "global_loss")["global_loss"]) == received
 
 
 def test_a_case_that_cannot_be_scored_is_an_error_and_not_a_score_of_the_others(
@@ -150,18 +128,12 @@ def test_scores_of_test_cases_stay_at_the_site_in_a_file_that_no_spreadsheet_run
     mean = sum(float(row["dice"]) for row in rows) / len(rows)
     assert value_of(score) == pytest.approx(mean, abs=1e-5)
 
-
-def test_scores_of_shuffled_cases_are_not_given_the_names_of_others(
-    new_client: Any, weights: Weights, tmp_path: Path
-) -> None:
-    cases = {}
-    for shuffled in (False, True):
-        settings = {**TWO_VALIDATE, "validate#dataloader#shuffle": shuffled}
-        client = new_client(state=str(shuffled), **settings)
-        measure(client, weights, "score", closing=1.0)
-        [file] = (tmp_path / "alder" / str(shuffled)).glob("*.csv")
-        cases[shuffled] = [row.split(",")[0] for row in file.read_text().splitlines()[1:]]
-    assert all(name.startswith("Case") for name in cases[False]) and cases[True] == ["0", "1"]
+    # Nobody knows the names of cases that come in any order.
+    settings = {"dataset_dir": str(images), "datalist_file": lists}
+    shuffled = new_client(state="shuffled", **settings, **{"validate#dataloader#shuffle": True})
+    measure(shuffled, weights, "score", closing=1.0)
+    [file] = (tmp_path / "alder" / "shuffled").glob("*.csv")
+    assert file.read_text().splitlines()[1].startswith("0,")
 
 
 def test_test_cases_that_are_training_or_validation_cases_give_no_test_score_but_their_number(
@@ -194,14 +166,6 @@ def test_test_cases_that_are_training_or_validation_cases_give_no_test_score_but
             assert set(found) == {"test_score"}
 
 
-def test_a_bundle_without_an_evaluation_has_no_test_score(
-    new_client: Any, weights: Weights, tmp_path: Path
-) -> None:
-    bundle = tmp_path / "bundle"
-    shutil.copytree(PROSTATE, bundle, ignore=shutil.ignore_patterns("evaluate.json", "runs"))
-    assert set(measure(new_client(bundle=bundle), weights, "score", "test_score")) == {"score"}
-
-
 # ---- measurements that need an earlier model
 
 
@@ -231,12 +195,11 @@ def test_the_leave_one_out_error_is_that_of_the_model_without_exactly_the_previo
     assert error != pytest.approx(1 - score)
 
     # The tensors of a reply are the server's, and a new process has none of them.
-    latest = mixture(start, after(mixed, second), 0.3)
     for tensor in (second.buffers or {}).values():
         tensor.zero_()
-    third = train(client, latest, 2, names, previous_weight=0.3)
+    third = train(client, start, 2, names, previous_weight=0.3).measurements
     restarted = new_client(learning_rate=0.02)
-    assert train(restarted, latest, 2, names, previous_weight=0.3).measurements == third.measurements
+    assert train(restarted, start, 2, names, previous_weight=0.3).measurements == third
     # A resumed server repeats a round: the previous model is then an older one.
     repeated = train(client, mixed, 1, names, previous_weight=0.4)
     assert repeated.measurements == second.measurements
@@ -260,15 +223,12 @@ def test_features_are_those_of_the_model_that_was_trained_in_this_round_layer_by
         assert not train(client, weights, 0, ("cka",), local_epochs=4.0).measurements
     trained = client.trainer.network.state_dict()
     local = {name: trained[name].clone() for name in weights}
-    layers = {spec.layers[name] for name in spec.parameters}
     for name in ("cka", "feature_cosine"):
         itself = measure(client, local, name, number=0)[name]
-        assert set(itself) == {"mean", *layers}
+        assert set(itself) == {"mean", *(spec.layers[parameter] for parameter in spec.parameters)}
         assert list(itself.values()) == pytest.approx([1] * len(itself), abs=1e-6)
         other = measure(client, weights, name, number=0)[name]
-        of_layers = [other[layer] for layer in layers]
-        assert value_of(other) == pytest.approx(sum(of_layers) / len(layers))
-        assert all(-1 <= value < 1 - 1e-6 for value in of_layers)
+        assert all(-1 <= value < 1 - 1e-6 for value in other.values())
 
     usual = measure(client, weights, "cka", number=0)
     assert measure(new_client(), weights, "cka", number=0) == usual

@@ -7,10 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from helpers.client_requests import measure, same, train
 from helpers.refusals import refused
+from monai.fl.utils.exchange_object import ExchangeObject
 from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
@@ -97,12 +97,16 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
 ) -> None:
     client = new_client()
     name = "downsamples.0.conv1.conv.weight"
+    norm = "bottleneck.norm1.weight"
     lacking = {other: weights[other] for other in weights if other != name}
+    without_norm = {other: weights[other] for other in weights if other != norm}
     # MONAI fills in what has as many values, in whatever order.
     swapped = weights[name].transpose(0, 1).contiguous()
     sizes = (tuple(swapped.shape), tuple(weights[name].shape))
     for words, given, names, context in (
-        (("alder", "lack", name), lacking, (), {}),
+        # With local_norm the normalisation layers stay at the site, and nothing else.
+        (("alder", "lack", name), lacking, (), {"local_norm": 1.0}),
+        (("alder", "lack", norm), without_norm, (), {}),
         (("alder", name, *sizes), {**weights, name: swapped}, (), {}),
         (("beauty",), weights, ("beauty",), {}),
         (("gsam_alpha", "sam_rho"), weights, (), {"gsam_alpha": 0.1}),
@@ -113,11 +117,6 @@ def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by
         measure(client, lacking, "score")
     with refused("other", by=KeyError):
         measure(client, {**weights, "other": torch.ones(1)}, "score")
-
-
-def test_a_client_that_only_evaluates_refuses_to_train(new_client: Any, weights: Weights) -> None:
-    with refused("alder", "evaluates", by=ConfigError):
-        train(new_client(arguments={"config_train_filename": None}), weights)
 
 
 def test_a_schedule_that_reads_the_validation_score_is_refused_and_one_of_the_loss_is_not(
@@ -136,12 +135,14 @@ def test_a_schedule_that_reads_the_validation_score_is_refused_and_one_of_the_lo
     assert train(client("engine.state.output[0]['loss']"), weights).num_steps == 1
 
 
-def test_another_site_changes_nothing_and_the_callers_overrides_stay(
+def test_neither_another_site_nor_a_training_by_the_engine_changes_a_round(
     new_client: Any, weights: Weights, undisturbed: list[Reply], tmp_path: Path
 ) -> None:
     client = new_client(batch_size=1)
+    train(client, weights)
     other = new_client("elm")
     other.answer(Request("elm", "train", weights, ("global_score",), run="r", round=0, seed=1))
-    assert same(train(client, weights).update, undisturbed[0].update)
+    client.train(ExchangeObject(weights=client.trainer.network.state_dict()))
+    assert same(train(client, weights, 1).update, undisturbed[1].update)
     # Only the site's own account may enter its private folder.
     assert (tmp_path / "elm" / "state").stat().st_mode & 0o777 == 0o700
