@@ -54,11 +54,11 @@ def test_an_update_leaves_as_the_sites_filter_made_it_and_so_it_is_left_out_agai
 ) -> None:
     first = new_client(state="first", learning_rate=0.02)
     start = after(weights, train(first, weights, 0, local_epochs=4.0))
-    client = new_client()
+    client = new_client(learning_rate=0.02)
     client.initialize({})
     # Several tensors of the network have two names.
     client.post_weight_filters = [filtered(spoilt)]
-    reply = train(client, start)
+    reply = train(client, start, local_epochs=4.0)
     assert not any(change.any() for change in (reply.update or {}).values())
     found = train(client, start, 1, ("leave_one_out_error",), previous_weight=0.5)
     without = leave_one_out_model(start, {**start, **(reply.buffers or {})}, 0.5)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of numbers and of the edge, and their helpers, use public names only: walls may move."""
+"""Tests of numbers, the edge and the client, and their helpers, use public names only."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ WITHOUT_A_FACE = {"monai_fairfl.statistics"}
 
 HELPERS = (
     "attacked_federation",
+    "client_requests",
     "clipping",
     "driving",
     "faulty_transports",
@@ -24,6 +25,7 @@ HELPERS = (
     "guarded_rounds",
     "linear_run",
     "odd_federation",
+    "toy_client",
     "updates",
 )
 
@@ -63,7 +65,9 @@ def below_a_face(file: Path) -> list[str]:
 
 
 def test_nothing_below_a_face_is_imported() -> None:
-    files = [*(TESTS / "numbers").glob("*.py"), *(TESTS / "edge").glob("*.py")]
+    files: list[Path] = []
+    for room in ("numbers", "edge", "client"):
+        files += (TESTS / room).glob("*.py")
     files += [TESTS / "helpers" / f"{name}.py" for name in HELPERS]
     assert len(files) > 30
     assert [words for file in files for words in below_a_face(file)] == []
