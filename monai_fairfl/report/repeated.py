@@ -93,6 +93,7 @@ def write_comparison(
         ConfigError: when no two strategies can be compared, after ``cases.csv`` is written; when
             jinja2 is missing, after all but the page is written.
 
+    >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
     ...     write_comparison(Path(folder), {"strategies": {}}, [], {"FedAvg, seed 0": "no disk"})

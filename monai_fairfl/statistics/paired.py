@@ -47,6 +47,9 @@ class CaseScore(NamedTuple):
     """The score of one case, as the strategy's model of one seed and fold reached it.
 
     ``fold`` is ``None`` without a cross-validation.
+
+    >>> CaseScore("FedCE", seed=0, fold=None, site="elm", case="P7", value=0.81).value
+    0.81
     """
 
     strategy: str
@@ -466,6 +469,7 @@ def bootstrap_seeds_and_cases(
         ConfigError: when there is no site, the sites differ in their number of seeds, or the level
             is not between 0 and 1.
 
+    >>> import numpy as np
     >>> differences = {"elm": np.array([[0.01, 0.03], [0.02, 0.04]])}
     >>> bootstrap_seeds_and_cases(differences).words(3)
     '0.025 (0.010 to 0.040)'

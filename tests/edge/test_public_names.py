@@ -14,9 +14,6 @@ TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "monai_fairfl"
 MODULES = {f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses")}
 PATH = re.compile(r"monai_fairfl(\.\w+)+")
-WITHOUT_A_FACE = {"statistics"}
-"""Rooms whose modules are imported, since they have no face."""
-
 ADAPTER = TESTS / "net" / "adapter.py"
 """The one place of the net that knows names and commands; it follows them."""
 
@@ -36,13 +33,13 @@ def names_of(face: Path) -> set[str]:
 def public(module: str, names: Sequence[str]) -> bool:
     """Whether these names of a module of the package are public."""
     room = PACKAGE.joinpath(*module.split(".")[1:])
-    if module in MODULES or room.parent.name in WITHOUT_A_FACE:
+    if module in MODULES:
         return True
     face = room / "__init__.pyi"
     if not face.exists():
         return False
     rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.pyi")}
-    return set(names) <= names_of(face) | (rooms if room == PACKAGE else {""})
+    return set(names) <= names_of(face) | {""} | (rooms if room == PACKAGE else set())
 
 
 def below_a_face(file: Path) -> list[str]:
@@ -56,8 +53,8 @@ def below_a_face(file: Path) -> list[str]:
             named = [(node.module or "", [alias.name for alias in node.names])]
         elif isinstance(node, ast.Constant) and PATH.fullmatch(str(node.value)):
             module, _, name = str(node.value).rpartition(".")
-            # Some keys of files begin like a module.
-            if (PACKAGE / str(node.value).split(".")[1]).exists():
+            # Some keys and files begin like a module; a name that is nowhere is misspelt on purpose.
+            if PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").exists():
                 named = [(module, [name])]
         for module, names in named:
             ours = module.partition(".")[0] == "monai_fairfl"

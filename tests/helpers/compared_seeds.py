@@ -17,7 +17,7 @@ from helpers.scripted_run import mean_of, train, with_cases
 
 from monai_fairfl import strategies
 from monai_fairfl.report import write_comparison
-from monai_fairfl.statistics.paired import CaseScore
+from monai_fairfl.statistics import CaseScore
 
 GAINS = {
     "Standalone": {"elm": 0.0, "oak": 0.0, "yew": 0.0},

@@ -22,20 +22,18 @@ from scipy import stats
 
 from monai_fairfl import normalise
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.fairness import (
+from monai_fairfl.statistics import (
+    CaseScore,
     agreement,
+    bootstrap_seeds_and_cases,
+    bootstrap_site_mean,
+    compare_paired,
     gain,
+    holm,
     pearson,
     performance,
     performance_distance,
     performance_fairness_pearson,
-)
-from monai_fairfl.statistics.intervals import bootstrap_site_mean
-from monai_fairfl.statistics.paired import (
-    CaseScore,
-    bootstrap_seeds_and_cases,
-    compare_paired,
-    holm,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden"

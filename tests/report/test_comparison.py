@@ -16,7 +16,7 @@ from scipy import stats
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import NonFinite
 from monai_fairfl.report import write_comparison
-from monai_fairfl.statistics.paired import compare_paired
+from monai_fairfl.statistics import compare_paired
 
 
 def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
