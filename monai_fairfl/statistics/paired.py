@@ -159,6 +159,7 @@ def compare_paired(
             one seed, strategies were tested in different folds, or no case is common to two
             strategies.
 
+    >>> import itertools
     >>> scores = []
     >>> for seed, case in itertools.product((0, 1, 2), ("a", "b", "c", "d")):
     ...     score = 0.6 + 0.01 * seed + 0.1 * "abcd".index(case)

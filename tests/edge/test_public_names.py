@@ -53,7 +53,7 @@ def below_a_face(file: Path) -> list[str]:
             named = [(node.module or "", [alias.name for alias in node.names])]
         elif isinstance(node, ast.Constant) and PATH.fullmatch(str(node.value)):
             module, _, name = str(node.value).rpartition(".")
-            # Some keys and files begin like a module; a name that is nowhere is misspelt on purpose.
+            # Some keys and files begin like a module; a name that is nowhere is misspelt.
             if PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py").exists():
                 named = [(module, [name])]
         for module, names in named:
