@@ -12,7 +12,6 @@ from types import NoneType
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import is_plain_estimate
 from monai_fairfl.report.run import Run
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.statistics.intervals import Interval
@@ -73,7 +72,7 @@ def _check_form(valuation: Mapping[str, Any]) -> None:
         if not isinstance(valuation[key], types):
             raise ValueError(f"{key} is {valuation[key]!r}")
     for client, value in valuation["values"].items():
-        if not is_plain_estimate(value):
+        if not isinstance(value, dict) or not {"value", "stderr"} <= set(value):
             raise ValueError(f"the value of {client} is {value!r}")
 
 

@@ -267,7 +267,7 @@ def test_two_processes_evaluate_each_case_once_as_one_process_does(
 # --- as the model zoo runs them
 
 
-@pytest.mark.parametrize("ending", ["", "_dist"])
+@pytest.mark.parametrize("ending", ["", pytest.param("_dist", marks=pytest.mark.consumers)])
 def test_the_unit_test_that_goes_to_the_zoo_passes_there(
     ending: str, bundle: Bundle, tmp_path: Path
 ) -> None:
