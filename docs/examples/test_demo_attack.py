@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
 from attacked import LYING, NOISY, STORIES
 
 from monai_fairfl import read_ledger
