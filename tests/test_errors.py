@@ -23,3 +23,13 @@ def test_an_error_of_monai_names_the_part_and_the_reason_and_nothing_for_a_debug
 def test_the_same_error_of_two_objects_is_the_same_text() -> None:
     one, two = (in_words(RuntimeError(f"applying transform {Flip(0)}")) for _ in range(2))
     assert one == two == "RuntimeError: applying transform monai.transforms.spatial.array.Flip"
+
+
+def test_of_a_long_chain_of_causes_the_last_ones_are_said() -> None:
+    error = RuntimeError("cause 0")
+    for number in range(1, 9):
+        later = RuntimeError(f"cause {number}")
+        later.__cause__ = error
+        error = later
+    words = in_words(error)
+    assert "cause 8" in words and "cause 4" in words and "cause 3" not in words

@@ -180,6 +180,18 @@ def test_whole_parameters_are_differences_from_the_sent_model_and_refused_withou
         FairFLAggregator(FedAvg()).accept_model(whole[0])
 
 
+def test_a_whole_tensor_of_another_shape_is_refused_though_it_could_be_broadcast() -> None:
+    whole = results(0)
+    for model in whole:
+        model.params_type = ParamsType.FULL
+        model.params = {name: SENT[name] + change for name, change in model.params.items()}
+    name = max(SHAPES, key=lambda name: len(SHAPES[name]))
+    whole[0].params[name] = torch.ones(1)
+    found = one_round(FairFLAggregator(FedAvg()), whole, SENT)
+    expected = one_round(FairFLAggregator(FedAvg()), results(0)[1:])
+    np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
+
+
 @pytest.mark.parametrize("claim", [float("nan"), 1e30])
 def test_an_impossible_metric_enters_no_mean(claim: float) -> None:
     models = results(0)

@@ -183,6 +183,7 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     assert main([*words, "--strategy", json.dumps(OWN), "--no-custom-code", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"job": str(folder), "allow": "monai_fairfl."}
+    assert server_of(folder / "app").get("timeout", 0) == 0  # it waits for every site
     of_run = server_of(folder / "app")["federation"]
     assert of_run["samples"] == {"alder": 120}
     assert of_run["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
