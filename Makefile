@@ -1,7 +1,7 @@
 # Everything is set up by make: a virtual environment in .venv, made once, and one for Flower's tests.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
-WORKERS ?= 2
+WORKERS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
 FLOWER_BIN := .venv-flower/bin

@@ -33,3 +33,9 @@ def test_of_a_long_chain_of_causes_the_last_ones_are_said() -> None:
         error = later
     words = in_words(error)
     assert "cause 8" in words and "cause 4" in words and "cause 3" not in words
+
+
+def test_an_error_that_is_its_own_cause_is_said_once() -> None:
+    error = RuntimeError("no disk")
+    error.__cause__ = error
+    assert in_words(error) == "RuntimeError: no disk"
