@@ -1,6 +1,7 @@
 # Everything is set up by make: a virtual environment in .venv, made once, and one for Flower's tests.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+# One worker more than cores: tests of processes wait for these.
 WORKERS ?= 3
 BIN := .venv/bin
 READY := .venv/.ready
