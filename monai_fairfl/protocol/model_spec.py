@@ -206,9 +206,8 @@ class ModelSpec:
 BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
 NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 PARAMETRISED = ".parametrizations."
-EXTRA_STATE = "_extra_state"
-POWER_ITERATION = ("._u", ".weight_u")
-"""How a buffer of ``spectral_norm`` ends, in its new form and in its old one."""
+NO_MEAN = ("._u", ".weight_u", "_extra_state")
+"""How the state of ``spectral_norm``, new and old, and a module's extra state end."""
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -245,11 +244,10 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     parameters: list[str] = []
     buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
-        if name.rpartition(".")[2] == EXTRA_STATE or name.endswith(POWER_ITERATION):
-            what = "an extra state" if name.endswith(EXTRA_STATE) else "spectral_norm"
+        if name.endswith(NO_MEAN):
             raise ConfigError(
-                f"the layer {_layer_of(name)!r} has {what} ({name!r}), which cannot be averaged: "
-                "use a network without it"
+                f"the layer {_layer_of(name)!r} has {name!r}, and neither spectral_norm nor an "
+                "extra state can be averaged: use a network without it"
             )
         canonical = first_name.setdefault(id(tensor), name)
         if canonical != name:
