@@ -335,3 +335,17 @@ def test_a_run_has_the_guards_the_limits_and_the_name_that_its_job_says(tmp_path
         assert start["name"] == strategy.name
         models = job.folder / "job" / "fairfl" / "models"
         assert (models / "b.pt").exists() and not (models / "best.pt").exists()
+
+
+def test_a_simulation_that_returns_before_its_run_has_ended_is_an_error(
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """NVFlare's simulator returns, too, where its server process was ended."""
+    monkeypatch.setattr(FairFLRecipe, "execute", lambda recipe, environment: None)
+    words = ["simulate-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+    words += ["--sites-root", str(hospitals), "--workspace", str(tmp_path)]
+    assert main(words) == 2
+    assert "log.txt" in capsys.readouterr().err
