@@ -382,6 +382,8 @@ def test_a_model_replaces_only_what_the_bundle_lets_models_bring(
     assert "output_dir" in recipe_of(sent).parts
     out = tmp_path / "out"
     main(["infer", str(sent), str(one_image), "--out", str(out)])
+    # What the command lays over the bundle's files.
+    assert "/elsewhere" not in (out / "recipe.json").read_text()
     assert not Path("/elsewhere").exists()
 
 
