@@ -67,6 +67,8 @@ def scores_at_site(
     request = Measure(site, state_of_file(model), (TESTED,), {"closing": 1.0})
     request = replace(request, run=RUN, round=0)
     table = client.states.path(RUN, f"{TESTED}-{request.round}-{request.id}.csv")
+    # That of an earlier call may be of another model.
+    table.unlink(missing_ok=True)
     try:
         client.answer(request)
     finally:

@@ -15,6 +15,7 @@ from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import (
     BOUNDARY,
     TESTED,
+    Scores,
     empty_labels,
     without_validation_score,
 )
@@ -28,16 +29,19 @@ from monai_fairfl.valuation.free_riders import EVIDENCE
 FIELDS_OF_A_NUMBER = {"mean", "value", "stderr", "n"}
 
 
-def differences_of_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
+def differences_of_groups(
+    groups: Sequence[Sequence[Run]], scores: Mapping[str, Scores]
+) -> list[str]:
     """What the runs of each group do not have in common.
 
     Args:
         groups: of runs that may be compared.
+        scores: name of a run -> the scores that are shown of it.
     """
     warnings = []
     for group in groups:
         subject = "The runs" if len(groups) == 1 else names_of(group)
-        for fact in _different_facts(group):
+        for fact in _different_facts(group, scores):
             warnings.append(
                 f"{subject} differ in their {fact}: their scores are not strictly comparable"
             )
@@ -50,7 +54,7 @@ def differences_of_groups(groups: Sequence[Sequence[Run]]) -> list[str]:
     return warnings
 
 
-def _different_facts(runs: Sequence[Run]) -> list[str]:
+def _different_facts(runs: Sequence[Run], scores: Mapping[str, Scores]) -> list[str]:
     """What the runs' ledgers have different, in words."""
     facts: dict[str, list[Any]] = {
         "sites": [run.sites for run in runs],
@@ -60,12 +64,18 @@ def _different_facts(runs: Sequence[Run]) -> list[str]:
         "training cases": [run.last_reported("cases") for run in runs],
         "images per epoch": [run.last_reported("samples") for run in runs],
         "groups": [run.groups for run in runs],
+        "scored cases": [_case_counts(scores[run.name]) for run in runs],
     }
     different = []
     for fact, values in facts.items():
         if any(value != values[0] for value in values):
             different.append(fact)
     return different
+
+
+def _case_counts(scores: Scores) -> dict[str, int | None]:
+    """site -> cases behind its score."""
+    return {site: number.n for site, number in scores.by_site.items()}
 
 
 def _different_settings(runs: Sequence[Run]) -> list[str]:

@@ -182,7 +182,7 @@ def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
         free_riding=free_riding,
         events=events,
         warnings=[
-            *differences_of_groups(groups),
+            *differences_of_groups(groups, scores),
             *different_structures(runs, measurement),
             *sites_without_validation_scores(groups),
             *sites_without_test_scores(runs),

@@ -113,7 +113,7 @@ def test_a_run_that_lacks_a_hospitals_score_is_not_compared_and_says_so(tmp_path
     found = run_of(report, "FedAvg")
     assert found["comparable"] is False and found["collaboration"] is None
     assert gain_of(report, "FedAvg", "elm")["value"] == 0
-    assert warned(report, "oak", "FedAvg")
+    assert warned(report, "oak", "FedAvg") and warned(report, "scored cases")
     assert [event["site"] for event in report["events"]] == ["oak"]
 
 
