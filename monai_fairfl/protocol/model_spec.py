@@ -270,7 +270,7 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         aliases=aliases,
         buffers=tuple(sorted(buffers)),
         layers=layers,
-        output=_output_layer(network, inputs, aliases),
+        output=_output_layer(network, inputs, aliases, layers),
         norms=tuple(sorted(norms)),
     )
 
@@ -286,7 +286,10 @@ def _layer_of(name: str) -> str:
 
 
 def _output_layer(
-    network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]
+    network: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    aliases: Mapping[str, str],
+    layers: Mapping[str, str],
 ) -> tuple[str, int] | None:
     """The module that makes the logits and the class axis of its weight; ``None``: unknown."""
     if not inputs:
@@ -295,9 +298,9 @@ def _output_layer(
     if not called:
         return None
     last = called[-1]
-    weight = aliases.get(f"{last}.weight", f"{last}.weight")
-    owner = weight.rpartition(".")[0]
-    if weight not in network.state_dict():
+    weight = weight_of(last)
+    owner = layers.get(aliases.get(weight, weight))
+    if owner is None:
         return None  # it is parametrised: no tensor has a row for each class
     class_axis = 1 if isinstance(network.get_submodule(last), TRANSPOSED) else 0
     return owner, class_axis
