@@ -1,8 +1,7 @@
 # Everything is set up by make: a virtual environment in .venv, made once, and one for Flower's tests.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
-# One worker more than cores: tests of processes wait for these.
-WORKERS ?= 3
+WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 FLOWER_BIN := .venv-flower/bin
@@ -57,6 +56,8 @@ test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; 
 
 # Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
 FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)
+# One worker more than cores: tests of real processes wait for these.
+test-engines: WORKERS := 3
 test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
 	$(PYTEST) -m engines
 	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
