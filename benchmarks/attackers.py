@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.in_process import Client, InProcess
 
 SLEEPS_UNTIL = 5

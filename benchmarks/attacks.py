@@ -42,8 +42,7 @@ from attackers import (
 )
 
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.strategies import (
     AFL,

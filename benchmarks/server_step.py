@@ -31,8 +31,7 @@ import torch
 from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
+from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.guarding import guarded

@@ -27,8 +27,8 @@ from stopwatch import Times, alternating
 
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import Reply, Request
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies import FedCI
 from monai_fairfl.strategies.coalitions import (
     AT_ONCE,

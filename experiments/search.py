@@ -42,7 +42,7 @@ from study import ALONE, HERE, ROOT, Cell, Study
 from monai_fairfl.bundle.configuration import train_config
 from monai_fairfl.bundle.trainings import run_logged
 from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoints, read_checkpoint
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import write_atomically

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol import Replies
+from monai_fairfl.replies import Replies
 
 
 class FrozenTensors(Guard):

@@ -8,7 +8,7 @@ import torch
 
 from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import Measurement, Weights
 
 
 def gradient_variance(

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import normalise
-from monai_fairfl.protocol.messages import Train
+from monai_fairfl.messages import Train
+from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
 
 

@@ -25,7 +25,7 @@ from monai_fairfl import (
     read_spec,
 )
 from monai_fairfl.measurements import estimate, leave_one_out_model
-from monai_fairfl.protocol import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.strategies import FedCE
 
 MEASURES = {"global_score", "score", "leave_one_out_error"}

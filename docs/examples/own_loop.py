@@ -16,7 +16,7 @@ import torch
 
 from monai_fairfl.bundle import bundle_client, find_bundle, initial_model
 from monai_fairfl.client import FairMonaiAlgo
-from monai_fairfl.protocol import Reply, Request
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.server import Federation, History
 from monai_fairfl.strategies import FedCE
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import torch
 from frozen_tensors import FrozenTensors
 
-from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.replies import Replies
 
 SPEC = ModelSpec(("w",), buffers=("encoder.weight",))
 MODEL = {"w": torch.zeros(2), "encoder.weight": torch.tensor([1.0, 2.0])}

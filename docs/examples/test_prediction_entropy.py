@@ -16,7 +16,7 @@ from scipy import special, stats
 
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.protocol.values import Estimate, Measurement
+from monai_fairfl.messages import Estimate, Measurement
 
 IMAGES = [
     torch.tensor([[[0.3, -1.0]], [[2.0, 0.0]], [[0.7, 5.0]]]),

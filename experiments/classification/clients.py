@@ -16,8 +16,7 @@ from classification.data import Samples
 from torch import nn
 
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Reply, Request, Weights
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,7 @@ from classification.clients import Client, Recipe
 from classification.data import Samples
 
 from monai_fairfl.guards import Guard
-from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.model_spec import read_spec
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Train, Weights, read_spec
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Strategy

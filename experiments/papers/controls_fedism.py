@@ -20,8 +20,8 @@ from classification.federations import federate
 from classification.summaries import SEEDS, answer, chosen, spread
 from reading import NOTHING, markdown, measurement
 
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy, compose
 from monai_fairfl.strategies.parts import Weighting
 

@@ -18,9 +18,8 @@ from typing import Any
 from monai_fairfl.audit.ledger_rounds import LedgerRequest, LedgerRound, NotInLedgerError
 from monai_fairfl.audit.replaying import LedgerRun, play
 from monai_fairfl.errors import ConfigError, did_you_mean
-from monai_fairfl.protocol.averages import weights_of_model
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import Request, to_json
+from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.configuration import SHIPPED

@@ -13,14 +13,17 @@ import numpy as np
 import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.geometry import Geometry
-from monai_fairfl.protocol.measured import Checked, Expected
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.update_matrix import UpdateMatrix
-from monai_fairfl.protocol.values import Measurement, Weights, measurement_of_json
+from monai_fairfl.messages import (
+    Checked,
+    Expected,
+    Measurement,
+    ModelSpec,
+    Reply,
+    Request,
+    Weights,
+    measurement_of_json,
+)
+from monai_fairfl.replies import Aggregation, Geometry, Replies, UpdateMatrix
 
 
 class NotInLedgerError(ConfigError):

@@ -30,11 +30,8 @@ from monai_fairfl.audit.ledger_rounds import (
     model_without_numbers,
 )
 from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.protocol.averages import Aggregation
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, to_json
+from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, to_json
+from monai_fairfl.replies import Aggregation, Replies
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.catalogue import shared_quantities

@@ -24,6 +24,18 @@ from monai_fairfl.data import check_cases
 from monai_fairfl.data.datalist_file import cases_of_list, settings_of_split
 from monai_fairfl.data.layouts import CaseFiles, name_of_site
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import (
+    ADAPTED_EPOCHS,
+    CANDIDATES,
+    Estimate,
+    Measure,
+    Measurement,
+    Request,
+    Weights,
+    gain_name,
+    is_taken,
+    score_names,
+)
 from monai_fairfl.model_files.fused import num_members
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
@@ -31,15 +43,6 @@ from monai_fairfl.model_files.recipe import (
     save_model_file,
     state_of_file,
 )
-from monai_fairfl.protocol.last_mile import (
-    ADAPTED_EPOCHS,
-    CANDIDATES,
-    gain_name,
-    is_taken,
-    score_names,
-)
-from monai_fairfl.protocol.messages import Measure, Request
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of

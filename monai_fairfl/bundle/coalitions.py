@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.reading_records import trained_by

@@ -23,7 +23,7 @@ from monai_fairfl.data.layouts.finding import folders_in
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.protocol.measured import RANGES
+from monai_fairfl.messages import RANGES
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.resolver import strategy_of
 from monai_fairfl.utils.importing import load_by_path
@@ -293,7 +293,7 @@ def check_measurements(names: Iterable[str], asking: str, in_training: bool = Fa
             raise ConfigError(
                 f"{asking} requires {name!r}, which has no range: declare it where it is added to "
                 f"MEASUREMENTS, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
-                "monai_fairfl.protocol"
+                "monai_fairfl.messages"
             )
         if in_training and name in MEASUREMENTS and MEASUREMENTS[name].needs == "present":
             raise ConfigError(

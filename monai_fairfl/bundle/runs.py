@@ -17,9 +17,8 @@ from monai_fairfl.bundle.several_runs import CONCERNS_ALL, RunFolders, logged_fa
 from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.guards import Guard
+from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.run_folder import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History

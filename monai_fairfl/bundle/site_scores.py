@@ -12,8 +12,8 @@ from typing import Any
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Measure
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.messages import Measure
 from monai_fairfl.utils.spreadsheets import read_csv_text
 
 RUN = "evaluate"

@@ -238,7 +238,7 @@ def _cases(
 
 def adaptation_text(found: Adaptation, hospital: str) -> str:
     """What further training brought, in a table and sentences."""
-    from monai_fairfl.protocol.values import value_of
+    from monai_fairfl.messages import value_of
     from monai_fairfl.workflow.answer import in_columns
 
     names = [name for name in TITLES if name in found.before and name in found.after]
@@ -251,7 +251,7 @@ def adaptation_text(found: Adaptation, hospital: str) -> str:
 
 def _cases_of_score(found: Adaptation, name: str) -> str:
     """Of how many cases a score is: an empty label has none."""
-    from monai_fairfl.protocol.values import Estimate
+    from monai_fairfl.messages import Estimate
     from monai_fairfl.utils.words import count_words
 
     score = found.before[name]
@@ -300,7 +300,7 @@ def _too_few(number: int, hospital: str) -> str:
 
 def _plain(found: Adaptation) -> dict[str, Any]:
     """The answer for ``--json``."""
-    from monai_fairfl.protocol.values import to_json
+    from monai_fairfl.messages import to_json
 
     scores = {"before": found.before, "after": found.after}
     plain: dict[str, Any] = to_json({"gain": found.gain, "epochs": found.epochs, **scores})

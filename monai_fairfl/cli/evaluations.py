@@ -36,8 +36,8 @@ from monai_fairfl.data.datalist_file import cases_of_list
 from monai_fairfl.data.layouts import CaseFiles, sites_at
 from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
-from monai_fairfl.protocol.values import to_json
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json

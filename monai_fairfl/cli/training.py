@@ -183,7 +183,7 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
         ConfigError: naming the run, and what to do.
     """
     from monai_fairfl.errors import ConfigError
-    from monai_fairfl.protocol.last_mile import CANDIDATES
+    from monai_fairfl.messages import CANDIDATES
     from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
     from monai_fairfl.run_folder.resuming import ended
 

@@ -15,7 +15,7 @@ from monai.handlers import LrScheduleHandler
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import another_model, one_round
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
 from monai_fairfl.utils.random_state import seed_of
 from monai_fairfl.utils.tensors import names_not_finite

@@ -34,10 +34,18 @@ from monai_fairfl.handlers import TrainLoss
 from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
+from monai_fairfl.messages import (
+    ADAPTED_EPOCHS,
+    CANDIDATES,
+    Measurement,
+    Reply,
+    Request,
+    Weights,
+    chosen,
+    gain_name,
+    is_finite_or_unchanged,
+)
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
-from monai_fairfl.protocol.last_mile import ADAPTED_EPOCHS, CANDIDATES, chosen, gain_name
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Measurement, Weights, is_finite_or_unchanged
 from monai_fairfl.run_folder.ledger import digest_of
 from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Estimate
+from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate
 from monai_fairfl.utils.case_files import image_files_of
 
 NAMED = 5

@@ -19,7 +19,7 @@ from monai.fl.utils.constants import WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 
 NUMERIC = "biuf"
 """NumPy's kinds of numbers: booleans, signed and unsigned integers, floats."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Weights
 
 
 class Judge:

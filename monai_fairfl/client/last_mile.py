@@ -3,7 +3,7 @@
 """The last mile: at the end a site may use another model than the one that it would use.
 
 Each candidate is compared with that one on the site's own validation cases, of which no training
-has seen any. Which one the site takes, :func:`~monai_fairfl.protocol.last_mile.chosen` decides.
+has seen any. Which one the site takes, :func:`~monai_fairfl.messages.chosen` decides.
 Nothing leaves the site but scores.
 """
 
@@ -20,11 +20,9 @@ from monai.engines import SupervisedTrainer
 from monai_fairfl.client.adapting import adapted
 from monai_fairfl.client.judge import Judge
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Estimate, Request, Weights, chosen
 from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.protocol.last_mile import chosen
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.protocol.values import Estimate, Weights
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +62,7 @@ def candidates(
     initial_state: Mapping[str, Any],
     request: Request,
 ) -> dict[str, Candidate]:
-    """Name -> candidate, of :data:`~monai_fairfl.protocol.last_mile.CANDIDATES`.
+    """Name -> candidate, of :data:`~monai_fairfl.messages.CANDIDATES`.
 
     Args:
         models: of the site.

@@ -15,9 +15,7 @@ from monai_fairfl.measurements.entry import Entry, Memory
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import Measurement, ModelSpec, Request, Weights
 
 logger = logging.getLogger(__name__)
 

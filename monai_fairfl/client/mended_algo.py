@@ -22,7 +22,7 @@ from monai_fairfl.client.filters import apply_filters, own_tensors, received_wei
 from monai_fairfl.client.trainer_state import state_of
 from monai_fairfl.client.training import check_schedules, discard_interrupted_run
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.protocol.model_spec import read_spec
+from monai_fairfl.messages import read_spec
 from monai_fairfl.utils.engine_internals import (
     Handler,
     handler_owner,

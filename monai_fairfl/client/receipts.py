@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from monai_fairfl.protocol.messages import Request
+from monai_fairfl.messages import Request
 from monai_fairfl.utils.files import append_line
 
 RECEIPTS = "receipts.jsonl"

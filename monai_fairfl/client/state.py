@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.private import private_folder

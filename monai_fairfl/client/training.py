@@ -20,7 +20,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal, SharpnessAware
 from monai_fairfl.handlers.base import Detachable
 from monai_fairfl.measurements.batches import seed_loader
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,

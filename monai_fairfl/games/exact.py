@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Game
 from monai_fairfl.games.valuation import Valuation
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
 
 
 def shapley_values(table: ArrayLike) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.geometry import ZERO_NORM, cosine
+from monai_fairfl.replies import ZERO_NORM, cosine
 
 Coalition: TypeAlias = frozenset[str]
 """The names of its members."""

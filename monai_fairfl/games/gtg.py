@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from monai_fairfl.games.game import Game
 from monai_fairfl.games.sampling import Running, walk
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
 
 LEAST = 30
 """Permutations before convergence is looked for."""

@@ -8,7 +8,7 @@ import math
 
 from monai_fairfl.games.game import Game
 from monai_fairfl.games.valuation import Valuation
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
 
 
 def leave_one_out(game: Game) -> Valuation:

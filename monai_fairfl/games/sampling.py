@@ -13,7 +13,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Game
 from monai_fairfl.games.stopping import SamplingProgress, StoppingRule, require_rule
 from monai_fairfl.games.valuation import Valuation, rank_stability
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
 
 Row = NDArray[np.float64]
 """One sample: a marginal contribution of every player, shape (N,)."""

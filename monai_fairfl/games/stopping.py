@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SamplingProgress:
 class StoppingRule(ABC):
     """Decides after every sample whether it was the last.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> rule = StandardError(0.01) | MaxEvaluations(200)
     >>> values = {"A": Estimate(0.3, 0.1, 40)}
     >>> rule(SamplingProgress(values, samples=40, evaluations=210))

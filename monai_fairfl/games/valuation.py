@@ -11,8 +11,8 @@ from itertools import combinations
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import normalise
-from monai_fairfl.protocol.values import Estimate, to_json
+from monai_fairfl.messages import Estimate, to_json
+from monai_fairfl.replies import normalise
 
 LEAST_TOTAL = 1e-12
 """Values of a smaller sum are not divided by it."""
@@ -33,7 +33,7 @@ class Valuation:
         total: what is shared out, V(all) - V(nobody); exact Shapley values add up to it. For
             leave-one-out, which has no such property, the sum of the drops.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> found = Valuation("exact", {"A": Estimate(0.3, 0.0), "B": Estimate(-0.1, 0.0)}, 4, 1.0, 0.2)
     >>> found.shares()
     {'A': 1.0, 'B': 0.0}
@@ -87,7 +87,7 @@ def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     Returns:
         In [0, 1]; ``None`` when a standard error is unknown; 1 for a single player.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> rank_stability({"A": Estimate(0.3, 0.01, 9), "B": Estimate(0.1, 0.01, 9)})
     1.0
     >>> rank_stability({"A": Estimate(0.3, 0.1, 9), "B": Estimate(0.2, 0.1, 9)}).__round__(3)
@@ -132,7 +132,7 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
     Raises:
         ConfigError: when there is no round or the decay is out of range.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> values = {"A": Estimate(0.3, 0.0), "B": Estimate(0.1, 0.0)}
     >>> rounds = [Valuation("exact", values, 4, 1.0, 0.4)] * 2
     >>> [round(float(value), 3) for value in sum_over_rounds(rounds).values.values()]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import Replies
 
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",

@@ -13,9 +13,8 @@ import torch
 
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Reply, Weights
+from monai_fairfl.replies import Replies
 
 MEAN = "running_mean"
 VARIANCE = "running_var"

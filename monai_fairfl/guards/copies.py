@@ -11,7 +11,7 @@ import numpy as np
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, pairs_among
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import Replies
 
 ROUNDING = 2e-5
 """Distances of one direction with itself are smaller. They reached 1e-6 in float32, and 1.2e-5 with

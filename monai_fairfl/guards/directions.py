@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import ZERO_NORM, Replies
 
 LEAST_PARAMETERS = 1000
 """Directions of smaller models are alike or opposed by chance, so no guard judges them."""

@@ -11,8 +11,7 @@ import numpy as np
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import medians_of_others
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import ZERO_NORM, Replies
 
 MOST_EMPTY = 0.5
 """Share of the parameters that others train in which an update may be empty."""

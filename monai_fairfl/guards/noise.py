@@ -17,8 +17,7 @@ from monai_fairfl.guards.directions import (
     others_of,
     pairs_among,
 )
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import ZERO_NORM, Replies
 
 
 class Noise(Guard):

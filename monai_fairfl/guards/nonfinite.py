@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_finite_or_unchanged
+from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
+from monai_fairfl.replies import Replies
 
 
 class NonFinite(Guard):

@@ -11,7 +11,7 @@ import numpy as np
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import Replies
 
 LEAST_AGREEING = 4
 """Fewer other sites are no consensus: of three real clinics one was honestly at -0.71."""

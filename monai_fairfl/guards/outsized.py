@@ -11,8 +11,8 @@ import numpy as np
 
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import Reply
+from monai_fairfl.replies import Replies
 
 
 class Outsized(Guard):

@@ -15,9 +15,8 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import is_judged, medians_of_others
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
+from monai_fairfl.replies import ZERO_NORM, Replies
 from monai_fairfl.utils.settings import is_whole
 
 LEAST_REST = 0.1

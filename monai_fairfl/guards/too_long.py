@@ -12,7 +12,7 @@ import numpy as np
 from monai_fairfl.guards.arguments import check_threshold
 from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import others_of
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import Replies
 
 
 class TooLong(Guard):

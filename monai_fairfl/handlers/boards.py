@@ -20,7 +20,7 @@ import weakref
 
 from ignite.engine import Engine
 
-from monai_fairfl.protocol.values import Measurement
+from monai_fairfl.messages import Measurement
 
 logger = logging.getLogger(__name__)
 

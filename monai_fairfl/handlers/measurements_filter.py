@@ -10,7 +10,7 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from monai.fl.utils.filters import Filter
 
 from monai_fairfl.handlers import boards
-from monai_fairfl.protocol.values import value_of
+from monai_fairfl.messages import value_of
 
 PREFIX = "fairfl/"
 

@@ -11,7 +11,7 @@ from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 
 
 class Proximal(Detachable):

@@ -28,7 +28,7 @@ from monai_fairfl.measurements.features import (
 from monai_fairfl.measurements.forward import has_no_batch
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import Measurement, Weights
 from monai_fairfl.utils.tensors import CPU, moved
 
 

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.last_mile import CANDIDATES
-from monai_fairfl.protocol.measured import RANGES
-from monai_fairfl.protocol.values import OWN_MODEL_PREFIXES, Measurement, Weights, is_of_own_model
+from monai_fairfl.messages import (
+    CANDIDATES,
+    OWN_MODEL_PREFIXES,
+    RANGES,
+    Measurement,
+    Weights,
+    is_of_own_model,
+)
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Entry:
     Args:
         of: the ``"received"`` model, before any training, the ``"trained"`` one, the
             ``"personal"`` one (Ditto), or a candidate of the last mile, one of
-            :data:`~monai_fairfl.protocol.last_mile.CANDIDATES`.
+            :data:`~monai_fairfl.messages.CANDIDATES`.
         function: ``(probe, weights, memory, context) -> value``. ``probe`` runs weights on the
             client's data: a :class:`~monai_fairfl.measurements.TrainingProbe` for ``"training"``
             data, else a :class:`~monai_fairfl.measurements.Probe`. ``weights`` is the model in
@@ -117,7 +122,7 @@ class Entry:
             raise ConfigError(
                 f"measurement {name!r} has no range, so no server could refuse an impossible "
                 f"value: declare it, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
-                "monai_fairfl.protocol"
+                "monai_fairfl.messages"
             )
 
     def data_for(self, context: Context) -> str:

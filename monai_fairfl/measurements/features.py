@@ -18,8 +18,7 @@ from torch import nn
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import device_of, load_weights, loaded
-from monai_fairfl.protocol.model_spec import read_spec
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights, read_spec
 
 MAX_SAMPLES = 64
 """Images: enough for a Gram matrix, few enough for every round."""

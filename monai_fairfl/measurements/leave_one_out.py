@@ -10,7 +10,7 @@ from monai_fairfl.measurements.empty_parts import has_no_case
 from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.loading import device_of
 from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.messages import Estimate, Measurement, Weights
 from monai_fairfl.utils.tensors import moved
 
 LARGEST_WEIGHT = 1 - 1e-6

@@ -11,8 +11,8 @@ import torch
 from monai.engines import SupervisedEvaluator
 from torch import nn
 
+from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.fused import network_for
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.tensors import CPU, moved
 
 

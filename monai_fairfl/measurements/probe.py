@@ -27,7 +27,7 @@ from torch.utils.data import SequentialSampler
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.forward import has_no_batch, inferred, prepared, same_epoch
 from monai_fairfl.measurements.loading import loaded, runs_with
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.engine_internals import (
     Handler,

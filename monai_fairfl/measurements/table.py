@@ -14,7 +14,7 @@ from monai_fairfl.measurements.entry import Context, Entry, Memory
 from monai_fairfl.measurements.leave_one_out import leave_one_out_error
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import Measurement, Weights
 
 SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""

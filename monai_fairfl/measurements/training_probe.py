@@ -24,7 +24,7 @@ from monai_fairfl.measurements.forward import (
 )
 from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.utils.tensors import values_of
 
 

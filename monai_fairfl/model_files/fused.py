@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 
 MEMBERS = "members"
 """Every name of a fused model's tensors begins with this word and the number of the member."""

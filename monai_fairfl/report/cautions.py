@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION
+from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION
 from monai_fairfl.report.events import Event
 from monai_fairfl.report.partners import names_of
 from monai_fairfl.report.run import Run

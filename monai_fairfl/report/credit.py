@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.games.valuation import LEAST_TOTAL
-from monai_fairfl.protocol.averages import normalise
+from monai_fairfl.replies import normalise
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.series import EstimatedPoint, Point, last_contributions
 from monai_fairfl.report.valuations import title_of

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.protocol.last_mile import (
+from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     CANDIDATES,
+    Estimate,
     chosen,
     gain_name,
 )
-from monai_fairfl.protocol.values import Estimate
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 from monai_fairfl.utils.words import count_words

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.protocol.values import is_plain_estimate
+from monai_fairfl.messages import is_plain_estimate
 
 MEAN = "mean"
 """The name under which the one number of a measurement stands beside its classes or layers."""

@@ -17,7 +17,7 @@ from statistics import mean
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.cautions import sites_with_empty_labels, sites_without_test_scores
 from monai_fairfl.report.changes import changes_of

@@ -17,7 +17,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import to_json
 from monai_fairfl.report.comparison import Difference, Gain, difference_of, left_behind
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.touched import Touched

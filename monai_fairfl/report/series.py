@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from monai_fairfl.protocol.averages import is_by_layer, mean_over_layers
+from monai_fairfl.replies import is_by_layer, mean_over_layers
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in

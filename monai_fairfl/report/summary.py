@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from monai_fairfl import __version__
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import to_json
 from monai_fairfl.report.cases import paired_differences
 from monai_fairfl.report.cautions import (
     differences_of_groups,

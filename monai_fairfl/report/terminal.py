@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import to_json
 from monai_fairfl.report.columns import columns, comparable, judged_groups
 from monai_fairfl.report.comparison import difference_words
 from monai_fairfl.report.contribution import range_words

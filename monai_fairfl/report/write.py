@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.protocol.values import to_json
+from monai_fairfl.messages import to_json
 from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
 from monai_fairfl.report.csv_files import contributions_csv, metrics_csv

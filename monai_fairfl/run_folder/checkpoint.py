@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json

@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.values import Weights, is_plain_estimate, to_json
+from monai_fairfl.messages import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensors import bytes_of
 

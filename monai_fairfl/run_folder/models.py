@@ -8,9 +8,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Measurement, Weights, value_of
 from monai_fairfl.utils.names import safe_name
 
 logger = logging.getLogger(__name__)

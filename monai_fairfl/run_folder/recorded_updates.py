@@ -16,10 +16,8 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
+from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import UNREADABLE
 from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder

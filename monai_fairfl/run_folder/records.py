@@ -12,10 +12,8 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.averages import Aggregation, weights_of_model
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, add_note, is_of_own_model
+from monai_fairfl.messages import ModelSpec, Weights, add_note, is_of_own_model
+from monai_fairfl.replies import Aggregation, Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy

@@ -6,16 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from monai_fairfl.protocol.last_mile import (
+from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     CANDIDATES,
+    IN_TRAINING,
+    IN_VALIDATION,
+    Measure,
+    Measurement,
+    Request,
+    add_note,
     candidates_asked,
     gain_name,
     score_names,
 )
-from monai_fairfl.protocol.messages import Measure, Request
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import IN_TRAINING, IN_VALIDATION, Measurement, add_note
+from monai_fairfl.replies import Replies
 from monai_fairfl.server.global_models import GlobalModels
 
 PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
@@ -106,8 +110,8 @@ def notes_on_own_models(replies: Replies) -> dict[str, str]:
     Args:
         replies: to :func:`closing_requests`.
 
-    >>> from monai_fairfl.protocol.messages import Reply
-    >>> from monai_fairfl.protocol.model_spec import ModelSpec
+    >>> from monai_fairfl.messages import Reply
+    >>> from monai_fairfl.messages import ModelSpec
     >>> asked = Measure("A", {}, ("score", "personal_score"), {"closing": 1})
     >>> replies = Replies([Reply("A", None, 0, {"score": 0.5})], [asked], ModelSpec(()))
     >>> notes_on_own_models(replies)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.replies import Replies
 from monai_fairfl.utils.settings import is_whole
 
 logger = logging.getLogger(__name__)

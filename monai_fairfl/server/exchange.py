@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from monai_fairfl.protocol.checks import MOST_SAMPLES, refusal
-from monai_fairfl.protocol.measured import Expected
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.update_matrix import UpdateMatrix
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import (
+    MOST_SAMPLES,
+    Expected,
+    ModelSpec,
+    Reply,
+    Request,
+    Weights,
+    refusal,
+)
+from monai_fairfl.replies import Replies, UpdateMatrix
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -52,7 +55,7 @@ class Transport(Protocol):
 
     The server copies each update and each buffer of a reply when it arrives.
 
-    >>> from monai_fairfl.protocol import Measure, failed
+    >>> from monai_fairfl.messages import Measure, failed
     >>> class LineDown:
     ...     clients = ["elm"]
     ...     def exchange(self, requests, arrived, timeout=None):

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Measurement, add_note
+from monai_fairfl.messages import Estimate, Measurement, Reply, add_note
+from monai_fairfl.replies import Replies
 
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 """Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""
@@ -35,7 +34,7 @@ class Facts:
     noted only from a difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
 
     A fact is ``"samples"``, ``"cases"``, or ``"n of MEASUREMENT"`` and ``"n of MEASUREMENT: PART"``
-    for the observations behind an :class:`~monai_fairfl.protocol.Estimate`, but for the
+    for the observations behind an :class:`~monai_fairfl.messages.Estimate`, but for the
     measurements of :data:`COUNTED_BY_MODEL`.
 
     Args:

@@ -16,10 +16,9 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard
+from monai_fairfl.messages import Measurement, ModelSpec, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Measurement, Weights, add_note
+from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
 from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds

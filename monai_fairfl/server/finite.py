@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights, is_finite_or_unchanged
+from monai_fairfl.messages import Weights, is_finite_or_unchanged
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import RoundResult
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.strategies.base import RoundResult, Strategy
 
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import Reply
+from monai_fairfl.replies import Replies
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from rich.progress import BarColumn
 from rich.progress import Progress as Bar
 from rich.progress import TaskID, TextColumn, TimeRemainingColumn
 
-from monai_fairfl.protocol.values import value_of
+from monai_fairfl.messages import value_of
 from monai_fairfl.strategies.base import RoundResult
 
 logger = logging.getLogger(__name__)

@@ -14,10 +14,15 @@ from typing import TypeVar
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.checks import unsent_statistics
-from monai_fairfl.protocol.messages import Measure, Reply, Request
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import add_note, is_of_own_model
+from monai_fairfl.messages import (
+    Measure,
+    Reply,
+    Request,
+    add_note,
+    is_of_own_model,
+    unsent_statistics,
+)
+from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.records import stated_digests, training_of
 from monai_fairfl.server.continuity import Continuity
 from monai_fairfl.server.exchange import Inbox, TooFewClients, Transport, require_min_clients

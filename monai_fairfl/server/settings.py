@@ -10,9 +10,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import BUFFER_POLICIES
-from monai_fairfl.protocol.checks import MOST_SAMPLES
-from monai_fairfl.protocol.measured import RANGES, Expected, Range
+from monai_fairfl.messages import MOST_SAMPLES, RANGES, Expected, Range
+from monai_fairfl.replies import BUFFER_POLICIES
 from monai_fairfl.utils.settings import (
     Settings,
     check_switches,
@@ -63,7 +62,7 @@ class RunSettings(Settings):
         groups: name -> clients that the report shows the mean of, such as those whose images were
             corrupted.
         ranges: measurement -> (least, most), in place of its range in
-            :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
+            :data:`monai_fairfl.messages.RANGES`: for a loss that is negative or above 100.
         samples: client -> images of one local epoch. These count from the first round on, whatever
             the client reports. Of all other clients the first number that they report counts.
         most_samples: images of one site in one local epoch that are believed; a reply with more is

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.protocol.averages import normalise, renormalised_previous
-from monai_fairfl.protocol.messages import Train
+from monai_fairfl.messages import Train
+from monai_fairfl.replies import normalise, renormalised_previous
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 

@@ -17,12 +17,8 @@ from statistics import median
 from typing import Any, ClassVar
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.averages import Aggregation, capped, in_each_layer, is_by_layer, uniform
-from monai_fairfl.protocol.measured import Range
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights, add_note, value_of
+from monai_fairfl.messages import Estimate, ModelSpec, Range, Request, Weights, add_note, value_of
+from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, is_by_layer, uniform
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity
@@ -106,7 +102,8 @@ class Strategy(ABC):
     A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
     update would hold all updates in memory.
 
-    >>> from monai_fairfl.protocol import Train, sample_shares
+    >>> from monai_fairfl.messages import Train
+    >>> from monai_fairfl.replies import sample_shares
     >>> class ByImages(Strategy):
     ...     def round(self, clients):
     ...         local = yield [Train(client, self.start_of(client)) for client in clients]

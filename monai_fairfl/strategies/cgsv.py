@@ -13,17 +13,15 @@ import numpy as np
 
 from monai_fairfl.games import MOST_PLAYERS, Game, cosine_game, exact_shapley
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.protocol.averages import (
+from monai_fairfl.messages import ModelSpec, Train, Weights
+from monai_fairfl.replies import (
+    ZERO_NORM,
+    Replies,
     merge_with_absent,
     normalise,
     renormalised_previous,
     sample_shares,
 )
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index

@@ -16,10 +16,8 @@ import torch
 from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.protocol.averages import sample_shares
-from monai_fairfl.protocol.messages import Measure, Request
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Measure, Request, Weights
+from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.strategies.base import Strategy
 
 AT_ONCE = 8

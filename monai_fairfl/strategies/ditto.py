@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import sample_shares, uniform
-from monai_fairfl.protocol.messages import Train
+from monai_fairfl.messages import Train
+from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 

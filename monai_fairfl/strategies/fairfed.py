@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from monai_fairfl.protocol.averages import (
+from monai_fairfl.messages import Train
+from monai_fairfl.replies import (
     merge_with_absent,
     normalise,
     renormalised_previous,
     sample_shares,
 )
-from monai_fairfl.protocol.messages import Train
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity

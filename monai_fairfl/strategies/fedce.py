@@ -10,11 +10,8 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import normalise, prior_weights, uniform
-from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate, ModelSpec, Train
+from monai_fairfl.replies import Replies, normalise, prior_weights, uniform
 from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts

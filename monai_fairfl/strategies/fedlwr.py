@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import mean_over_layers, normalise, uniform
-from monai_fairfl.protocol.messages import Measure, Train
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import Measure, ModelSpec, Train
+from monai_fairfl.replies import Replies, mean_over_layers, normalise, uniform
 from monai_fairfl.strategies.arguments import check_choice, check_layer
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity

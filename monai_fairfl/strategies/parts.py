@@ -17,15 +17,15 @@ from typing import Any, ClassVar
 import torch
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import (
+from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.replies import (
     Aggregation,
+    Replies,
     normalise,
     sample_shares,
     uniform,
     unit_of_powers,
 )
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights
 from monai_fairfl.strategies.arguments import is_real, non_default_arguments
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -36,7 +36,8 @@ Details = dict[str, Mapping[str, Any]]
 class Weighting(ABC):
     """How contributions become the weights of the average.
 
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, normalise
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies, normalise
     >>> class Helpers(Weighting):
     ...     def __call__(self, replies, contributions):
     ...         return normalise({site: contributions[site] > 0 for site in replies.clients})
@@ -56,7 +57,8 @@ class Weighting(ABC):
 class Uniform(Weighting):
     """The same weight for every client, whatever it contributed.
 
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies
     >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
     >>> Uniform()(replies, {"A": 0.9, "B": 0.1})
     {'A': 0.5, 'B': 0.5}
@@ -71,7 +73,8 @@ class Uniform(Weighting):
 class BySamples(Weighting):
     """FedAvg's weights: each client's share of the images.
 
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies
     >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
     >>> BySamples()(replies, {"A": 0.1, "B": 0.9})
     {'A': 0.75, 'B': 0.25}
@@ -92,7 +95,8 @@ class Proportional(Weighting):
     Raises:
         ValueError: when ``power`` is no number, below 0 or not finite.
 
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies
     >>> sent = [Reply("A", None, 10), Reply("B", None, 10), Reply("C", None, 10)]
     >>> replies = Replies(sent, [], ModelSpec(()))
     >>> Proportional()(replies, {"A": 3.0, "B": 1.0, "C": -2.0})
@@ -124,7 +128,8 @@ class Average(ABC):
     """How updates and weights become the next global model.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.messages import ModelSpec, Reply, Request
+    >>> from monai_fairfl.replies import Replies
     >>> class HalfStep(Average):
     ...     def __call__(self, replies, weights, buffers, start, scale):
     ...         scale = {site: 0.5 * (scale or {}).get(site, 1.0) for site in replies.clients}
@@ -155,7 +160,8 @@ class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions.
 
     >>> import copy, torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies
     >>> class ForHelpers(Reward):
     ...     def __call__(self, replies, old, new, contributions):
     ...         earned = {site: new if contributions[site] > 0 else old for site in replies.clients}
@@ -231,7 +237,7 @@ class Parts:
         reward: contributions -> the clients' next models; ``None``: the strategy's own.
         training: context of every training request.
         average: updates and weights -> the next global model; ``None``: the weighted mean.
-        cap: most weight of a client, see :func:`~monai_fairfl.protocol.averages.capped`; ``None``:
+        cap: most weight of a client, see :func:`~monai_fairfl.replies.capped`; ``None``:
             no limit.
         clip_reports: k of the band median +- k MAD to which what clients measured is clipped;
             ``None``: it is not.

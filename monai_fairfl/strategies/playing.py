@@ -10,9 +10,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, plain_numbers
+from monai_fairfl.messages import Estimate, Request, plain_numbers
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
 
 Asked = TypeVar("Asked")

@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.protocol.averages import normalise, unit_of_powers
-from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import Train
+from monai_fairfl.replies import Replies, normalise, unit_of_powers
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 

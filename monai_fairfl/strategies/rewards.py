@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.messages import Reply
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate, Weights
+from monai_fairfl.messages import Estimate, Reply, Weights
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.parts import Details, Reward, contributions_of_present
 from monai_fairfl.strategies.quantities import Quantity
@@ -202,7 +201,8 @@ class Mixed(Reward):
     Details: ``mixing``, the coefficient of each client.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.messages import ModelSpec, Reply, Request
+    >>> from monai_fairfl.replies import Replies
     >>> old, new = {"w": torch.zeros(1)}, {"w": torch.tensor([5.0])}
     >>> asked = [Request("A", "train", old, id=0), Request("B", "train", old, id=1)]
     >>> update = {"w": torch.tensor([2.0])}

@@ -14,10 +14,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.geometry import ZERO_NORM
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
+from monai_fairfl.replies import ZERO_NORM, Aggregation, Replies, uniform
 from monai_fairfl.strategies.arguments import check_numbers
 from monai_fairfl.strategies.parts import Average, Weighting
 from monai_fairfl.utils.settings import is_whole
@@ -35,7 +33,8 @@ class ClippedMean(Average):
     the updates. About half of all honest clients are cut in every round.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.messages import ModelSpec, Reply, Request
+    >>> from monai_fairfl.replies import Replies
     >>> moves, start = {"A": [1.0], "B": [2.0], "C": [90.0]}, {"w": torch.zeros(1)}
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
@@ -77,7 +76,8 @@ class Median(Average):
     needs to move stays where it is.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.messages import ModelSpec, Reply, Request
+    >>> from monai_fairfl.replies import Replies
     >>> moves, start = {"A": [1.0], "B": [2.0], "C": [90.0]}, {"w": torch.zeros(1)}
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
@@ -204,7 +204,8 @@ class GeometricMedian(Weighting):
         ValueError: when ``smoothing`` is not a finite number above 0.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply, Request
+    >>> from monai_fairfl.messages import ModelSpec, Reply, Request
+    >>> from monai_fairfl.replies import Replies
     >>> moves = {"A": [1.0, 2.0], "B": [2.0, 1.0], "C": [1.0, 1.0], "D": [91.0, 91.0]}
     >>> start = {"w": torch.zeros(2)}
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]

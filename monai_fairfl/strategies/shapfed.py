@@ -11,17 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.averages import (
+from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
+from monai_fairfl.replies import (
+    Replies,
+    cosine,
     merge_with_absent,
     normalise,
     renormalised_previous,
     uniform,
 )
-from monai_fairfl.protocol.geometry import cosine
-from monai_fairfl.protocol.messages import Train
-from monai_fairfl.protocol.model_spec import ModelSpec, bias_of, weight_of
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies.arguments import check_choice, check_layer, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Details, Reward

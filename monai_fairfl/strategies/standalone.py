@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Train
+from monai_fairfl.messages import Train
 from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts
 
@@ -21,7 +21,8 @@ class Standalone(Strategy):
     collaboration gained. Guards judge each update by itself: what the others sent changes nothing.
 
     >>> import torch
-    >>> from monai_fairfl.protocol import ModelSpec, Replies, Reply
+    >>> from monai_fairfl.messages import ModelSpec, Reply
+    >>> from monai_fairfl.replies import Replies
     >>> alone = Standalone()
     >>> alone.start({"w": torch.zeros(1)}, ["A"], ModelSpec(("w",)))
     >>> def one_round():

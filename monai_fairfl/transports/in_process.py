@@ -10,7 +10,7 @@ from functools import partial
 from typing import Protocol
 
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request, failed
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import DiskFullError, FederationError
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from scipy import stats
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.valuation import Valuation
-from monai_fairfl.protocol.averages import normalise
-from monai_fairfl.protocol.values import Estimate
+from monai_fairfl.messages import Estimate
+from monai_fairfl.replies import normalise
 from monai_fairfl.statistics.fairness import named_agreement
 from monai_fairfl.statistics.intervals import Interval, check_level
 
@@ -85,7 +85,7 @@ def fidelity(
     Raises:
         ConfigError: when the clients differ, are fewer than two, or plain shares are not shares.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> shares = {"A": 0.5, "B": 0.3, "C": 0.2}
     >>> weights = {client: Estimate(share, 0.02, 10) for client, share in shares.items()}
     >>> exact = {"A": Estimate(0.6, 0.0), "B": Estimate(0.3, 0.0), "C": Estimate(0.1, 0.0)}

@@ -20,7 +20,7 @@ from monai_fairfl.games.omission import leave_one_out
 from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
 from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import Measurement, Weights
 from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
 from monai_fairfl.strategies.coalitions import JUDGED_BY
 from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility

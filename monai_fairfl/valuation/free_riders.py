@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol.geometry import cosine
+from monai_fairfl.replies import cosine
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.run_folder.records import factors_of_step
 

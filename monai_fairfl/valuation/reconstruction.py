@@ -13,9 +13,8 @@ from functools import partial
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
 from monai_fairfl.games.stopping import StoppingRule
-from monai_fairfl.protocol.averages import sample_shares
-from monai_fairfl.protocol.replies import Replies
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
+from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.recorded_updates import RecordedRound, recorded_rounds
 from monai_fairfl.strategies.coalitions import model_of_members, only_members

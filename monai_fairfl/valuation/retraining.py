@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
 from monai_fairfl.games.stopping import StoppingRule
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.values import Estimate, to_json
+from monai_fairfl.messages import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically

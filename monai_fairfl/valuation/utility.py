@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.protocol.measured import Expected
-from monai_fairfl.protocol.messages import Measure
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import (
+from monai_fairfl.messages import (
     Estimate,
+    Expected,
+    Measure,
     Measurement,
+    ModelSpec,
     Weights,
     measurement_of_json,
     to_json,
@@ -52,7 +52,7 @@ class Utility:
     Raises:
         ConfigError: when ``data`` is neither, or there is nothing to combine it with.
 
-    >>> from monai_fairfl.protocol import Estimate
+    >>> from monai_fairfl.messages import Estimate
     >>> Utility("worst")({"A": {"mean": 0.8}, "B": {"mean": 0.6}})
     0.6
     >>> scores = {"A": Estimate(0.9, None, 3), "B": Estimate(0.5, None, 1)}

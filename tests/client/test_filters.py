@@ -17,7 +17,7 @@ from monai.fl.utils.exchange_object import ExchangeObject
 from monai_fairfl import Reply
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.protocol import value_of
+from monai_fairfl.messages import value_of
 
 Weights = dict[str, torch.Tensor]
 

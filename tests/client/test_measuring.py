@@ -19,7 +19,7 @@ from helpers.refusals import refused
 
 from monai_fairfl import Estimate, ModelSpec, Reply
 from monai_fairfl.measurements import leave_one_out_model
-from monai_fairfl.protocol import value_of
+from monai_fairfl.messages import value_of
 
 Weights = dict[str, torch.Tensor]
 

@@ -26,8 +26,8 @@ from ignite.engine import Events
 from torch import nn
 
 from monai_fairfl import ModelSpec
+from monai_fairfl.messages import value_of
 from monai_fairfl.model_files import fused_weights, save_model_file
-from monai_fairfl.protocol import value_of
 
 Weights = dict[str, torch.Tensor]
 

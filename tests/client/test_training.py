@@ -15,7 +15,7 @@ from torch.nn.utils import parameters_to_vector
 
 from monai_fairfl import ModelSpec, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol import refusal, value_of
+from monai_fairfl.messages import refusal, value_of
 
 Weights = dict[str, torch.Tensor]
 

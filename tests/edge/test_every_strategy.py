@@ -19,7 +19,7 @@ from helpers.shipped_strategies import SHIPPED
 
 from monai_fairfl import Estimate, History, Reply, Request, Strategy, compose
 from monai_fairfl.audit import replay
-from monai_fairfl.protocol import RANGES
+from monai_fairfl.messages import RANGES
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
     CFFL,

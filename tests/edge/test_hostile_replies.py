@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_fairfl import Estimate, Measure, ModelSpec, Replies, Reply, Request, Strategy, Train
-from monai_fairfl.protocol import CONTEXT_KEYS, RANGES, Range, to_json
+from monai_fairfl.messages import CONTEXT_KEYS, RANGES, Range, to_json
 from monai_fairfl.strategies import FedAvg, Rounds
 
 SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))

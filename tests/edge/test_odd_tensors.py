@@ -14,7 +14,7 @@ import torch
 
 from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol import Measurement
+from monai_fairfl.messages import Measurement
 from monai_fairfl.strategies import FedAvg
 
 SPEC = ModelSpec(("w",))

@@ -12,7 +12,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "monai_fairfl"
-MODULES = {f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses")}
+MODULES = {
+    f"monai_fairfl.{name}" for name in ("errors", "inferers", "losses", "messages", "replies")
+}
 PATH = re.compile(r"monai_fairfl(\.\w+)+")
 ADAPTER = TESTS / "net" / "adapter.py"
 """The one place of the net that knows names and commands; it follows them."""

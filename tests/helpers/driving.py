@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from monai_fairfl import Measure, ModelSpec, Replies, Reply, Request, RoundResult, Strategy
-from monai_fairfl.protocol import Expected
+from monai_fairfl.messages import Expected
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_values.json").read_text())
 SPEC = ModelSpec(("w",), layers={"w": "fc"})

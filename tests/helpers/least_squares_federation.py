@@ -14,7 +14,7 @@ from helpers.driving import SPEC, LeastSquares
 from helpers.faulty_transports import Fault, FaultyTransport
 
 from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy, read_ledger
-from monai_fairfl.protocol import Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedCE
 

@@ -14,7 +14,7 @@ import torch
 from helpers.driving import SPEC, vector
 
 from monai_fairfl import Estimate, Federation, InProcess, Reply, Request, Strategy
-from monai_fairfl.protocol import Expected, Measurement, Weights
+from monai_fairfl.messages import Expected, Measurement, Weights
 from monai_fairfl.strategies import FedAvg
 from monai_fairfl.valuation import FinishedRun, Panel
 

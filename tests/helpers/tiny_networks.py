@@ -30,7 +30,7 @@ from monai_fairfl import (
     Strategy,
     read_spec,
 )
-from monai_fairfl.protocol import Measurement, Weights
+from monai_fairfl.messages import Measurement, Weights
 from monai_fairfl.run_folder import digest_of
 
 SITES = {"ash": 24, "beech": 8, "elm": 16, "oak": 20}

@@ -14,7 +14,7 @@ from helpers.driving import drive, vector
 from helpers.given_strategy import Given
 
 from monai_fairfl import ModelSpec, Replies, Reply, Request
-from monai_fairfl.protocol import sample_shares
+from monai_fairfl.replies import sample_shares
 
 NAMES = ("bn.count", "bn.mean", "bn.var", "bn.weight", "fc.weight")
 SPEC = ModelSpec(

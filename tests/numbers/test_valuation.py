@@ -20,7 +20,7 @@ from helpers.linear_run import SCORES, START, LinearRun, mean_score, model_of
 
 from monai_fairfl import Estimate, Federation, InProcess, ModelSpec, Reply, Request, read_ledger
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.protocol import Expected, Measurement, Range
+from monai_fairfl.messages import Expected, Measurement, Range
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 from monai_fairfl.valuation import (
     FinishedRun,

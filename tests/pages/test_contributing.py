@@ -22,7 +22,7 @@ from prediction_entropy import prediction_entropy
 
 from monai_fairfl import Strategy, Train
 from monai_fairfl.measurements import MEASUREMENTS
-from monai_fairfl.protocol import RANGES
+from monai_fairfl.messages import RANGES
 
 CHECKOUT = Path(__file__).parents[2]
 GUIDE = (CHECKOUT / "CONTRIBUTING.md").read_text()

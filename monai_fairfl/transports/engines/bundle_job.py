@@ -16,9 +16,8 @@ from monai_fairfl.bundle.initial import (
 )
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import closing_measurements
+from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 

@@ -15,9 +15,8 @@ from typing import Any
 from safetensors.torch import load_file
 
 from monai_fairfl.errors import FederationError
+from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe, recipe_of_json
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
 
 INITIAL = "initial"

@@ -20,7 +20,7 @@ from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.utils.devices import require_device

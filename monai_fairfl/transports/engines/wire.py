@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.protocol.measured import MOST_NAME, MOST_VALUES
-from monai_fairfl.protocol.messages import Reply, Request, failed
-from monai_fairfl.protocol.values import Estimate, Measurement, Weights
+from monai_fairfl.messages import (
+    MOST_NAME,
+    MOST_VALUES,
+    Estimate,
+    Measurement,
+    Reply,
+    Request,
+    Weights,
+    failed,
+)
 from monai_fairfl.utils.settings import is_whole
 
 FORMAT = 1

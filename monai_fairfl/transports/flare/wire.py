@@ -18,7 +18,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.wire import (
     UNREADABLE,
     plain_reply,

@@ -17,8 +17,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.engines.wire import (
     UNREADABLE,
     plain_reply,

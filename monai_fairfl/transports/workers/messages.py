@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.workers.shared_memory import Layout
 
 # --- from the pool

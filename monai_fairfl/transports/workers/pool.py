@@ -21,8 +21,7 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.workers.messages import (
     Answered,
     Ask,

@@ -23,8 +23,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn, TextIO
 
 from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.protocol.messages import Reply, failed
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Reply, Weights, failed
 from monai_fairfl.server.progress import shown_by
 from monai_fairfl.transports.in_process import Clients
 from monai_fairfl.transports.workers.messages import (

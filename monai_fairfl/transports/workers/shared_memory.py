@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import Weights
 
 ALIGNED = 64
 """Every tensor begins at a multiple of so many bytes, a line of a processor's cache."""

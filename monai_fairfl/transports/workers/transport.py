@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.in_process import Client
 from monai_fairfl.transports.workers.pool import WorkerEnded, WorkerPool, wait_for
 

@@ -19,8 +19,7 @@ from nvflare.job_config.script_runner import ScriptRunner
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.flare.job.user_model import initial_of
 from monai_fairfl.transports.flare.server.early_stopping import parse_condition

@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.model_spec import ModelSpec, read_spec
-from monai_fairfl.protocol.values import Weights
+from monai_fairfl.messages import ModelSpec, Weights, read_spec
 from monai_fairfl.utils.saved_files import read_state_dict
 
 

@@ -25,10 +25,8 @@ from nvflare.app_opt.pt.fedce import FedCEConstants
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import BatchStatistics, Replayed
 from monai_fairfl.guards.catalogue import Given
-from monai_fairfl.protocol.averages import Aggregation, uniform
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.replies import Aggregation, Replies, uniform
 from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.facts import Facts
@@ -101,7 +99,7 @@ class FairFLAggregator(ModelAggregator):
             :func:`~monai_fairfl.strategies.compose`.
         clip_reports: see ``cap``.
         ranges: measurement -> (least, most), in place of its range in
-            :data:`monai_fairfl.protocol.RANGES`: for a loss that is negative or above 100.
+            :data:`monai_fairfl.messages.RANGES`: for a loss that is negative or above 100.
 
     Raises:
         ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it

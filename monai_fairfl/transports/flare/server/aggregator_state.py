@@ -15,7 +15,7 @@ from nvflare.apis.fl_context import FLContext
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.protocol.values import add_note, to_json
+from monai_fairfl.messages import add_note, to_json
 from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.utils.files import write_atomically
 

@@ -12,7 +12,7 @@ from typing import Any
 from nvflare.app_common.utils.math_utils import parse_compare_criteria
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.measured import RANGES, UNDECLARED
+from monai_fairfl.messages import RANGES, UNDECLARED
 from monai_fairfl.transports.flare.server.curves import numbers_of
 from monai_fairfl.utils.settings import is_whole
 

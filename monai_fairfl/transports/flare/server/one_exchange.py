@@ -15,9 +15,8 @@ from dataclasses import replace
 import torch
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.replies import Replies
+from monai_fairfl.messages import ModelSpec, Reply, Request
+from monai_fairfl.replies import Replies
 from monai_fairfl.strategies import RoundResult, Strategy
 from monai_fairfl.strategies.playing import play_round
 

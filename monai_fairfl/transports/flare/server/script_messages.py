@@ -20,10 +20,16 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.measured import RANGES, UNDECLARED, Expected
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.protocol.model_spec import ModelSpec
-from monai_fairfl.protocol.values import Measurement, Weights
+from monai_fairfl.messages import (
+    RANGES,
+    UNDECLARED,
+    Expected,
+    Measurement,
+    ModelSpec,
+    Reply,
+    Request,
+    Weights,
+)
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare import wire

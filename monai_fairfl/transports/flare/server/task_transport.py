@@ -14,7 +14,7 @@ from nvflare.app_common.app_constant import AppConstants
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import TransportAborted
-from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.flare import wire
 
 TASKS = {"train": AppConstants.TASK_TRAIN, "measure": AppConstants.TASK_VALIDATION}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from monai_fairfl.protocol.messages import Reply, Request, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flower.server.names import Names
 from monai_fairfl.transports.flower.wire import reply_of, request_content

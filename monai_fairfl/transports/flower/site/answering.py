@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from monai_fairfl.errors import in_words
-from monai_fairfl.protocol.messages import Reply
+from monai_fairfl.messages import Reply
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.flower.wire import plain_content, reply_content, request_of
 
