@@ -33,8 +33,9 @@ from monai_fairfl.strategies import FedCI
 from monai_fairfl.strategies.coalitions import (
     AT_ONCE,
     all_coalitions,
-    coalition_model,
     coalition_models,
+    model_of_members,
+    only_members,
 )
 
 Values = Mapping[str, float]
@@ -119,7 +120,7 @@ def print_models(count: int, millions: float, repeats: int) -> None:
 
     def one_by_one() -> None:
         for coalition in coalitions:
-            coalition_model(strategy, local, coalition)
+            model_of_members(start, only_members(local, coalition), "aggregation")
 
     ways: dict[str, Callable[[], object] | None] = {
         "ours": partial(coalition_models, strategy, local, coalitions),

@@ -1,6 +1,11 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The replies of one exchange: their rows, inner products and averages."""
+r"""The replies of one exchange: their rows, inner products and averages.
+
+All arrays are in the order of the replies, which are sorted by client. The updates are the rows of
+one matrix U, shape (N, P); :math:`G = U U^T` holds every cosine, norm and distance between weighted
+sums of updates, and the next model is :math:`w_0 + \rho^T U`.
+"""
 
 from __future__ import annotations
 
@@ -8,111 +13,106 @@ import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any, TypeGuard
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 
-from monai_fairfl.messages import (
-    LEAST_PARTS,
-    Estimate,
-    Expected,
-    ModelSpec,
-    Reply,
-    Request,
-    Weights,
-    bias_of,
-    weight_of,
-)
+from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, bias_of, weight_of
 
-Aggregation = Mapping[str, float] | Mapping[str, Mapping[str, float]]
-"""client -> weight, or layer -> client -> weight."""
+Aggregation = np.ndarray | Mapping[str, np.ndarray]
+"""The clients' weights, shape (N,); or layer -> those of this layer."""
+
+Reduce = Callable[[torch.Tensor], torch.Tensor]
+"""A rule that looks at each coordinate by itself: values of shape (N, ...) -> shape (...)."""
 
 BUFFER_POLICIES = ("aggregation", "samples", "local")
 """How the server averages buffers, see :meth:`monai_fairfl.replies.Replies.average`."""
 
+BLOCK = 65536
+"""Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
 
-def is_by_layer(weights: Aggregation) -> TypeGuard[Mapping[str, Mapping[str, float]]]:
-    """Whether weights are of each layer by itself.
+ROUNDING = 1e-6
+"""Of inner products of float32 vectors, relative."""
 
-    >>> is_by_layer({"A": 1.0}), is_by_layer({"conv": {"A": 1.0}})
-    (False, True)
-    """
-    return any(isinstance(value, Mapping) for value in weights.values())
+ZERO_NORM = 1e-12
+"""A shorter vector has no direction: its cosines are 0."""
 
-
-def mean_over_layers(weights: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Layer -> client -> weight, as client -> plain mean over the layers.
-
-    >>> mean_over_layers({"conv": {"A": 0.25, "B": 0.75}, "fc": {"A": 0.75, "B": 0.25}})
-    {'A': 0.5, 'B': 0.5}
-    """
-    clients = {client for of_layer in weights.values() for client in of_layer}
-    means = {}
-    for client in sorted(clients):
-        total = sum(of_layer.get(client, 0.0) for of_layer in weights.values())
-        means[client] = total / len(weights)
-    return means
+LEAST_SHARE = 1e-300  # in place of 0 where nobody who labels a class has any weight
 
 
-def weights_of_model(weights: Aggregation) -> dict[str, float]:
-    """client -> weight in the whole model: the mean over the layers where weights are by layer.
-
-    >>> weights_of_model({"conv": {"A": 0.5, "B": 0.5}, "fc": {"B": 1.0}})
-    {'A': 0.25, 'B': 0.75}
-    """
-    if is_by_layer(weights):
-        return mean_over_layers(weights)
-    return dict(weights)  # type: ignore[arg-type]
+# ---- weights that sum to one
 
 
-def in_each_layer(
-    weights: Aggregation, change: Callable[[Mapping[str, float]], dict[str, float]]
-) -> Aggregation:
-    """Change weights, those of each layer by themselves where they are by layer.
-
-    >>> in_each_layer({"conv": {"A": 1.0, "B": 3.0}}, normalise)
-    {'conv': {'A': 0.25, 'B': 0.75}}
-    """
-    if is_by_layer(weights):
-        return {layer: change(of_layer) for layer, of_layer in weights.items()}
-    return change(weights)  # type: ignore[arg-type]
-
-
-def normalise(values: Mapping[str, float], floor: float = 0.0) -> dict[str, float]:
+def normalise(values: Sequence[float] | np.ndarray, floor: float = 0.0) -> np.ndarray:
     r"""Divide scores by their sum, so that they sum to one.
 
     .. math:: \rho_i = \max(v_i, f) / \sum_j \max(v_j, f)
 
     Args:
-        values: client -> finite score.
-        floor: f, at least 0: a lower score counts as f. With 0, a negative score counts as 0.
+        values: finite scores, shape (N,).
+        floor: f, at least 0: a lower score counts as f.
 
     Returns:
-        client -> weight, between 0 and 1; the same weight for all if every score counts as 0.
+        Weights between 0 and 1, shape (N,); the same for all if every score counts as 0.
 
-    Raises:
-        ValueError: if a score is not finite; the text names the client.
-
-    >>> normalise({"A": 1.0, "B": 3.0, "C": -1.0})
-    {'A': 0.25, 'B': 0.75, 'C': 0.0}
+    >>> normalise([1.0, 3.0, -1.0]).tolist()
+    [0.25, 0.75, 0.0]
     """
-    clipped = {client: max(float(value), floor) for client, value in values.items()}
-    for client, value in clipped.items():
-        if not math.isfinite(value):
-            raise ValueError(f"client {client!r}: score {values[client]!r} must be a finite number")
-    total = sum(clipped.values())
+    scores = np.maximum(np.asarray(values, float), floor)
+    total = scores.sum()
     if total <= 0:
-        return uniform(clipped)
-    if math.isinf(total):
+        return uniform(scores)
+    if math.isinf(total) and np.isfinite(scores).all():
         # Each score is finite, and their sum is too large for a float.
-        largest = max(clipped.values())
-        return normalise({client: value / largest for client, value in clipped.items()})
-    return {client: value / total for client, value in clipped.items()}
+        return normalise(scores / scores.max())
+    shares: np.ndarray = scores / total
+    return shares
 
 
-def capped(weights: Mapping[str, float], most: float) -> dict[str, float]:
+def uniform(clients: Sequence[Any] | np.ndarray) -> np.ndarray:
+    """The same weight for every client, 1 / N.
+
+    >>> uniform(["A", "B"]).tolist()
+    [0.5, 0.5]
+    """
+    return np.full(len(clients), 1 / max(len(clients), 1))
+
+
+def sample_shares(replies: Sequence[Reply]) -> np.ndarray:
+    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch.
+
+    >>> sample_shares([Reply("A", {}, num_samples=30), Reply("B", {}, num_samples=10)]).tolist()
+    [0.75, 0.25]
+    """
+    return normalise([float(reply.num_samples) for reply in replies])
+
+
+def powers(values: np.ndarray, power: float) -> np.ndarray:
+    """The powers of values from 0 on, in the unit of the largest where floats cannot hold them.
+
+    Shares of the powers do not depend on the unit.
+
+    >>> powers(np.array([2.0, 3.0]), 2).tolist(), powers(np.array([50.0, 100.0]), 200).tolist()[1]
+    ([4.0, 9.0], 1.0)
+    """
+    return (values / unit_of_powers(values, power)) ** power
+
+
+def unit_of_powers(values: np.ndarray, power: float) -> float:
+    """The unit in which the powers of ``values`` can be added up: 1, or the largest value.
+
+    >>> unit_of_powers(np.array([2.0, 100.0]), 200)
+    100.0
+    """
+    with np.errstate(over="ignore"):
+        total = float((values**power).sum())
+    largest = float(values.max())
+    return 1.0 if 0 < total < math.inf or largest <= 0 else largest
+
+
+def capped(weights: np.ndarray, most: float) -> np.ndarray:
     r"""Weights of which none is above a limit; what is cut off goes to the others in proportion.
 
     .. math:: \rho'_i = \min(\lambda \rho_i, L), \qquad \sum_i \rho'_i = \sum_i \rho_i
@@ -121,176 +121,68 @@ def capped(weights: Mapping[str, float], most: float) -> dict[str, float]:
     what is cut off equally.
 
     Args:
-        weights: client -> weight, from 0.
+        weights: from 0, shape (N,).
         most: from 1 on, the limit in multiples of the equal share 1/N; below 1, the limit as a
             share of the whole, and at least 1/N.
 
-    >>> capped({"A": 5.0, "B": 2.0, "C": 1.0}, 1.5)
-    {'A': 4.0, 'B': 2.6666666666666665, 'C': 1.3333333333333333}
-    >>> capped({"A": 1.0, "B": 0.0, "C": 0.0}, 0.5)
-    {'A': 0.5, 'B': 0.25, 'C': 0.25}
+    >>> capped(np.array([5.0, 2.0, 1.0]), 1.5).tolist()
+    [4.0, 2.6666666666666665, 1.3333333333333333]
     """
-    total = sum(weights.values())
-    equal = 1 / max(len(weights), 1)
-    share = most * equal if most >= 1 else max(most, equal)
-    limit = share * total
-    found = dict(weights)
-    at_limit: set[str] = set()
-    while True:
-        above = {client for client in found if client not in at_limit and found[client] > limit}
-        if not above:
-            return found
-        at_limit |= above
-        free = [client for client in weights if client not in at_limit]
-        rest = total - limit * len(at_limit)
-        sum_of_free = sum(weights[client] for client in free)
-        for client in at_limit:
-            found[client] = limit
-        for client in free:
-            if sum_of_free > 0:
-                # The quotient first: the product of a tiny weight may be 0.
-                found[client] = weights[client] / sum_of_free * rest
-            else:
-                found[client] = rest / len(free)
+    total = weights.sum()
+    equal = 1 / len(weights)
+    limit = (most * equal if most >= 1 else max(most, equal)) * total
+    found = weights.copy()
+    at_limit = np.zeros(len(weights), dtype=bool)
+    while (found[~at_limit] > limit).any():
+        at_limit |= found > limit
+        rest = total - limit * at_limit.sum()
+        sum_of_free = weights[~at_limit].sum()
+        found[at_limit] = limit
+        if sum_of_free > 0:
+            # The quotient first: the product of a tiny weight may be 0.
+            found[~at_limit] = weights[~at_limit] / sum_of_free * rest
+        else:
+            found[~at_limit] = rest / (~at_limit).sum()
+    return found
 
 
-def unit_of_powers(values: Mapping[str, float], power: float) -> float:
-    """The unit in which the powers of ``values`` can be added up: 1, if floats can hold them.
+def in_each_layer(weights: Aggregation, change: Callable[[np.ndarray], np.ndarray]) -> Aggregation:
+    """Change weights, those of each layer by themselves where they are by layer."""
+    if isinstance(weights, Mapping):
+        return {layer: change(of_layer) for layer, of_layer in weights.items()}
+    return change(weights)
 
-    Else it is the largest value: a loss of 100 to the power 200 is too large for a float, and one
-    of 0.01 is too small. Shares of the powers do not depend on the unit.
 
-    >>> unit_of_powers({"A": 2.0, "B": 3.0}, 2), unit_of_powers({"A": 2.0, "B": 100.0}, 200)
-    (1.0, 100.0)
+def weights_of_model(recorded: Mapping[str, Any]) -> dict[str, float]:
+    """client -> weight in the whole model, of a record: the mean over layers where it has these.
+
+    >>> weights_of_model({"conv": {"A": 0.5, "B": 0.5}, "fc": {"B": 1.0}})
+    {'A': 0.25, 'B': 0.75}
     """
-    try:
-        total = sum(value**power for value in values.values())
-    except OverflowError:
-        total = math.inf
-    largest = max(values.values())
-    if 0 < total < math.inf or largest <= 0:
-        return 1.0
-    return largest
+    if not any(isinstance(value, Mapping) for value in recorded.values()):
+        return dict(recorded)
+    clients = sorted({client for of_layer in recorded.values() for client in of_layer})
+    means = {}
+    for client in clients:
+        total = sum(of_layer.get(client, 0.0) for of_layer in recorded.values())
+        means[client] = total / len(recorded)
+    return means
 
 
-def uniform(clients: Iterable[str]) -> dict[str, float]:
-    """The same weight for every client, 1 / N.
-
-    >>> uniform(["A", "B"])
-    {'A': 0.5, 'B': 0.5}
-    """
-    names = list(clients)
-    return {client: 1 / len(names) for client in names}
-
-
-def sample_shares(replies: Iterable[Reply]) -> dict[str, float]:
-    r"""FedAvg's weights :math:`p_i = n_i / \sum_j n_j`, n the images of one local epoch.
-
-    >>> from monai_fairfl.messages import Reply
-    >>> sample_shares([Reply("A", {}, num_samples=30), Reply("B", {}, num_samples=10)])
-    {'A': 0.75, 'B': 0.25}
-    """
-    return normalise({reply.client: reply.num_samples for reply in replies})
-
-
-def prior_weights(previous: Mapping[str, float], clients: Iterable[str]) -> dict[str, float]:
-    """Each client's previous weight, or 1 / (known clients + 1) for one that was never seen.
-
-    These need not sum to one: FedCE's cosines do not depend on their scale.
-
-    >>> prior_weights({"A": 0.6, "B": 0.4}, ["A", "C"])
-    {'A': 0.6, 'C': 0.3333333333333333}
-    """
-    newcomer = 1 / (len(previous) + 1)
-    return {client: previous.get(client, newcomer) for client in clients}
-
-
-def renormalised_previous(
-    previous: Mapping[str, float], clients: Iterable[str]
-) -> dict[str, float]:
-    """The previous weights of the present ``clients``, which sum to one.
-
-    A client that was never seen gets the mean of the previous weights. The weights of the same
-    clients are returned as they are: if those do not sum to one, the caller normalises them.
-
-    >>> renormalised_previous({"A": 0.5, "B": 0.3, "C": 0.2}, ["A", "B", "C"])
-    {'A': 0.5, 'B': 0.3, 'C': 0.2}
-    >>> renormalised_previous({"A": 0.25, "B": 0.75}, ["B", "C"])
-    {'B': 0.6, 'C': 0.4}
-    """
-    newcomer = _mean(previous) if previous else 1.0
-    weights = {client: previous.get(client, newcomer) for client in clients}
-
-    # Where nobody is absent and nobody is new, nothing is divided: the same bits.
-    if set(weights) == set(previous):
-        return weights
-    return normalise(weights)
-
-
-def merge_with_absent(
-    previous: Mapping[str, float], weights: Mapping[str, float]
-) -> dict[str, float]:
-    """The new ``weights`` of the present clients and the previous ones of the absent, of sum one.
-
-    The present clients divide among them the share that they had before, so that a client loses
-    nothing by its absence.
-
-    >>> merge_with_absent({"A": 0.5, "B": 0.3, "C": 0.2}, {"A": 0.5, "B": 0.5})
-    {'A': 0.4, 'B': 0.4, 'C': 0.2}
-    """
-    absent = {client: weight for client, weight in previous.items() if client not in weights}
-    if not absent:
-        return dict(weights)
-
-    # The share of all present clients, where one that was never seen counts as the mean.
-    newcomer = _mean(previous)
-    present_share = sum(previous.get(client, newcomer) for client in weights)
-
-    merged = dict(absent)
-    for client, weight in weights.items():
-        merged[client] = present_share * weight
-
-    # Sorted, so that the bits of the sum do not depend on who was absent.
-    return normalise(dict(sorted(merged.items())))
-
-
-def weighted_mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
-    r"""The mean :math:`\sum_i w_i t_i / \sum_i w_i`, summed in float64, in the tensors' own type.
-
-    A weight of 0 leaves its tensor out, so that a value that is not finite does no harm there.
-
-    >>> tensors = [torch.tensor([value]) for value in (1.0, 3.0, math.inf)]
-    >>> weighted_mean(tensors, torch.tensor([1.0, 1.0, 0.0])).tolist()
-    [2.0]
-    """
-    total = torch.zeros_like(tensors[0], dtype=torch.float64)
-    for weight, tensor in zip(weights, tensors, strict=True):
-        if weight:
-            total = total + weight * tensor.double()
-    mean = total / weights.sum()
-    return mean.to(tensors[0].dtype)
-
-
-def _mean(weights: Mapping[str, float]) -> float:
-    return sum(weights.values()) / len(weights)
-
-
-BLOCK = 65536
-"""Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
+# ---- the updates
 
 
 class UpdateMatrix:
     """The updates of one exchange as rows of a matrix, shape (N, P).
 
-    Each row has views that look like a ``state_dict``. The last bits of a matrix product depend on
-    how rows lie in memory, so all updates are copied into one matrix, however they arrived.
+    The last bits of a matrix product depend on how rows lie in memory, so all updates are copied
+    into one matrix, however they arrived.
 
     Args:
         reference: tensors with the shapes of the parameters.
         parameters: names in column order.
         rows: N, number of updates expected.
 
-    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
     >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -308,122 +200,66 @@ class UpdateMatrix:
         double = any(reference[name].dtype == torch.float64 for name in parameters)
         self.rows = torch.empty(rows, self.width, dtype=torch.float64 if double else torch.float32)
 
-    @property
-    def rows(self) -> torch.Tensor:
-        """All updates as one tensor, shape (N, P)."""
-        if self._chosen != range(len(self._all)):
-            self.rows = self._all[self._chosen]
-        return self._all
-
-    @rows.setter
-    def rows(self, rows: torch.Tensor) -> None:
-        self._all = rows
-        # Those of the rows that belong to this matrix, see `select`.
-        self._chosen: Sequence[int] = range(len(rows))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the updates' values here."""
-        return self._all.dtype
-
-    def __len__(self) -> int:
-        return len(self._chosen)
-
     def put(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
         """Copy ``update`` into ``row`` and return views of it; the original is free then."""
-        rows = self.rows
         for name, columns in self.columns.items():
-            rows[row, columns] = update[name].detach().reshape(-1)
+            self.rows[row, columns] = update[name].detach().reshape(-1)
         return self.views(row)
 
     def views(self, row: int) -> dict[str, torch.Tensor]:
         """Parameter name -> view of its part of ``row``."""
-        values = self._all[self._chosen[row]]
+        values = self.rows[row]
         return {name: values[self.columns[name]].view(self.shapes[name]) for name in self.shapes}
 
-    def blocks(self, name: str, most: int = BLOCK) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The columns of one parameter, some at a time.
-
-        Args:
-            name: of the parameter.
-            most: columns of a block.
-
-        Yields:
-            The place within the parameter, and all rows' columns there, of shape (N, columns).
-        """
-        updates = self.updates_of(name)
-        for begin in range(0, updates.shape[1], most):
-            place = slice(begin, min(begin + most, updates.shape[1]))
-            yield place, updates[:, place]
-
-    def updates_of(self, name: str) -> torch.Tensor:
+    def of(self, name: str) -> torch.Tensor:
         """The columns of one parameter, shape (N, its number of values)."""
         return self.rows[:, self.columns[name]]
+
+    def blocks(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
+        """The columns of one parameter, some at a time, each with its place within the parameter.
+
+        Yields:
+            The place, and all rows' columns there, of shape (N, columns).
+        """
+        updates = self.of(name)
+        for begin in range(0, updates.shape[1], BLOCK):
+            place = slice(begin, min(begin + BLOCK, updates.shape[1]))
+            yield place, updates[:, place]
 
     def weighted_sums(self, name: str, factors: torch.Tensor) -> torch.Tensor:
         """Several weighted sums of the rows' columns of one parameter, shape (S, its values).
 
         Args:
             name: of the parameter.
-            factors: of the rows in each sum, shape (S, N), in the matrix's type.
+            factors: of the rows in each sum, shape (S, N).
         """
-        columns = self.columns[name]
-        sums = torch.empty(len(factors), columns.stop - columns.start, dtype=self.dtype)
+        sums = torch.empty(len(factors), self.of(name).shape[1], dtype=self.rows.dtype)
         for place, block in self.blocks(name):
-            torch.mm(factors, block, out=sums[:, place])
+            torch.mm(factors.to(block.dtype), block, out=sums[:, place])
         return sums
 
     def by_class(self, name: str, axis: int) -> torch.Tensor:
-        """A parameter of the output layer, shape (N, classes, ...).
+        """A parameter of the output layer, whose classes are on ``axis``: (N, classes, ...)."""
+        return self.of(name).unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
 
-        Args:
-            name: of the parameter.
-            axis: of the parameter, that of the classes.
-        """
-        updates = self.updates_of(name).unflatten(1, self.shapes[name])
-        return updates.movedim(1 + axis, 1)
-
-    def select(self, rows: Sequence[int]) -> UpdateMatrix:
-        """A matrix of the given rows, copied when they are used; itself when these are all."""
-        if list(rows) == list(range(len(self))):
-            return self
-        chosen = copy.copy(self)
-        chosen._chosen = [self._chosen[row] for row in rows]
-        return chosen
-
-    def replaced(self, updates: Mapping[int, Weights]) -> UpdateMatrix:
-        """A matrix with other updates in some rows; this one stays as it is.
-
-        Args:
-            updates: row -> update.
-        """
-        changed = copy.copy(self)
-        changed.rows = self.rows.clone()
-        for row, update in updates.items():
-            changed.put(row, update)
-        return changed
-
-
-ROUNDING = 1e-6
-"""Of inner products of float32 vectors, relative."""
-
-ZERO_NORM = 1e-12
-"""A shorter vector has no direction: its cosines are 0."""
+    def with_rows(self, rows: torch.Tensor) -> UpdateMatrix:
+        """The same parameters of other updates, shape (M, P)."""
+        other = copy.copy(self)
+        other.rows = rows
+        return other
 
 
 class Geometry:
     """Gram matrices of one exchange's updates: of the whole model, per layer and per output class.
 
-    Each is float64, shape (N, N).
+    Each is float64, shape (N, N), and made once.
 
     Args:
         matrix: the updates, one row each.
         spec: names the layers and the output layer.
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
-        alike: which updates count as copies of which, shape (N, N); ``None``: each only as its own.
 
-    >>> import torch
     >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
     >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
     >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
@@ -432,37 +268,30 @@ class Geometry:
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)
     """
 
-    def __init__(
-        self,
-        matrix: UpdateMatrix,
-        spec: ModelSpec,
-        labelled: np.ndarray | None = None,
-        alike: np.ndarray | None = None,
-    ):
+    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
         self.matrix = matrix
         self.spec = spec
         self.labelled = labelled
-        self.alike = np.eye(len(matrix), dtype=bool) if alike is None else alike
         self.known_classes: dict[str, np.ndarray] = {}
         """Output layer -> Gram matrices of its classes, of every layer that was asked for."""
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:
         """Layer (owning module) -> Gram matrix of that layer's parameters."""
-        return self._by_layer(partial(_gram, self.matrix))
-
-    def _by_layer(self, of_parameter: Callable[[str], Any]) -> dict[str, Any]:
-        """Layer -> the sum over its parameters of what each of them has."""
         found: dict[str, Any] = {}
         for name in self.matrix.columns:
             layer = self.spec.layers.get(name, name)
-            found[layer] = found.get(layer, 0) + of_parameter(name)
+            found[layer] = found.get(layer, 0) + _gram(self.matrix, name)
         return found
 
     @property
     def sizes_of_layers(self) -> dict[str, int]:
         """Layer -> number of its parameters."""
-        return self._by_layer(lambda name: math.prod(self.matrix.shapes[name]))
+        found: dict[str, int] = {}
+        for name, shape in self.matrix.shapes.items():
+            layer = self.spec.layers.get(name, name)
+            found[layer] = found.get(layer, 0) + math.prod(shape)
+        return found
 
     @cached_property
     def gram(self) -> np.ndarray:
@@ -474,31 +303,25 @@ class Geometry:
 
         Args:
             output_layer: the module's name, see :meth:`ModelSpec.output_layer`.
+
+        Raises:
+            ValueError: where no trainable layer has this name; it shows some that there are.
         """
-        module, axis = self._output_layer(output_layer)
-        if module not in self.known_classes:
-            self.known_classes[module] = self._class_grams(module, axis)
-        return self.known_classes[module]
-
-    def _class_grams(self, module: str, axis: int) -> np.ndarray:
-        """Gram matrices of the class rows of one layer, whose classes are on ``axis``."""
-        rows = [_flat(self.matrix.by_class(weight_of(module), axis))]
-        if bias_of(module) in self.matrix.columns:
-            rows.append(_flat(self.matrix.by_class(bias_of(module), 0)))
-        vectors = torch.cat(rows, dim=2)
-        return torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
-
-    def _output_layer(self, named: str | None) -> tuple[str, int]:
-        """The module that makes the logits, and the class axis of its weight."""
-        found = self.spec.output_layer(named)
-        module = "" if found is None else found[0]
-        if found is None or weight_of(module) not in self.matrix.columns:
+        found = self.spec.output_layer(output_layer)
+        if found is None or weight_of(found[0]) not in self.matrix.columns:
             some_layers = sorted(set(self.spec.layers.values()))[-5:]
             raise ValueError(
-                f"no output layer {module!r} with a trainable weight: name the module that makes "
-                f"the logits (output_layer), one of {some_layers} for example"
+                f"no output layer {output_layer!r} with a trainable weight: name the module that "
+                f"makes the logits (output_layer), one of {some_layers} for example"
             )
-        return found
+        module, axis = found
+        if module not in self.known_classes:
+            rows = [_flat(self.matrix.by_class(weight_of(module), axis))]
+            if bias_of(module) in self.matrix.columns:
+                rows.append(_flat(self.matrix.by_class(bias_of(module), 0)))
+            vectors = torch.cat(rows, dim=2)
+            self.known_classes[module] = torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
+        return self.known_classes[module]
 
     @property
     def squared_norms(self) -> np.ndarray:
@@ -515,43 +338,23 @@ class Geometry:
         """Layer -> length of each update in this layer; shape (N,)."""
         return {layer: np.sqrt(np.diag(gram)) for layer, gram in self.layers.items()}
 
-    def once(self, factors: Sequence[float] | np.ndarray) -> np.ndarray:
-        """The factors of a sum of updates in which k copies have one weight: each divided by k."""
-        divided: np.ndarray = np.asarray(factors, float) / self.alike.sum(axis=0)
-        return divided
-
     def cosines_with_sum(
         self, factors: Sequence[float] | np.ndarray, without_own: bool = False
     ) -> np.ndarray:
-        r"""The cosine of each update with one weighted sum of the updates, see :meth:`cosine`.
+        r"""The cosine of each update with one weighted sum of the updates, shape (N,).
 
         .. math:: \cos(u_i, \sum_j a_j u_j)
 
-        Copies count in the sum with one weight in all.
-
         Args:
             factors: a, shape (N,).
-            without_own: whether the sum for update i leaves out update i itself, and its copies.
-
-        Returns:
-            Shape (N,).
+            without_own: whether the sum for update i leaves out update i itself.
         """
-        factors = self.once(factors)
+        factors = np.asarray(factors, float)
         found = np.zeros(len(factors))
         for row, itself in enumerate(np.eye(len(factors))):
-            others = factors
-            if without_own:
-                others = factors * ~self.alike[row]
+            others = factors * (1 - itself) if without_own else factors
             found[row] = self.cosine(itself, others)
         return found
-
-    def recorded(self) -> dict[str, Any]:
-        """What the ledger has of the inner products, plain JSON."""
-        output = self.spec.output
-        if output is not None and weight_of(output[0]) in self.matrix.columns:
-            # Also where the strategy did not read them.
-            self.classes()
-        return {"whole": self.gram.tolist(), "classes": _plain(self.known_classes)}
 
     def cosine(self, a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float:
         r"""The cosine of two weighted sums of updates; 0 when either is shorter than 1e-12.
@@ -569,7 +372,9 @@ class Geometry:
         b = np.asarray(b, float)
         gram = self.gram
         if self.labelled is not None:
-            gram = gram - self._not_labelled_in_both(a, b)
+            in_a = self.labelled[a != 0].any(axis=0)
+            in_b = self.labelled[b != 0].any(axis=0)
+            gram = gram - self.classes()[~(in_a & in_b)].sum(axis=0)
         return cosine(gram, a, b)
 
     def squared_distances(self) -> np.ndarray:
@@ -578,13 +383,13 @@ class Geometry:
         As for cosines, the output row of a class that one of both does not label is left out. What
         is no larger than rounding is 0.
         """
-        squared = squared_distances(self.gram)
+        squared = _squared_distances(self.gram)
         if self.labelled is not None:
-            for number, gram in enumerate(self.classes()):
-                of_class = self.labelled[:, number]
+            for of_class, gram in zip(self.labelled.T, self.classes(), strict=True):
                 in_both = of_class[:, None] & of_class[None]
-                squared = squared - np.where(in_both, 0.0, squared_distances(gram))
-        return _without_rounding(squared, self.gram)
+                squared = squared - np.where(in_both, 0.0, _squared_distances(gram))
+        sums = self.squared_norms[:, None] + self.squared_norms[None]
+        return np.where(squared > ROUNDING * sums, squared, 0.0)
 
     def squared_distances_from_mean(self, weights: np.ndarray) -> np.ndarray:
         """The squared distance of each update from their weighted mean, shape (N,).
@@ -606,27 +411,14 @@ class Geometry:
                     squared += np.where(of_class, _from_mean(gram, share / share.sum()), 0.0)
         return np.maximum(squared, 0.0)
 
-    def _not_labelled_in_both(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Inner products in the output rows of classes that one of two sums was not trained on."""
-        assert self.labelled is not None
-        labelled_in_a = self.labelled[a != 0].any(axis=0)
-        labelled_in_b = self.labelled[b != 0].any(axis=0)
-        unlabelled = ~(labelled_in_a & labelled_in_b)
-        return self.classes()[unlabelled].sum(axis=0)
-
-
-def _plain(classes: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
-    """Output layer -> Gram matrices of its classes, as JSON has them."""
-    return {layer: grams.tolist() for layer, grams in classes.items()}
-
-
-def _cosine_of(product: float, squared_a: float, squared_b: float) -> float:
-    """A cosine from an inner product and two squared lengths; 0 without length."""
-    length_a = np.sqrt(max(squared_a, 0.0))
-    length_b = np.sqrt(max(squared_b, 0.0))
-    if length_a < ZERO_NORM or length_b < ZERO_NORM:
-        return 0.0
-    return float(np.clip(product / (length_a * length_b), -1.0, 1.0))
+    def recorded(self) -> dict[str, Any]:
+        """What the ledger has of the inner products, plain JSON."""
+        output = self.spec.output
+        if output is not None and weight_of(output[0]) in self.matrix.columns:
+            # Also where the strategy did not read them.
+            self.classes()
+        classes = {layer: grams.tolist() for layer, grams in self.known_classes.items()}
+        return {"whole": self.gram.tolist(), "classes": classes}
 
 
 def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
@@ -637,26 +429,18 @@ def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
     >>> round(cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])), 4)
     0.7071
     """
-    return _cosine_of(a @ gram @ b, a @ gram @ a, b @ gram @ b)
+    length_a = np.sqrt(max(a @ gram @ a, 0.0))
+    length_b = np.sqrt(max(b @ gram @ b, 0.0))
+    if length_a < ZERO_NORM or length_b < ZERO_NORM:
+        return 0.0
+    return float(np.clip(a @ gram @ b / (length_a * length_b), -1.0, 1.0))
 
 
-def squared_distances(gram: np.ndarray) -> np.ndarray:
-    """The squared distances of all pairs of vectors, from their Gram matrix; shape (N, N).
-
-    What is no larger than the rounding of float32 inner products is 0.
-
-    >>> squared_distances(np.array([[4.0, 0.0], [0.0, 1.0]])).tolist()
-    [[0.0, 5.0], [5.0, 0.0]]
-    """
+def _squared_distances(gram: np.ndarray) -> np.ndarray:
+    """The squared distances of all pairs of vectors; 0 where they are no larger than rounding."""
     squared_norms = np.diag(gram)
     sums = squared_norms[:, None] + squared_norms[None]
-    return _without_rounding(sums - 2 * gram, gram)
-
-
-def _without_rounding(squared: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Squared distances, 0 where they are no larger than the rounding of a Gram matrix's values."""
-    squared_norms = np.diag(gram)
-    sums = squared_norms[:, None] + squared_norms[None]
+    squared = sums - 2 * gram
     return np.where(squared > ROUNDING * sums, squared, 0.0)
 
 
@@ -668,14 +452,13 @@ def _from_mean(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _flat(rows: torch.Tensor) -> torch.Tensor:
     """Rows of the output layer, (N, classes, ...), as float64 vectors, (N, classes, D)."""
-    if rows.ndim > 2:
-        return rows.double().flatten(2)
-    return rows.double()[..., None]
+    return rows.double().reshape(*rows.shape[:2], -1)
 
 
 def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
     """The Gram matrix of one parameter in float64, shape (N, N)."""
-    total = torch.zeros(len(matrix), len(matrix), dtype=torch.float64)
+    count = len(matrix.rows)
+    total = torch.zeros(count, count, dtype=torch.float64)
     for _, block in matrix.blocks(name):
         product = (block @ block.T).double()
         # Float32 may overflow; values that are not finite themselves stay so in float64.
@@ -685,318 +468,17 @@ def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
     return total.numpy()
 
 
-LEAST_SHARE = 1e-300  # in place of 0 where nobody who labels a class has any weight
+# ---- the exchange
 
-Reduce = Callable[[torch.Tensor], torch.Tensor]
-"""A rule that looks at each coordinate by itself: values of shape (N, ...) -> shape (...)."""
-
-
-class Averaging:
-    """Averages of the updates of one exchange.
-
-    Args:
-        clients: of the updates, in the order of the matrix's rows.
-        starts: the model that each of them was sent.
-        matrix: the updates, one row each.
-        labelled: which update was trained on which class of the output layer, shape (N, classes);
-            ``None``: all on all. A class is averaged over those who label it.
-        spec: names the layers and the output layer.
-    """
-
-    def __init__(
-        self,
-        clients: Sequence[str],
-        starts: Sequence[Weights],
-        matrix: UpdateMatrix,
-        labelled: np.ndarray | None,
-        spec: ModelSpec,
-    ):
-        self.clients = clients
-        self.starts = starts
-        self.matrix = matrix
-        self.labelled = labelled
-        self.spec = spec
-
-    def average(
-        self, weights: Aggregation, start: Weights | None, scale: Mapping[str, float] | None
-    ) -> dict[str, torch.Tensor]:
-        """The averaged parameters, see :meth:`Replies.average`."""
-        if start is None:
-            start = self._common_model()
-        rho_of = rho_of_tensors(self.matrix.columns, weights, self.clients, self.spec)
-        scales = self._scales(scale)
-        averaged: dict[str, torch.Tensor] = {}
-        for name, rho in rho_of.items():
-            origin = self._mean_start(name, rho) if start is None else start[name]
-            moved = self._step(name, rho, scales)
-            # In place: the step lies in memory of its own.
-            moved += origin
-            averaged[name] = moved.to(origin.dtype)
-        return averaged
-
-    def averages(
-        self, weights: Sequence[Mapping[str, float]], start: Weights
-    ) -> list[dict[str, torch.Tensor]]:
-        """The parameters of several averages, see :meth:`Replies.averages`."""
-        rho = torch.stack([_vector(of_average, self.clients) for of_average in weights])
-        rho = rho.to(self.matrix.dtype)
-        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
-        for name, shape in self.matrix.shapes.items():
-            origin = start[name]
-            moved = self.matrix.weighted_sums(name, rho)
-            moved += origin.reshape(-1)
-            for average, vector in zip(found, moved, strict=True):
-                average[name] = vector.view(shape).to(origin.dtype)
-        return found
-
-    def reduced(
-        self, reduce: Reduce, start: Weights | None, scale: Mapping[str, float] | None
-    ) -> dict[str, torch.Tensor]:
-        """The parameters of a rule for each coordinate, see :meth:`Replies.reduced`."""
-        scales = self._scales(scale)
-        found: dict[str, torch.Tensor] = {}
-        for name, shape in self.matrix.shapes.items():
-            updates = self.matrix.updates_of(name)
-            values = (scales[:, None] * updates).to(updates.dtype)
-            origin = self._common_start(name) if start is None else start[name]
-            if origin is None:
-                # The rule sees the clients' models.
-                starts = torch.stack([model[name].flatten() for model in self.starts])
-                origin = torch.zeros(shape, dtype=starts.dtype)
-                values = starts.to(values.dtype) + values
-            step = self._reduced_by_class(name, values.view(len(self.clients), *shape), reduce)
-            found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
-        return found
-
-    # ---- what the clients started from
-
-    def _common_model(self) -> Weights | None:
-        """The model that all clients were sent; ``None`` where they were sent different ones."""
-        first = self.starts[0]
-        return first if all(model is first for model in self.starts) else None
-
-    def _common_start(self, name: str) -> torch.Tensor | None:
-        """The tensor that all clients started from; ``None`` where they differ."""
-        first = self.starts[0][name]
-        for model in self.starts:
-            tensor = model[name]
-            # One tensor of several models is several after a resume.
-            if tensor is not first and not torch.equal(tensor, first):
-                return None
-        return first
-
-    def _mean_start(self, name: str, rho: torch.Tensor) -> torch.Tensor:
-        """What the clients started from; averaged where they were sent different tensors."""
-        common = self._common_start(name)
-        if common is not None:
-            return common
-        return weighted_mean([model[name] for model in self.starts], rho)
-
-    # ---- the step of one tensor
-
-    def _scales(self, scale: Mapping[str, float] | None) -> torch.Tensor:
-        """The factors of the updates, shape (N,)."""
-        if scale is None:
-            return torch.ones(len(self.clients), dtype=torch.float64)
-        return torch.tensor([scale[client] for client in self.clients], dtype=torch.float64)
-
-    def _step(self, name: str, rho: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
-        """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""
-        class_axis = self._class_axis(name)
-        if class_axis is not None:
-            return self._step_by_class(name, class_axis, rho, scales)
-
-        matrix = self.matrix
-        factors = (rho * scales).to(matrix.dtype)
-        columns = matrix.columns[name]
-        step = torch.empty(columns.stop - columns.start, dtype=matrix.dtype)
-        for place, block in matrix.blocks(name):
-            torch.mv(block.T, factors, out=step[place])
-        return step.view(matrix.shapes[name])
-
-    def _step_by_class(
-        self, name: str, class_axis: int, rho: torch.Tensor, scales: torch.Tensor
-    ) -> torch.Tensor:
-        """As :meth:`_step` for the output layer: a class is averaged over its labellers."""
-        # The weights of the clients that label a class have the same sum as those of all clients.
-        share = rho[:, None] * torch.as_tensor(self.labelled)
-        compensation = rho.sum() / share.sum(0).clamp(min=LEAST_SHARE)
-        share = share * compensation * scales[:, None]
-
-        updates = self.matrix.by_class(name, class_axis)
-        step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
-        return step.movedim(0, class_axis)
-
-    def _reduced_by_class(self, name: str, values: torch.Tensor, reduce: Reduce) -> torch.Tensor:
-        """The rule applied to one tensor, for each class to those who label it.
-
-        Args:
-            name: of the tensor.
-            values: of all clients, shape (N, ...).
-            reduce: the rule.
-        """
-        class_axis = self._class_axis(name)
-        if class_axis is None:
-            return reduce(values)
-        assert self.labelled is not None
-        by_class = values.movedim(1 + class_axis, 1)
-        reduced = []
-        for number in range(by_class.shape[1]):
-            labellers = torch.as_tensor(self.labelled[:, number])
-            if not labellers.any():
-                labellers = torch.ones_like(labellers)
-            reduced.append(reduce(by_class[labellers, number]))
-        return torch.stack(reduced).movedim(0, class_axis)
-
-    def _class_axis(self, name: str) -> int | None:
-        """The axis of a tensor's classes, if some clients do not label all of them; else none."""
-        return None if self.labelled is None else self.spec.class_axis(name)
-
-
-def averaged_buffers(
-    replies: Sequence[Reply], spec: ModelSpec, weights: Aggregation, policy: str
-) -> dict[str, torch.Tensor]:
-    """The buffers that at least one client sent, averaged over those that sent them.
-
-    Args:
-        replies: of one exchange.
-        spec: names the buffers and their layers.
-        weights: client -> weight, or layer -> client -> weight.
-        policy: one of :data:`BUFFER_POLICIES`.
-    """
-    averaged: dict[str, torch.Tensor] = {}
-    if policy == "local":
-        return averaged
-    if policy != "aggregation":
-        weights = sample_shares(replies)
-    clients = [reply.client for reply in replies]
-    rho_of = rho_of_tensors(spec.buffers, weights, clients, spec)
-
-    # Buffers that the same replies sent, with the same weights -> their names.
-    alike: dict[tuple[tuple[int, ...], tuple[float, ...], torch.dtype], list[str]] = {}
-    for name in spec.buffers:
-        rows = []
-        values = []
-        for row, reply in enumerate(replies):
-            if reply.buffers is not None and name in reply.buffers:
-                rows.append(row)
-                values.append(reply.buffers[name])
-        if not values:
-            continue
-        if values[0].is_floating_point():
-            rho = rho_of[name][rows]
-            key = (tuple(rows), tuple(rho.tolist()), values[0].dtype)
-            alike.setdefault(key, []).append(name)
-        else:
-            # A counter: a fraction of it means nothing, so the largest is taken.
-            averaged[name] = torch.stack(values).amax(0)
-    for (rows_of_all, factors, _), names in alike.items():
-        sent = [replies[row].buffers or {} for row in rows_of_all]
-        averaged.update(_mean_buffers(names, sent, factors))
-    return averaged
-
-
-def reduced_buffers(
-    replies: Sequence[Reply], spec: ModelSpec, reduce: Reduce, policy: str
-) -> dict[str, torch.Tensor]:
-    """The buffers of a rule for each coordinate, see :meth:`Replies.reduced`.
-
-    Args:
-        replies: of one exchange.
-        spec: names the buffers.
-        reduce: the rule.
-        policy: one of :data:`BUFFER_POLICIES`.
-    """
-    clients = {reply.client for reply in replies}
-    reduced = averaged_buffers(replies, spec, uniform(clients), policy)
-    for name, averaged in reduced.items():
-        if averaged.is_floating_point():
-            sent = [(reply.buffers or {}).get(name) for reply in replies]
-            reduced[name] = reduce(torch.stack([tensor for tensor in sent if tensor is not None]))
-    return reduced
-
-
-def _mean_buffers(
-    names: Sequence[str], sent: Sequence[Weights], factors: Sequence[float]
-) -> dict[str, torch.Tensor]:
-    """The weighted means of some buffers, as one vector: a model may have hundreds of them.
-
-    Args:
-        names: of the buffers, of one type.
-        sent: the buffers of each client that sent these.
-        factors: weights of these clients.
-    """
-    vectors = []
-    for buffers in sent:
-        vectors.append(torch.cat([buffers[name].reshape(-1) for name in names]))
-    rho = torch.tensor(factors, dtype=torch.float64)
-    if not rho.any():
-        # Only clients of weight 0 sent them: their plain mean.
-        rho = torch.ones_like(rho)
-    mean = weighted_mean(vectors, rho)
-
-    found = {}
-    first = sent[0]
-    sizes = [first[name].numel() for name in names]
-    for name, part in zip(names, mean.split(sizes), strict=True):
-        # Of its own memory: the parts of a vector would hold all of it.
-        found[name] = part.clone().view(first[name].shape)
-    return found
-
-
-def rho_of_tensors(
-    names: Iterable[str], weights: Aggregation, clients: Sequence[str], spec: ModelSpec
-) -> dict[str, torch.Tensor]:
-    """Tensor -> the weights of the clients in its layer, shape (N,).
-
-    Clients have the same weight in a layer that was not scored.
-
-    Args:
-        names: of the tensors.
-        weights: client -> weight, or layer -> client -> weight.
-        clients: in the order of the vectors; one that has no weight counts as 0.
-        spec: names the layers.
-
-    >>> spec = ModelSpec(("w", "b"), layers={"w": "fc", "b": "other"})
-    >>> rho_of = rho_of_tensors(("w", "b"), {"fc": {"A": 1.0}}, ["A", "B"], spec)
-    >>> {name: rho.tolist() for name, rho in rho_of.items()}
-    {'w': [1.0, 0.0], 'b': [0.5, 0.5]}
-    """
-    if not is_by_layer(weights):
-        # Of a model that has hundreds of tensors, most methods weigh all alike.
-        same = _vector(weights, clients)  # type: ignore[arg-type]
-        return dict.fromkeys(names, same)
-    equal = uniform(set(clients))
-    rho_of = {}
-    for name in names:
-        layer = spec.layers.get(name, name)
-        rho_of[name] = _vector(weights.get(layer, equal), clients)
-    return rho_of
-
-
-def _vector(weights: Mapping[str, float], clients: Sequence[str]) -> torch.Tensor:
-    """client -> weight as a vector in the order of the clients, shape (N,)."""
-    rho = [float(weights.get(client, 0.0)) for client in clients]
-    return torch.tensor(rho, dtype=torch.float64)
-
-
-EXPECTED = Expected()
-
-
-def _most_parts(spec: ModelSpec, request: Request | None) -> int:
-    """How many classes or layers of the model a measurement may have."""
-    classes = 0 if request is None else spec.classes(request.weights)
-    # Each layer has a parameter or more; one value more is the mean.
-    return max(LEAST_PARTS, len(spec.parameters) + classes + 1)
+Matrix = UpdateMatrix | Callable[[], UpdateMatrix] | None
+"""The updates of some replies, what makes them, or ``None``: they are in the replies."""
 
 
 class Replies(list[Reply]):
     """The replies of one exchange, as a list that is sorted by client and id.
 
-    Measurements are checked here, and nowhere else, whatever engine brought the reply. Those that
-    are malformed or not finite are dropped and listed in :attr:`not_finite`. Those that are outside
-    of their range, or that nobody asked for, are dropped and listed in :attr:`dropped`, with the
-    reason. So code that reads ``reply.measurements`` of a reply in this list need not check them.
+    Each was checked when it arrived, see :func:`monai_fairfl.messages.accepted`: code that reads
+    ``reply.measurements`` need not check them.
 
     Args:
         replies: the replies, in any order.
@@ -1006,19 +488,14 @@ class Replies(list[Reply]):
         missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
             "error: ...", "quarantined: ...").
         matrix: the updates as rows, in the order of the sorted replies; ``None``: it is made here.
-        not_finite: id of a reply -> names of the measurements that were dropped from it before.
-        expected: the measurements that are accepted, with their ranges.
-        dropped: id of a reply -> name of a measurement -> why it was dropped from it before.
+        dropped: id of a reply -> name of a measurement -> why it was dropped.
         shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
-        groups: clients whose updates are nearly the same, see :meth:`sharing`.
+        groups: clients whose updates are nearly the same, see :meth:`shared`.
 
-    >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
-    >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
-    >>> replies = Replies([Reply("A", None, 1, sent)], [request], ModelSpec(()))
-    >>> replies[0].measurements, replies.not_finite
-    ({'train_loss': 0.3}, {0: ['score']})
-    >>> replies.dropped[0]["local_score"]
-    '85, outside of 0 to 1 (Dice): the setting ranges allows others'
+    >>> asked = [Request("B", "measure", {}, id=0), Request("A", "measure", {}, id=1)]
+    >>> sent = [request.reply(measurements={"score": 0.8}) for request in asked]
+    >>> Replies(sent, asked, ModelSpec(())).clients
+    ['A', 'B']
     """
 
     def __init__(
@@ -1028,29 +505,17 @@ class Replies(list[Reply]):
         spec: ModelSpec,
         *,
         missing: Mapping[str, str] | None = None,
-        matrix: UpdateMatrix | None = None,
-        not_finite: Mapping[int, list[str]] | None = None,
-        expected: Expected = EXPECTED,
+        matrix: Matrix = None,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         shortened: Iterable[str] = (),
         groups: Sequence[Sequence[str]] = (),
     ):
-        super().__init__()
-        self.shortened = frozenset(shortened)
+        super().__init__(sorted(replies, key=lambda reply: (reply.client, reply.id)))
         self.requests = {request.id: request for request in requests}
-        self.expected = expected
-        self.not_finite = dict(not_finite or {})
-        self.dropped = dict(dropped or {})
-        for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
-            request = self.requests.get(reply.id)
-            found = expected.checked(reply, request, partial(_most_parts, spec, request))
-            if found.not_finite:
-                self.not_finite[reply.id] = found.not_finite
-            if found.dropped:
-                self.dropped[reply.id] = found.dropped
-            self.append(replace(reply, measurements=found.usable))
         self.spec = spec
         self.missing = dict(missing or {})
+        self.dropped = dict(dropped or {})
+        self.shortened = frozenset(shortened)
         self._matrix = matrix
         present = set(self.clients)
         groups = [tuple(client for client in group if client in present) for group in groups]
@@ -1064,11 +529,9 @@ class Replies(list[Reply]):
     def why_dropped(self, name: str) -> dict[str, str]:
         """Map each client whose measurement ``name`` was dropped to the reason."""
         reasons: dict[str, str] = {}
-        for id, request in self.requests.items():
-            if name in self.not_finite.get(id, ()):
-                reasons[request.client] = "no finite number"
-            elif name in self.dropped.get(id, {}):
-                reasons[request.client] = self.dropped[id][name]
+        for id, dropped in self.dropped.items():
+            if name in dropped:
+                reasons[self.requests[id].client] = dropped[name]
         return dict(sorted(reasons.items()))
 
     def start(self, reply: Reply) -> Weights:
@@ -1088,33 +551,20 @@ class Replies(list[Reply]):
     @cached_property
     def matrix(self) -> UpdateMatrix:
         """The updates as rows, in the order of the replies."""
-        if self._matrix is None:
-            self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
-            for row, reply in enumerate(self):
-                assert reply.update is not None
-                self._matrix.put(row, reply.update)
-        return self._matrix
+        if isinstance(self._matrix, UpdateMatrix):
+            return self._matrix
+        if self._matrix is not None:
+            return self._matrix()
+        matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
+        for row, reply in enumerate(self):
+            assert reply.update is not None
+            matrix.put(row, reply.update)
+        return matrix
 
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
-        return Geometry(self.matrix, self.spec, self.labelled, self.alike)
-
-    def copies_of(self, client: str) -> frozenset[str]:
-        """The clients whose updates are nearly the same as this client's, itself included."""
-        for group in self.groups:
-            if client in group:
-                return frozenset(group)
-        return frozenset({client})
-
-    @property
-    def alike(self) -> np.ndarray:
-        """Which updates are copies of which, shape (N, N); each is its own."""
-        alike = np.eye(len(self), dtype=bool)
-        for row, reply in enumerate(self):
-            copies = self.copies_of(reply.client) - {reply.client}
-            alike[row] |= [other.client in copies for other in self]
-        return alike
+        return Geometry(self.matrix, self.spec, self.labelled)
 
     @cached_property
     def labelled(self) -> np.ndarray | None:
@@ -1128,30 +578,13 @@ class Replies(list[Reply]):
         labelled = np.array([reply.labelled or all_classes for reply in self], dtype=bool)
         return None if labelled.all() else labelled
 
-    def without(self, excluded: Mapping[int, str]) -> Replies:
-        """Leave out some replies, whose clients then count as missing.
-
-        Args:
-            excluded: id of a reply -> the reason.
-        """
-        if not excluded:
-            return self
-        rows = []
-        missing = dict(self.missing)
-        for row, reply in enumerate(self):
-            if reply.id in excluded:
-                missing[reply.client] = excluded[reply.id]
-            else:
-                rows.append(row)
-        remaining = [self[row] for row in rows]
-        matrix = None if self._matrix is None else self._matrix.select(rows)
-        return self.rebuilt(remaining, missing, matrix)
+    # ---- some of them, and changed ones
 
     def rebuilt(
         self,
         replies: Iterable[Reply],
         missing: Mapping[str, str],
-        matrix: UpdateMatrix | None,
+        matrix: Matrix,
         requests: Iterable[Request] | None = None,
     ) -> Replies:
         """Some of the replies of the same exchange; what was dropped of any stays on record.
@@ -1168,12 +601,31 @@ class Replies(list[Reply]):
             self.spec,
             missing=missing,
             matrix=matrix,
-            not_finite=self.not_finite,
-            expected=self.expected,
             dropped=self.dropped,
             shortened=self.shortened,
             groups=self.groups,
         )
+
+    def without(self, excluded: Mapping[int, str]) -> Replies:
+        """Leave out some replies, whose clients then count as missing.
+
+        Args:
+            excluded: id of a reply -> the reason.
+        """
+        if not excluded:
+            return self
+        rows = [row for row, reply in enumerate(self) if reply.id not in excluded]
+        missing = dict(self.missing)
+        for reply in self:
+            if reply.id in excluded:
+                missing[reply.client] = excluded[reply.id]
+        matrix: Matrix = None
+        if self._matrix is not None:
+            # Rows are copied where they are used: a coalition may be asked for its buffers alone.
+            def matrix() -> UpdateMatrix:
+                return self.matrix.with_rows(self.matrix.rows[rows])
+
+        return self.rebuilt([self[row] for row in rows], missing, matrix)
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
         """Multiply some updates by a factor. Their clients are then :attr:`shortened`.
@@ -1183,22 +635,19 @@ class Replies(list[Reply]):
         """
         if not factors:
             return self
-        scaled: dict[int, Weights] = {}
-        shortened = set(self.shortened)
+        scales = torch.ones(len(self), 1, dtype=torch.float64)
         for row, reply in enumerate(self):
-            if reply.id in factors:
-                factor = factors[reply.id]
-                views = self.matrix.views(row)
-                scaled[row] = {name: view * factor for name, view in views.items()}
-                shortened.add(reply.client)
-        changed = self._with(self, scaled)
-        changed.shortened = frozenset(shortened)
-        return changed
+            scales[row] = factors.get(reply.id, 1.0)
+        rows = self.matrix.rows
+        matrix = self.matrix.with_rows(rows * scales.to(rows.dtype))
+        changed = [replace(reply, update=matrix.views(row)) for row, reply in enumerate(self)]
+        found = self.rebuilt(changed, self.missing, matrix)
+        shortened = [reply.client for reply in self if reply.id in factors]
+        found.shortened = self.shortened.union(shortened)
+        return found
 
     def sharing(self, groups: Sequence[Sequence[str]]) -> Replies:
-        """These replies, where the clients of each group share one weight and one contribution.
-
-        The group counts as one client, for which its first member speaks, see :meth:`shared`.
+        """These replies, where the clients of each group share one weight, see :meth:`shared`.
 
         Args:
             groups: of at least two clients each.
@@ -1209,57 +658,33 @@ class Replies(list[Reply]):
         sharing.groups = [*self.groups, *map(tuple, groups)]
         return sharing
 
-    def shared(self, values: Mapping[str, float | Estimate]) -> dict[str, Any]:
-        """``values`` of clients, those of a group divided by its number; shares stay shares.
-
-        Within a group the samples decide who has how much of it.
+    def shared(self, values: np.ndarray) -> np.ndarray:
+        """``values`` of the clients, those of k copies divided by k; shares stay shares.
 
         >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
         >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
-        >>> shared = replies.shared({"A": 0.2, "B": 0.4, "C": 0.4})
-        >>> {name: round(value, 4) for name, value in shared.items()}
-        {'A': 0.2143, 'B': 0.5714, 'C': 0.2143}
+        >>> replies.shared(np.array([0.25, 0.5, 0.25])).round(4).tolist()
+        [0.1667, 0.6667, 0.1667]
         """
         if not self.groups:
-            return dict(values)
-        samples = {reply.client: reply.num_samples for reply in self}
-        found = dict(values)
+            return values
+        copies = np.ones(len(self))
         for group in self.groups:
-            members = [client for client in group if client in values]
-            together = sum(float(values[client]) for client in members) / len(group)
-            samples_of_group = sum(samples[client] for client in members)
-            for client in members:
-                own = together * samples[client] / samples_of_group
-                found[client] = _moved(values[client], own, 1 / len(group))
-        before = sum(float(value) for value in values.values())
-        after = sum(float(value) for value in found.values())
-        are_shares = math.isclose(before, 1.0) and min(map(float, values.values())) >= 0
-        if not are_shares or after <= 0:
-            return found
-        return {
-            client: _moved(value, float(value) / after, 1 / after)
-            for client, value in found.items()
-        }
+            for row, reply in enumerate(self):
+                if reply.client in group:
+                    copies[row] = len(group)
+        divided: np.ndarray = values / copies
+        are_shares = math.isclose(values.sum(), 1.0) and values.min() >= 0
+        return normalise(divided) if are_shares else divided
 
-    def _with(self, replies: Sequence[Reply], updates: Mapping[int, Weights]) -> Replies:
-        """Other replies in the same order, whose inner products are computed again.
-
-        Args:
-            replies: in the order of these.
-            updates: row -> its new update.
-        """
-        matrix = self.matrix.replaced(updates)
-        changed = list(replies)
-        for row in updates:
-            changed[row] = replace(changed[row], update=matrix.views(row))
-        return self.rebuilt(changed, self.missing, matrix)
+    # ---- averages
 
     def average(
         self,
         weights: Aggregation | None = None,
         buffers: str = "aggregation",
         start: Weights | None = None,
-        scale: Mapping[str, float] | None = None,
+        scale: np.ndarray | None = None,
     ) -> dict[str, torch.Tensor]:
         r"""The averaged model: parameters by the weights, buffers by their policy.
 
@@ -1269,38 +694,54 @@ class Replies(list[Reply]):
         who do.
 
         Args:
-            weights: :math:`\rho`, client -> weight or layer -> client -> weight; uniform when
-                ``None``.
+            weights: :math:`\rho`, shape (N,), or layer -> such weights; uniform when ``None`` and
+                in a layer that is not named.
             buffers: one of :data:`BUFFER_POLICIES`: ``"aggregation"``, by the weights of their
                 layer; ``"samples"``, by the shares of images; ``"local"``, not at all.
             start: :math:`w_0`, the model that the steps are added to; ``None``: what the clients
                 started from, averaged with the same weights where these differ.
-            scale: s, client -> factor of its update (a unit length, a step size); 1 when ``None``.
+            scale: s, factor of each update (a unit length, a step size), shape (N,); 1 when
+                ``None``.
         """
         if weights is None:
-            weights = uniform(self.clients)
-        averaged = self._averaging.average(weights, start, scale)
+            weights = uniform(self)
+        factors = torch.ones(len(self), dtype=torch.float64)
+        if scale is not None:
+            factors = torch.as_tensor(scale, dtype=torch.float64)
+        averaged: dict[str, torch.Tensor] = {}
+        for name in self.matrix.columns:
+            rho = self._rho(name, weights)
+            origin = self._start_of(name, rho) if start is None else start[name]
+            moved = self._step(name, rho, factors)
+            # In place: the step lies in memory of its own.
+            moved += origin
+            averaged[name] = moved.to(origin.dtype)
         averaged.update(self.average_buffers(weights, buffers))
         return averaged
 
-    def averages(
-        self, weights: Sequence[Mapping[str, float]], start: Weights
-    ) -> list[dict[str, torch.Tensor]]:
+    def averages(self, weights: np.ndarray, start: Weights) -> list[dict[str, torch.Tensor]]:
         """The parameters of several averages, from one reading of the updates.
 
         Args:
-            weights: for each average, client -> weight; a client that is left out counts as 0. All
-                updates must be finite, and all clients label all classes.
+            weights: of each average, shape (S, N). All updates must be finite, and all clients
+                label all classes.
             start: as for :meth:`average`.
         """
-        return self._averaging.averages(weights, start)
+        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
+        for name, shape in self.matrix.shapes.items():
+            origin = start[name]
+            moved = self.matrix.weighted_sums(name, torch.as_tensor(weights))
+            moved += origin.reshape(-1)
+            for average, vector in zip(found, moved, strict=True):
+                average[name] = vector.view(shape).to(origin.dtype)
+        return found
 
     def reduced(
         self,
-        reduce: Callable[[torch.Tensor], torch.Tensor],
+        reduce: Reduce,
         buffers: str = "aggregation",
         start: Weights | None = None,
-        scale: Mapping[str, float] | None = None,
+        scale: np.ndarray | None = None,
     ) -> dict[str, torch.Tensor]:
         """The model of a rule that looks at each coordinate by itself, such as the median.
 
@@ -1312,10 +753,24 @@ class Replies(list[Reply]):
             reduce: values of shape (N, ...) -> shape (...).
             buffers: as for :meth:`average`; ``"samples"`` is as ``"aggregation"``.
             start: the model that the steps are added to; ``None``: what the clients started from.
-            scale: client -> factor of its update; 1 when ``None``.
+            scale: factor of each update, shape (N,); 1 when ``None``.
         """
-        found = self._averaging.reduced(reduce, start, scale)
-        found.update(reduced_buffers(self._with_buffers_of_first, self.spec, reduce, buffers))
+        factors = torch.as_tensor(np.ones(len(self)) if scale is None else scale)
+        found: dict[str, torch.Tensor] = {}
+        for name, shape in self.matrix.shapes.items():
+            updates = self.matrix.of(name)
+            values = (factors[:, None] * updates).to(updates.dtype)
+            origin = self._common_start(name) if start is None else start[name]
+            if origin is None:
+                starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
+                origin = torch.zeros(shape, dtype=starts.dtype)
+                values = starts.to(values.dtype) + values
+            step = self._reduced_by_class(name, values.view(len(self), *shape), reduce)
+            found[name] = (origin.to(step.dtype) + step).to(origin.dtype)
+        for name, averaged in self.average_buffers(uniform(self), buffers).items():
+            found[name] = averaged
+            if averaged.is_floating_point():
+                found[name] = reduce(torch.stack([sent for _, sent in self._sent(name)]))
         return found
 
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
@@ -1325,32 +780,100 @@ class Replies(list[Reply]):
             weights: as for :meth:`average`.
             policy: one of :data:`BUFFER_POLICIES`.
         """
-        return averaged_buffers(self._with_buffers_of_first, self.spec, weights, policy)
+        averaged: dict[str, torch.Tensor] = {}
+        if policy == "local":
+            return averaged
+        if policy == "samples":
+            weights = sample_shares(self)
+        for name in self.spec.buffers:
+            sent = self._sent(name)
+            if not sent:
+                continue
+            tensors = [tensor for _, tensor in sent]
+            if tensors[0].is_floating_point():
+                rho = self._rho(name, weights)[[row for row, _ in sent]]
+                # Where only clients of weight 0 sent it: their plain mean.
+                averaged[name] = _mean(tensors, rho if rho.any() else torch.ones_like(rho))
+            else:
+                # A counter: a fraction of it means nothing, so the largest is taken.
+                averaged[name] = torch.stack(tensors).amax(0)
+        return averaged
 
-    @property
-    def _with_buffers_of_first(self) -> Sequence[Reply]:
-        """These replies, where copies have the buffers of their group's first client.
+    def _sent(self, buffer: str) -> list[tuple[int, torch.Tensor]]:
+        """Row and value of a buffer, of each reply that has it."""
+        sent = []
+        for row, reply in enumerate(self):
+            if reply.buffers is not None and buffer in reply.buffers:
+                sent.append((row, reply.buffers[buffer]))
+        return sent
 
-        The others' may not belong to the update that they repeat.
-        """
-        if not self.groups:
-            return self
-        buffers = {reply.client: reply.buffers for reply in self}
-        for group in self.groups:
-            buffers.update(dict.fromkeys(group, buffers[group[0]]))
-        return [replace(reply, buffers=buffers[reply.client]) for reply in self]
+    def _rho(self, name: str, weights: Aggregation) -> torch.Tensor:
+        """The weights of the clients in a tensor's layer, shape (N,)."""
+        if isinstance(weights, Mapping):
+            layer = self.spec.layers.get(name, name)
+            weights = weights[layer] if layer in weights else uniform(self)
+        return torch.as_tensor(weights, dtype=torch.float64)
 
-    @property
-    def _averaging(self) -> Averaging:
-        """The averages of the updates."""
-        clients = [reply.client for reply in self]
-        starts = [self.start(reply) for reply in self]
-        return Averaging(clients, starts, self.matrix, self.labelled, self.spec)
+    def _common_start(self, name: str) -> torch.Tensor | None:
+        """The tensor that all clients started from; ``None`` where they differ."""
+        first = self.start(self[0])[name]
+        for reply in self:
+            tensor = self.start(reply)[name]
+            # One tensor of several models is several after a resume.
+            if tensor is not first and not torch.equal(tensor, first):
+                return None
+        return first
+
+    def _start_of(self, name: str, rho: torch.Tensor) -> torch.Tensor:
+        """What the clients started from; averaged where they were sent different tensors."""
+        common = self._common_start(name)
+        if common is not None:
+            return common
+        return _mean([self.start(reply)[name] for reply in self], rho)
+
+    def _step(self, name: str, rho: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+        """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""
+        matrix = self.matrix
+        class_axis = self._class_axis(name)
+        if class_axis is None:
+            step = torch.empty(matrix.of(name).shape[1], dtype=matrix.rows.dtype)
+            for place, block in matrix.blocks(name):
+                torch.mv(block.T, (rho * factors).to(block.dtype), out=step[place])
+            return step.view(matrix.shapes[name])
+
+        # A class is averaged over its labellers, whose weights get the sum of all clients'.
+        share = rho[:, None] * torch.as_tensor(self.labelled)
+        compensation = rho.sum() / share.sum(0).clamp(min=LEAST_SHARE)
+        share = share * compensation * factors[:, None]
+        updates = matrix.by_class(name, class_axis)
+        step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
+        return step.movedim(0, class_axis)
+
+    def _reduced_by_class(self, name: str, values: torch.Tensor, reduce: Reduce) -> torch.Tensor:
+        """The rule applied to one tensor's values, (N, ...), for each class to its labellers."""
+        class_axis = self._class_axis(name)
+        if class_axis is None or self.labelled is None:
+            return reduce(values)
+        reduced = []
+        for labellers, of_class in zip(
+            self.labelled.T, values.movedim(1 + class_axis, 0), strict=True
+        ):
+            chosen = labellers if labellers.any() else ~labellers
+            reduced.append(reduce(of_class[torch.as_tensor(chosen)]))
+        return torch.stack(reduced).movedim(0, class_axis)
+
+    def _class_axis(self, name: str) -> int | None:
+        """The axis of a tensor's classes, if some clients do not label all of them; else none."""
+        return None if self.labelled is None else self.spec.class_axis(name)
 
 
-def _moved(value: float | Estimate, to: float, factor: float) -> float | Estimate:
-    """Another value, whose standard error is that of the first one times ``factor``."""
-    if not isinstance(value, Estimate):
-        return to
-    stderr = None if value.stderr is None else value.stderr * factor
-    return Estimate(to, stderr, value.n)
+def _mean(tensors: Sequence[torch.Tensor], weights: torch.Tensor) -> torch.Tensor:
+    r"""The mean :math:`\sum_i w_i t_i / \sum_i w_i`, summed in float64, in the tensors' own type.
+
+    A weight of 0 leaves its tensor out, so that a value that is not finite does no harm there.
+    """
+    total = torch.zeros_like(tensors[0], dtype=torch.float64)
+    for weight, tensor in zip(weights, tensors, strict=True):
+        if weight:
+            total = total + weight * tensor.double()
+    return (total / weights.sum()).to(tensors[0].dtype)

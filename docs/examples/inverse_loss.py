@@ -38,10 +38,9 @@ class InverseLoss(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
 
-        # What the clients measured: client -> its mean training loss L_i.
+        # What the clients measured, in their order: the mean training loss L_i.
         losses = self.measured(local, "train_loss")
 
         # The weights p_i: inverse losses, divided by their sum.
-        inverse = {client: 1 / max(loss, self.epsilon) for client, loss in losses.items()}
-        weights = normalise(inverse)
+        weights = normalise(1 / losses.clip(min=self.epsilon))
         return self.finish(local, weights, contributions=weights)

@@ -46,11 +46,9 @@ class DealtWrongly(Sparsified):
         super().__init__(beta=1.0, mask_scope="global", rounding="floor")
         self.seed = seed
 
-    def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
+    def ratios(self, contributions: np.ndarray) -> np.ndarray:
         own = super().ratios(contributions)
-        values = list(own.values())
-        order = np.random.default_rng(self.seed).permutation(len(values))
-        return {client: values[index] for client, index in zip(own, order, strict=True)}
+        return own[np.random.default_rng(self.seed).permutation(len(own))]
 
 
 def cgsv(**arguments: Any) -> CGSV:

@@ -20,7 +20,7 @@ from classification.federations import federate
 from classification.summaries import SEEDS, answer, chosen, spread
 from reading import NOTHING, markdown, measurement
 
-from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy, compose
 from monai_fairfl.strategies.parts import Weighting
@@ -40,17 +40,10 @@ MOST_LOSS = 0.01
 class HalfToTheFirst(Weighting):
     """A control that knows who is corrupted: the first clients share half of the weight."""
 
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         known = client_names(CLIENTS)[:CORRUPTED]
-        weights = {}
-        for client in replies.clients:
-            if client in known:
-                weights[client] = 0.5 / CORRUPTED
-            else:
-                weights[client] = 0.5 / (CLIENTS - CORRUPTED)
-        return weights
+        is_known = np.array([client in known for client in replies.clients])
+        return np.where(is_known, 0.5 / CORRUPTED, 0.5 / (CLIENTS - CORRUPTED))
 
 
 METHODS: Mapping[str, Callable[[], Strategy]] = {

@@ -193,7 +193,7 @@ def tables4_5() -> str:
     rows = []
     for study in GENERATED:
         drops_of_folds = drops(study)
-        worth = normalise(_mean_of(drops_of_folds))
+        worth = _shares(_mean_of(drops_of_folds))
         results = read(study, "leave_one_out")["FedAvg"]
         images = _mean_of([result["samples"] for result in results])
         for site, number in images.items():
@@ -238,6 +238,11 @@ def _agreement_table(study: str) -> str:
     return markdown(["strategy", *AGREEMENTS], rows)
 
 
+def _shares(values: BySite) -> BySite:
+    """Each site's part of the sum; one below 0 counts as 0."""
+    return dict(zip(values, normalise(list(values.values())).tolist(), strict=True))
+
+
 def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
     """Compute one measure of agreement between the means over these folds."""
     estimated = _mean_of([estimate for estimate, _ in folds])
@@ -249,7 +254,7 @@ def agree(measure: str, folds: Sequence[tuple[BySite, BySite]]) -> float:
     if not any(drop > 0 for drop in lost.values()):
         return float("nan")
     # A site whose absence helps counts as 0.
-    value = float(getattr(agreement(estimated, normalise(lost)), AGREEMENTS[measure]))
+    value = float(getattr(agreement(estimated, _shares(lost)), AGREEMENTS[measure]))
     return value / 100 if measure == "Pearson" else value
 
 

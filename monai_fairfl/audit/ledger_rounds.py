@@ -14,8 +14,6 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import (
-    Checked,
-    Expected,
     Measurement,
     ModelSpec,
     Reply,
@@ -23,7 +21,7 @@ from monai_fairfl.messages import (
     Weights,
     measurement_of_json,
 )
-from monai_fairfl.replies import Aggregation, Geometry, Replies, UpdateMatrix
+from monai_fairfl.replies import Aggregation, Geometry, Matrix, Replies, UpdateMatrix
 
 
 class NotInLedgerError(ConfigError):
@@ -244,17 +242,6 @@ class NoTensors(Mapping[str, torch.Tensor]):
         _refuse_tensors(self.what)
 
 
-class _TakenByTheRun(Expected):
-    """Takes every measurement: the run's server had dropped the others before it recorded.
-
-    It dropped by ranges and settings of which the ledger has a part only.
-    """
-
-    def checked(self, reply: Reply, request: Request | None, most_parts: object = None) -> Checked:
-        """All measurements of ``reply``."""
-        return Checked(dict(reply.measurements))
-
-
 class LedgerReplies(Replies):
     """The replies of one exchange as a strategy saw them, less the tensors.
 
@@ -287,7 +274,6 @@ class LedgerReplies(Replies):
             requests,
             spec,
             missing=missing,
-            expected=_TakenByTheRun(),
             shortened=shortened,
             groups=groups,
         )
@@ -301,7 +287,7 @@ class LedgerReplies(Replies):
                 "the method compares updates in an exchange whose inner products are not in the "
                 "ledger"
             )
-        return LedgerGeometry(self._grams, self.spec, self.labelled, self.alike)
+        return LedgerGeometry(self._grams, self.spec, self.labelled)
 
     @cached_property
     def matrix(self) -> UpdateMatrix:
@@ -320,7 +306,7 @@ class LedgerReplies(Replies):
         self,
         replies: Iterable[Reply],
         missing: Mapping[str, str],
-        matrix: UpdateMatrix | None,
+        matrix: Matrix,
         requests: Iterable[Request] | None = None,
     ) -> LedgerReplies:
         """As :meth:`Replies.rebuilt`, with the inner products of those replies."""
@@ -343,14 +329,12 @@ class LedgerReplies(Replies):
         weights: Aggregation | None = None,
         buffers: str = "aggregation",
         start: Weights | None = None,
-        scale: Mapping[str, float] | None = None,
+        scale: np.ndarray | None = None,
     ) -> dict[str, torch.Tensor]:
         """Nothing: no model is in the ledger."""
         return {}
 
-    def averages(
-        self, weights: Sequence[Mapping[str, float]], start: Weights
-    ) -> list[dict[str, torch.Tensor]]:
+    def averages(self, weights: np.ndarray, start: Weights) -> list[dict[str, torch.Tensor]]:
         """Nothing: no model is in the ledger."""
         return [{} for _ in weights]
 
@@ -368,13 +352,10 @@ class LedgerGeometry(Geometry):
         labelled: which update was trained on which class of the output layer.
     """
 
-    def __init__(
-        self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None, alike: np.ndarray
-    ):
+    def __init__(self, grams: Grams, spec: ModelSpec, labelled: np.ndarray | None):
         self._grams = grams
         self.spec = spec
         self.labelled = labelled
-        self.alike = alike
 
     @cached_property
     def layers(self) -> Mapping[str, np.ndarray]:

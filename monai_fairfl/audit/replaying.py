@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from monai_fairfl.audit.ledger_rounds import (
@@ -182,7 +183,7 @@ class _NoAverage(Average):
         weights: Aggregation,
         buffers: str,
         start: Weights | None,
-        scale: Mapping[str, float] | None,
+        scale: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
         return replies.average(weights, buffers, start, scale)
 

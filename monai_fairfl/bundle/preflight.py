@@ -337,11 +337,6 @@ def check_strategies(
                 f"{strategy.name} compares the sites of a round, at least {strategy.min_clients}, "
                 f"and clients_per_round is {in_round}: raise it, or use FedAvg or Standalone"
             )
-        if strategy.max_clients is not None and in_round > strategy.max_clients:
-            raise ConfigError(
-                f"{strategy.name} can take at most {strategy.max_clients} sites in a round, found "
-                f"{in_round} {list(sites)}: set clients_per_round, or leave {strategy.name} out"
-            )
         check_measurements(sorted(strategy.requires), strategy.name)
         scores = []
         for name in sorted(strategy.requires):

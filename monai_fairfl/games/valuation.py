@@ -53,7 +53,7 @@ class Valuation:
         values = {player: float(value) for player, value in self.values.items()}
         positive = [max(value, 0.0) for value in values.values()]
         if sum(positive) > LEAST_TOTAL:
-            return normalise(values)
+            return dict(zip(values, normalise(list(values.values())).tolist(), strict=True))
         return {}
 
     def to_json(self) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def shares_of(values: Mapping[str, float]) -> dict[str, float]:
     """
     ordered = dict(sorted(values.items()))
     if sum(max(value, 0.0) for value in ordered.values()) > LEAST_TOTAL:
-        return normalise(ordered)
+        return dict(zip(ordered, normalise(list(ordered.values())).tolist(), strict=True))
     return dict.fromkeys(ordered, 0.0)
 
 

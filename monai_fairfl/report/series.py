@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from monai_fairfl.replies import is_by_layer, mean_over_layers
+from monai_fairfl.replies import weights_of_model
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
@@ -131,10 +131,9 @@ def weight_series(run: Run) -> WeightSeries:
     layers = None
     for record in run.rounds:
         weights = record["aggregation"]
-        if is_by_layer(weights):
+        if any(isinstance(of_layer, Mapping) for of_layer in weights.values()):
             layers = len(weights)
-            weights = mean_over_layers(weights)
-        for site, value in weights.items():
+        for site, value in weights_of_model(weights).items():
             if value is not None:
                 series.setdefault(site, []).append(Point(record["round"], float(value)))
     return WeightSeries(series, layers)

@@ -13,7 +13,7 @@ from typing import Any
 from monai_fairfl import __version__
 from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.messages import ModelSpec, Weights, add_note, is_of_own_model
-from monai_fairfl.replies import Aggregation, Replies, weights_of_model
+from monai_fairfl.replies import Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -132,8 +132,9 @@ def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for replies in exchanges:
         for reply in replies:
-            if reply.id in replies.not_finite:
-                found.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
+            for name, reason in replies.dropped.get(reply.id, {}).items():
+                if reason == "no finite number":
+                    found.setdefault(reply.client, []).append(name)
     return found
 
 
@@ -144,7 +145,8 @@ def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
         for id, of_reply in sorted(replies.dropped.items()):
             client = replies.requests[id].client
             for name, reason in of_reply.items():
-                found.setdefault(client, {}).setdefault(name, reason)
+                if reason != "no finite number":
+                    found.setdefault(client, {}).setdefault(name, reason)
     return found
 
 
@@ -276,7 +278,7 @@ def _times_measured(exchanges: Sequence[Replies]) -> Counter[tuple[str, str]]:
 
 
 def factors_of_step(
-    aggregation: Aggregation, details: Mapping[str, Mapping[str, Any]]
+    aggregation: Mapping[str, Any], details: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
     """client -> factor of its update in a round's step; with weights by layer, their means.
 

@@ -8,9 +8,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from monai_fairfl.messages import (
+    LEAST_PARTS,
     MOST_SAMPLES,
     Expected,
     ModelSpec,
@@ -88,6 +90,11 @@ class Transport(Protocol):
         """Close clients and connections."""
 
 
+def _most_parts(spec: ModelSpec, request: Request) -> int:
+    """How many classes or layers of the model a measurement may have; one more is the mean."""
+    return max(LEAST_PARTS, len(spec.parameters) + spec.classes(request.weights) + 1)
+
+
 class Inbox:
     """Takes in replies as they arrive, in any order and from any thread.
 
@@ -142,6 +149,7 @@ class Inbox:
         # Ids of the requests that have their first answer, refused or not.
         self._answered: set[int] = set()
         self._closed = False
+        self.dropped: dict[int, dict[str, str]] = {}
         self._lock = threading.Lock()
 
     def arrived(self, reply: Reply) -> None:
@@ -177,6 +185,13 @@ class Inbox:
             assert request is not None
             reason = refusal(request, reply, self.spec, self.most_samples)
             if reason is None:
+                most = partial(_most_parts, self.spec, request)
+                found = self.expected.checked(reply, request, most)
+                self.dropped[reply.id] = {
+                    **dict.fromkeys(found.not_finite, "no finite number"),
+                    **found.dropped,
+                }
+                reply = replace(reply, measurements=found.usable)
                 self._replies[reply.id] = self._in_its_row(self._in_models_types(reply))
             else:
                 if not reason.startswith("error"):
@@ -227,14 +242,16 @@ class Inbox:
             matrix = None
             if self._matrix is not None:
                 rows = sorted(row for id, row in self._row.items() if id in self._replies)
-                matrix = self._matrix.select(rows)
+                matrix = self._matrix
+                if len(rows) < len(self._row):
+                    matrix = matrix.with_rows(matrix.rows[rows])
             return Replies(
                 self._replies.values(),
                 self.requests.values(),
                 self.spec,
                 missing=missing,
                 matrix=matrix,
-                expected=self.expected,
+                dropped=self.dropped,
             )
 
 

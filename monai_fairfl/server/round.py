@@ -336,7 +336,7 @@ class RoundPlayer:
     def _log_dropped(self, arrived: Replies) -> None:
         """Log each client's measurement that is dropped, when it is the first time."""
         names: set[str] = set()
-        for of_reply in (*arrived.not_finite.values(), *arrived.dropped.values()):
+        for of_reply in arrived.dropped.values():
             names.update(of_reply)
         for name in sorted(names):
             for client, reason in arrived.why_dropped(name).items():

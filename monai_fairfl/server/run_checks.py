@@ -53,11 +53,6 @@ def checked_clients(names: Sequence[str], strategy: Strategy, settings: RunSetti
             f"{strategy.min_clients}, and clients_per_round is {per_round}: raise it, or "
             "use a strategy for one client (FedAvg, Standalone)"
         )
-    if strategy.max_clients is not None and per_round > strategy.max_clients:
-        raise ConfigError(
-            f"{strategy.name} can take at most {strategy.max_clients} clients in a round, got "
-            f"{per_round}: set clients_per_round, or use another strategy"
-        )
     return clients
 
 

@@ -139,3 +139,32 @@ def _word(argument: str, value: object) -> str:
     if value is None or value is False:
         return f"no_{argument}"
     return f"{argument}_{value}"
+
+
+def check_between(owner: object, interval: str, /, **arguments: object) -> None:
+    """Refuse arguments that are no numbers of an interval, such as a text with a decimal comma.
+
+    Args:
+        owner: the strategy or part, for the message.
+        interval: in mathematical notation: ``"[0, 1)"``, ``"(0, inf)"``.
+        **arguments: name -> what the user gave.
+
+    Raises:
+        ValueError: naming the owner, the argument, the interval and the value.
+
+    >>> check_between("FairFed", "[0, inf)", beta=0.5)
+    >>> check_between("FairFed", "[0, inf)", beta="0,5")
+    Traceback (most recent call last):
+    ValueError: FairFed: beta must be a number in [0, inf), got '0,5'
+    """
+    least, most = (float(bound) for bound in interval[1:-1].split(","))
+    name = owner if isinstance(owner, str) else type(owner).__name__
+    for argument, value in arguments.items():
+        is_inside = isinstance(value, Real) and not isinstance(value, bool)
+        if is_inside:
+            number = float(value)  # type: ignore[arg-type]
+            above = least < number or (interval[0] == "[" and number == least)
+            below = number < most or (interval[-1] == "]" and number == most)
+            is_inside = above and below
+        if not is_inside:
+            raise ValueError(f"{name}: {argument} must be a number in {interval}, got {value!r}")

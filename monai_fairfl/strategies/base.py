@@ -13,13 +13,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from statistics import median
 from typing import Any, ClassVar
 
+import numpy as np
+
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Estimate, ModelSpec, Range, Request, Weights, add_note, value_of
-from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, is_by_layer, uniform
+from monai_fairfl.messages import (
+    Estimate,
+    ModelSpec,
+    Range,
+    Request,
+    Weights,
+    add_note,
+    value_of,
+)
+from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, uniform
 from monai_fairfl.strategies.arguments import non_default_arguments
+from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.parts import Parts, Reward
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -53,13 +63,14 @@ class RoundResult:
     >>> asked = [Request("A", "train", model, id=0), Request("B", "train", model, id=1)]
     >>> sent = [Reply("A", {"w": torch.ones(1)}, 8, id=0), Reply("B", model, 8, id=1)]
     >>> replies, shares = Replies(sent, asked, ModelSpec(("w",))), {"A": 0.75, "B": 0.25}
-    >>> result = RoundResult(replies.average(shares), shares, contributions=shares)
+    >>> model = replies.average(np.array([0.75, 0.25]))
+    >>> result = RoundResult(model, shares, contributions=shares)
     >>> result.weights
     {'w': tensor([0.7500])}
     """
 
     weights: Weights
-    aggregation: Aggregation
+    aggregation: Mapping[str, Any]
     contributions: Mapping[str, float | Estimate]
     rewards: Mapping[str, Weights] | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -91,18 +102,20 @@ class Strategy(ABC):
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
     *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
-    which each client continues). :func:`~monai_fairfl.strategies.compose` can replace the last two.
+    which each client continues). The last two can be replaced, see
+    :func:`~monai_fairfl.strategies.compose`.
 
     A strategy does no input or output, and owns no model. The federation owns the global model and
     the rewards. It sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
     ``rounds_planned``, which a strategy only reads. A strategy changes its own attributes only
     after its last ``yield``, so that a round can be undone. Those that a checkpoint must store are
-    named in ``state``, and are plain JSON.
+    named in ``state``, and are plain JSON, such as a
+    :class:`~monai_fairfl.strategies.memory.Memory`.
 
     A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
     update would hold all updates in memory.
 
-    >>> from monai_fairfl.messages import Train
+    >>> from monai_fairfl import Train
     >>> from monai_fairfl.replies import sample_shares
     >>> class ByImages(Strategy):
     ...     def round(self, clients):
@@ -130,26 +143,13 @@ class Strategy(ABC):
     min_clients: ClassVar[int] = 1
     """Fewest clients of a round for which the method makes sense."""
 
-    max_clients: ClassVar[int | None] = None
-    """Most clients of a round that the method can take; ``None``: any number."""
-
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 
+    # What others must know of its models.
+
     weights_sum_to_one: bool = True
     """Whether the weights of each average sum to one; others are then logged."""
-
-    output_layer: str | None = None
-    """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
-    """
-
-    # What the method is, for the catalogue and the report.
-
-    paper: ClassVar[str] = ""
-    """The publication: authors, venue and year."""
-
-    estimates: ClassVar[str] = ""
-    """Meaning and unit of its contributions; empty where it only weights clients."""
 
     personal: ClassVar[bool] = False
     """Whether clients train a personal model, which nobody else sees and which they would use."""
@@ -157,28 +157,11 @@ class Strategy(ABC):
     shares_nothing: ClassVar[bool] = False
     """Whether no client's update reaches another's model. Guards then judge each by itself."""
 
-    client_does: ClassVar[str] = "trains"
-    """What a client computes in a round."""
-
-    client_sends: ClassVar[str] = "update"
-    """What leaves a client in a round."""
-
-    trusts: ClassVar[str] = ""
-    """What clients send or report that decides their weights, and that the server cannot check."""
-
-    phases: ClassVar[int] = 1
-    """Exchanges of a round."""
-
-    cost: ClassVar[str] = "training"
-    """What a round costs."""
-
     quantities: ClassVar[Mapping[str, Quantity]] = {}
     """Name -> text of what it gives to :meth:`finish` as ``details``."""
 
-    # What survives a stop and a resume.
-
     state: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the checkpoint holds."""
+    """Attributes that the checkpoint holds, so that they survive a stop and a resume."""
 
     # What the federation and ``compose`` set.
 
@@ -194,13 +177,23 @@ class Strategy(ABC):
     parts: Parts = Parts()
 
     _initial_state: dict[str, Any] | None = None
-    _sum_was_logged: bool = False
 
     @property
     def name(self) -> str:
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
+
+    @abstractmethod
+    def round(self, clients: Sequence[str]) -> Rounds:
+        """Play one round, as a generator: yield requests, receive replies, return the result.
+
+        ``replies = yield [Train(...), ...]`` sends one request to each client. It may be repeated.
+        ``return self.finish(...)`` ends the round.
+
+        Args:
+            clients: names of the clients that take part in this round.
+        """
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         """Prepare for a run: once before its first round, or before :meth:`load_state_dict`.
@@ -216,7 +209,6 @@ class Strategy(ABC):
         self.rewards = {}
         self.spec = spec
         self.clients = sorted(clients)
-        self._notes: dict[str, str] = {}
         self._sum_was_logged = False
 
         # A second run knows nothing of the first.
@@ -238,8 +230,6 @@ class Strategy(ABC):
     def check_parts(self, parts: Parts) -> None:  # noqa: B027 (most take any)
         """Refuse parts with which the method would measure what it does not mean.
 
-        :func:`~monai_fairfl.strategies.compose` calls it.
-
         Args:
             parts: that are to replace the method's own.
 
@@ -251,147 +241,9 @@ class Strategy(ABC):
         """The model from which a client continues: its reward, or else the global model."""
         return self.rewards.get(client, self.weights)
 
-    def context_of(self, client: str) -> Mapping[str, float]:
-        """Return the context of the next training request to ``client``.
+    # ---- what clients measured
 
-        A method whose context differs from client to client overrides it and uses it in
-        :meth:`round`. A transport that sends all contexts in one message asks for them here.
-        """
-        return {}
-
-    def value_from_mean(self, client: str, name: str, mean: float) -> float:
-        """Return the measurement ``name`` of this round, from a client that sends a running mean.
-
-        Args:
-            client: that sent the mean.
-            name: of the measurement.
-            mean: of the client's values of all its rounds, this one included.
-
-        Returns:
-            The mean itself, unless the method averages the measurement over rounds: then the value
-            that brings the method's own mean to ``mean``.
-        """
-        return mean
-
-    @abstractmethod
-    def round(self, clients: Sequence[str]) -> Rounds:
-        """Play one round, as a generator: yield requests, receive replies, return the result.
-
-        ``replies = yield [Train(...), ...]`` sends one request to each client. It may be repeated.
-        ``return self.finish(...)`` ends the round.
-
-        Args:
-            clients: names of the clients that take part in this round.
-        """
-
-    def finish(
-        self,
-        replies: Replies,
-        aggregation: Aggregation,
-        contributions: Mapping[str, float | Estimate],
-        rewards: Mapping[str, Weights] | Reward | None = None,
-        *,
-        start: Weights | None = None,
-        scale: Mapping[str, float] | None = None,
-        details: Mapping[str, Mapping[str, Any]] | None = None,
-        divided: bool = False,
-    ) -> RoundResult:
-        """Average the updates into the next global model, and reward the clients.
-
-        Every strategy does both here, so that :func:`~monai_fairfl.strategies.compose` can replace
-        these parts.
-
-        Args:
-            replies: those of the exchange that trained.
-            aggregation: client -> weight in the average, or layer -> client -> weight. Unless
-                ``weights_sum_to_one`` is false, another sum than 1 is logged.
-            contributions: client -> contribution.
-            rewards: client -> the model from which it continues, as new tensors, or a
-                :class:`~monai_fairfl.strategies.Reward` that makes these models; ``None``: all
-                continue from the global model.
-            start: the model that the steps are added to, see :meth:`Replies.average`.
-            scale: client -> factor of its update; it is also recorded among the details.
-            details: the method's own quantities, see :class:`RoundResult`.
-            divided: whether the clients of a group of copies have one weight and one contribution
-                together already; else :meth:`Replies.shared` sees to it.
-
-        Returns:
-            The result, which :meth:`round` returns.
-        """
-        notes = self._notes
-        self._notes = {}
-        uses_weights = self.parts.average is None or self.parts.average.uses_weights
-        recorded: dict[str, Mapping[str, Any]] = dict(details or {})
-        if scale is not None:
-            recorded["scale"] = dict(scale)
-
-        # The parts of compose() replace the strategy's own.
-        if self.parts.weighting is not None:
-            aggregation = self.parts.weighting(replies, contributions)
-        if self.parts.cap is not None:
-            aggregation = in_each_layer(aggregation, partial(capped, most=self.parts.cap))
-        if uses_weights:
-            self._warn_of_sum(aggregation)
-        if not divided:
-            aggregation = in_each_layer(aggregation, replies.shared)
-        if self.parts.reward is not None:
-            rewards = self.parts.reward
-
-        # The next global model; tensors that are not averaged stay as they are.
-        if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
-            start = self.weights
-        average = self.parts.average
-        if average is None:
-            averaged = replies.average(aggregation, self.buffers, start, scale)
-        else:
-            averaged = average(replies, aggregation, self.buffers, start, scale)
-            if not uses_weights:
-                aggregation = uniform(replies.clients)
-        weights = {**self.weights, **averaged}
-
-        # The model that each client continues from.
-        if isinstance(rewards, Reward):
-            rewards, quantities = rewards(replies, self.weights, weights, contributions)
-            recorded.update(quantities)
-        if rewards is not None:
-            rewards = self._with_absent(rewards)
-        return RoundResult(
-            weights,
-            aggregation,
-            contributions if divided else replies.shared(contributions),
-            rewards=rewards,
-            notes=notes,
-            details=recorded,
-        )
-
-    def _warn_of_sum(self, aggregation: Aggregation) -> None:
-        """Log, once a run, that weights do not sum to one: the average is then no mean."""
-        if self._sum_was_logged or not self.weights_sum_to_one:
-            return
-        layers = aggregation.values() if is_by_layer(aggregation) else [aggregation]
-        for weights in layers:
-            total = math.fsum(weights.values())  # type: ignore[arg-type]
-            if math.isfinite(total) and abs(total - 1) > ROUNDING:
-                self._sum_was_logged = True
-                logger.warning(
-                    "strategy %s: the weights of an average sum to %.6g, and not to 1, so that the "
-                    "model moves by %.6g times their mean update: divide them by their sum, or set "
-                    "weights_sum_to_one = False",
-                    self.name,
-                    total,
-                    total,
-                )
-                return
-
-    def _with_absent(self, rewards: Mapping[str, Weights]) -> dict[str, Weights]:
-        """The rewards of the present clients beside what the absent ones had before."""
-        all_rewards = dict(self.rewards)
-        for client in self.clients:
-            all_rewards[client] = self.start_of(client)
-        all_rewards.update(rewards)
-        return all_rewards
-
-    def known(self, replies: Replies, name: str) -> dict[str, float]:
+    def known(self, replies: Replies, name: str) -> np.ndarray:
         """Read a measurement of the clients that sent it.
 
         Args:
@@ -399,23 +251,44 @@ class Strategy(ABC):
             name: of the measurement.
 
         Returns:
-            client -> finite number in the range of the measurement, without clients that sent none.
-            With ``clip_reports`` of :func:`~monai_fairfl.strategies.compose`, it is limited.
+            Shape (N,), in the order of the replies; NaN for a client that sent none. With
+            ``clip_reports``, the others are limited.
 
         Raises:
             FederationError: if no client sent one.
         """
-        known = {}
-        for reply in replies:
+        values = np.full(len(replies), np.nan)
+        for row, reply in enumerate(replies):
             if name in reply.measurements:
-                known[reply.client] = value_of(reply.measurements[name])
-        if not known:
+                values[row] = value_of(reply.measurements[name])
+        if np.isnan(values).all():
             raise FederationError(
                 f"{type(self).__name__} needs {name!r}, and {self._nobody_measured(replies, name)}"
             )
         if self.parts.clip_reports is not None:
-            return self._clipped(known, name, self.parts.clip_reports)
-        return known
+            values = self._clipped(replies, values, name, self.parts.clip_reports)
+        return values
+
+    def measured(self, replies: Replies, name: str) -> np.ndarray:
+        """Read a measurement of all present clients.
+
+        Args:
+            replies: those of the exchange that asked for it.
+            name: of the measurement.
+
+        Returns:
+            Shape (N,), in the order of the replies. A client that sent none, or one that was
+            dropped, gets the mean of the others, and a note.
+
+        Raises:
+            FederationError: if no client sent one.
+        """
+        values = self.known(replies, name)
+        absent = np.isnan(values)
+        mean = values[~absent].sum() / (~absent).sum()
+        for row in np.flatnonzero(absent):
+            self.note(replies[row].client, f"{name} absent, {mean:.6g} used: mean of the others")
+        return np.where(absent, mean, values)
 
     def _nobody_measured(self, replies: Replies, name: str) -> str:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
@@ -425,10 +298,10 @@ class Strategy(ABC):
         of_clients = [f"{client} ({reason})" for client, reason in reasons.items()]
         return f"what the clients sent cannot be used: {'; '.join(of_clients)}"
 
-    def _clipped(self, known: Mapping[str, float], name: str, k: float) -> dict[str, float]:
+    def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""
-        middle = median(known.values())
-        distance = median(abs(value - middle) for value in known.values())
+        middle = np.nanmedian(values)
+        distance = np.nanmedian(abs(values - middle))
         least, most = middle - k * distance, middle + k * distance
         # A report on the side that brings no weight stays: the limit would give it weight.
         side = self.gains_when.get(name)
@@ -436,43 +309,144 @@ class Strategy(ABC):
             least = -math.inf
         elif side == "low":
             most = math.inf
-        clipped = {}
-        for client, value in known.items():
-            clipped[client] = min(max(value, least), most)
-            if clipped[client] != value:
-                change = f"{name} {value:.6g} clipped to {clipped[client]:.6g}"
-                than = "more" if value > clipped[client] else "less"
-                self.note(client, f"{change}: it reported {than} than the others")
+        clipped = np.clip(values, least, most)
+        for row in np.flatnonzero((clipped != values) & ~np.isnan(values)):
+            change = f"{name} {values[row]:.6g} clipped to {clipped[row]:.6g}"
+            than = "more" if values[row] > clipped[row] else "less"
+            self.note(replies[row].client, f"{change}: it reported {than} than the others")
         return clipped
-
-    def measured(self, replies: Replies, name: str) -> dict[str, float]:
-        """Read a measurement of all present clients.
-
-        Args:
-            replies: those of the exchange that asked for it.
-            name: of the measurement.
-
-        Returns:
-            client -> number. A client that sent none, or one that was dropped, gets the mean of the
-            others, and a note. Copies have the number of their group's first client.
-
-        Raises:
-            FederationError: if no client sent one.
-        """
-        known = dict(self.known(replies, name))
-        mean = sum(known.values()) / len(known)
-        for first, *copies in replies.groups:
-            known.update(dict.fromkeys(copies, known.get(first, mean)))
-        measured = {}
-        for client in replies.clients:
-            if client not in known:
-                self.note(client, f"{name} absent, {mean:.6g} used: mean of the others")
-            measured[client] = known.get(client, mean)
-        return measured
 
     def note(self, client: str, text: str) -> None:
         """Add a note on ``client`` to this round's record, beside earlier ones of the round."""
         add_note(self._notes, client, text)
+
+    # ---- the end of a round
+
+    def finish(
+        self,
+        replies: Replies,
+        weights: Aggregation,
+        contributions: Sequence[float | Estimate] | np.ndarray,
+        rewards: Mapping[str, Weights] | Reward | None = None,
+        *,
+        start: Weights | None = None,
+        scale: np.ndarray | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> RoundResult:
+        """Average the updates into the next global model, and reward the clients.
+
+        Every strategy does both here, so that its parts can be replaced. All arrays are in the
+        order of ``replies``.
+
+        Args:
+            replies: those of the exchange that trained.
+            weights: in the average, shape (N,), or layer -> such weights. Unless
+                ``weights_sum_to_one`` is false, another sum than 1 is logged.
+            contributions: a number or :class:`~monai_fairfl.Estimate` for each client; none where
+                the method estimates none.
+            rewards: client -> the model from which it continues, as new tensors, or a
+                :class:`~monai_fairfl.strategies.Reward` that makes these models; ``None``: all
+                continue from the global model.
+            start: the model that the steps are added to, see :meth:`Replies.average`.
+            scale: factor of each update, shape (N,); it is also recorded among the details.
+            details: the method's own quantities: name -> numbers of shape (N,) or (N, classes),
+                class or layer -> numbers of shape (N,), or client -> number. NaN: there is none.
+
+        Returns:
+            The result, which :meth:`round` returns.
+        """
+        parts = self.parts
+        numbers = np.zeros(0)
+        if len(contributions):
+            numbers = self._numbers("contributions", contributions, replies)
+        recorded = dict(details or {})
+        if scale is not None:
+            recorded["scale"] = scale
+
+        # The weights: the strategy's own, or those of its parts; copies have one weight together.
+        if parts.weighting is not None:
+            weights = parts.weighting(replies, numbers)
+        weights = in_each_layer(weights, lambda of: self._numbers("weights", of, replies))
+        if parts.cap is not None:
+            weights = in_each_layer(weights, partial(capped, most=parts.cap))
+        uses_weights = parts.average is None or parts.average.uses_weights
+        if uses_weights:
+            self._warn_of_sum(weights)
+        weights = in_each_layer(weights, replies.shared)
+
+        # The next global model; tensors that are not averaged stay as they are.
+        rewards = parts.reward or rewards
+        if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
+            start = self.weights
+        if parts.average is None:
+            averaged = replies.average(weights, self.buffers, start, scale)
+        else:
+            averaged = parts.average(replies, weights, self.buffers, start, scale)
+        model = {**self.weights, **averaged}
+
+        # The model that each client continues from; an absent one keeps what it had.
+        models: dict[str, Weights] | None = None
+        if isinstance(rewards, Reward):
+            rewards, quantities = rewards(replies, self.weights, model, numbers)
+            recorded.update(quantities)
+        if rewards is not None:
+            models = {client: self.start_of(client) for client in self.clients}
+            models = {**self.rewards, **models, **rewards}
+
+        aggregation = _by_client(replies, weights if uses_weights else uniform(replies))
+        if isinstance(weights, Mapping) and uses_weights:
+            aggregation = {layer: _by_client(replies, of) for layer, of in weights.items()}
+        given = replies.shared(numbers) if replies.groups and len(numbers) else contributions
+        named = zip(replies.clients, np.asarray(given, object).tolist(), strict=bool(len(numbers)))
+        notes = self._notes
+        self._notes = {}
+        return RoundResult(
+            model,
+            aggregation,
+            dict(named),
+            rewards=models,
+            notes=notes,
+            details={name: _by_client(replies, values) for name, values in recorded.items()},
+        )
+
+    def _numbers(self, what: str, values: Any, replies: Replies) -> np.ndarray:
+        """Numbers of all clients as an array.
+
+        Raises:
+            ConfigError: naming the strategy and what it gave, where these are no N finite numbers.
+        """
+        try:
+            numbers = np.array([float(value) for value in values])
+        except (TypeError, ValueError):
+            numbers = np.empty(0)
+        if numbers.shape != (len(replies),):
+            raise ConfigError(
+                f"strategy {self.name}: {what} must be {len(replies)} numbers in the order of "
+                f"replies.clients, got {values!r:.200}"
+            )
+        for client, number in zip(replies.clients, numbers, strict=True):
+            if not math.isfinite(number):
+                raise ConfigError(
+                    f"strategy {self.name}: {what} of client {client!r} must be a finite number, "
+                    f"got {number!r}"
+                )
+        return numbers
+
+    def _warn_of_sum(self, weights: Aggregation) -> None:
+        """Log, once a run, that weights do not sum to one: the average is then no mean."""
+        for of_layer in weights.values() if isinstance(weights, Mapping) else [weights]:
+            total = math.fsum(of_layer)
+            is_odd = math.isfinite(total) and abs(total - 1) > ROUNDING
+            if is_odd and self.weights_sum_to_one and not self._sum_was_logged:
+                self._sum_was_logged = True
+                logger.warning(
+                    "strategy %s: the weights of an average sum to %.6g, and not to 1: divide them "
+                    "by their sum, or set weights_sum_to_one = False",
+                    self.name,
+                    total,
+                )
+
+    # ---- what survives a stop
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs but the models; JSON."""
@@ -484,8 +458,7 @@ class Strategy(ABC):
         Raises:
             ConfigError: when it is no plain JSON; it names the strategy and the attribute.
         """
-        state = self.state_dict()
-        for name, value in state.items():
+        for name, value in self.state_dict().items():
             try:
                 json.dumps(value)
             except (TypeError, ValueError) as error:
@@ -494,7 +467,7 @@ class Strategy(ABC):
                     "numbers, texts, lists and mappings of these, such as float(...) of a number "
                     "of NumPy or PyTorch"
                 ) from error
-        return json.dumps(state)
+        return json.dumps(self.state_dict())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`.
@@ -507,6 +480,30 @@ class Strategy(ABC):
                 f"the state of {type(self).__name__} is {sorted(self.state)}, the checkpoint holds "
                 f"{sorted(state)}: it was written by another strategy or version"
             )
-        for name in self.state:
-            setattr(self, name, state[name])
-        self._notes = {}
+        for name, value in state.items():
+            kind = type(getattr(self, name))
+            setattr(self, name, kind(value) if issubclass(kind, Memory) else value)
+        self._notes: dict[str, str] = {}
+
+
+def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
+    """Numbers in the order of the replies as the ledger has them, see :meth:`Strategy.finish`."""
+    if isinstance(values, Mapping):
+        layers = {key: of for key, of in values.items() if isinstance(of, np.ndarray)}
+        if len(layers) < len(values):
+            return {client: _plain(value) for client, value in values.items()}
+        rows = zip(*layers.values(), strict=True)
+        found = [dict(zip(layers, map(_plain, row), strict=True)) for row in rows]
+        return dict(zip(replies.clients, found, strict=True))
+    by_client: dict[str, Any] = {}
+    for client, value in zip(replies.clients, np.asarray(values, float), strict=True):
+        if value.ndim:
+            by_client[client] = {str(number): _plain(one) for number, one in enumerate(value)}
+        elif not np.isnan(value):
+            by_client[client] = _plain(value)
+    return by_client
+
+
+def _plain(value: float) -> float | None:
+    """A number as Python's; ``None`` where it is NaN."""
+    return None if math.isnan(value) else float(value)

@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import merge_with_absent, normalise, renormalised_previous
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.replies import normalise
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Memory, Shares
 from monai_fairfl.strategies.quantities import Quantity
 
-ALPHAS = (1e-3, 300.0)
-"""Least and largest alpha: below, sinh is a straight line; above, it overflows where a grows."""
+FADE = {"released": 0.8, "paper": 0.5}
 
 
 class CFFL(Strategy):
@@ -30,7 +31,8 @@ class CFFL(Strategy):
 
     Args:
         fade: f, of the moving average; ``None``: the variant's.
-        alpha: a, from 0.001 to 300; it doubles over the run when ``grow``.
+        alpha: a, from 0.001 to 300; it doubles over the run when ``grow``. At 100 a reputation
+            larger by 0.05 is 148 times the weight; above the range sinh overflows.
         grow: :math:`a (1 + round / rounds)`; ``None``: the variant's.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
@@ -39,18 +41,13 @@ class CFFL(Strategy):
     The authors' server has a validation set and scores clipped, sparsified updates; hospitals do
     not share one, so each scores its own model. Their reward, a part of the update by reputation
     beside what a client trained itself, is
-    ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``.
+    ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``. It trusts the scores that
+    clients report.
 
     >>> round(CFFL().fade, 1)
     0.8
     """
 
-    paper = "Lyu et al., Federated Learning 2020"
-    estimates = "share, by scores of the clients' own models"
-    client_does = "trains; scores its own model"
-    client_sends = "update, 1 number"
-    trusts = "the scores that clients report"
-    cost = "training + 1 validation pass"
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2
@@ -72,86 +69,58 @@ class CFFL(Strategy):
         threshold: float = 1 / 3,
         variant: str = "released",
     ):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        if fade is None:
-            fade = 0.5 if variant == "paper" else 0.8
-        if grow is None:
-            grow = variant == "released"
+        check_choice(self, "variant", variant, FADE)
+        fade = FADE[variant] if fade is None else fade
+        grow = variant == "released" if grow is None else grow
         check_choice(self, "grow", grow, (True, False))
-        check_numbers(self, fade=fade, alpha=alpha, threshold=threshold)
-        if not 0 <= fade < 1 or not 0 <= threshold < 1:
-            raise ValueError(
-                f"CFFL: fade and threshold must be in [0, 1), got {fade!r}, {threshold!r}"
-            )
-        least, most = ALPHAS
-        if not least <= alpha <= most:
-            raise ValueError(
-                f"CFFL: alpha must be from {least:g} to {most:g}, got {alpha!r}. The larger it is, "
-                "the more one client has: at 100 a reputation larger by 0.05 is 148 times the "
-                "weight. Below the range nothing changes any more, above it sinh overflows"
-            )
+        check_between(self, "[0, 1)", fade=fade, threshold=threshold)
+        check_between(self, "[1e-3, 300]", alpha=alpha)
         self.fade = fade
         self.alpha = alpha
         self.grow = grow
         self.threshold = threshold
         self.variant = variant
-        self.reputation: dict[str, float] = {}  # of all clients; 0: no longer reputable
+        self.reputation = Memory()  # of all clients; 0: no longer reputable
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]
         scores = self.measured(local, "local_score")
-        reputation = self._updated_reputation(scores)
 
         # The reputations of the present clients are the weights of the average.
-        weights = normalise({client: reputation[client] for client in local.clients})
-        for client, weight in weights.items():
-            if weight == 0:
-                self.note(
-                    client,
-                    "its reputation is 0 or below the threshold, for good: it does not count any "
-                    "more",
-                )
-        result = self.finish(local, weights, weights, details={"reputation": reputation})
+        reputation = self._updated_reputation(local.clients, scores)
+        weights = normalise(reputation.of(local.clients, 0.0))
+        for row in np.flatnonzero(weights == 0):
+            self.note(
+                local.clients[row],
+                "its reputation is 0 or below the threshold, for good: it does not count any more",
+            )
+        result = self.finish(local, weights, weights, details={"reputation": dict(reputation)})
         self.reputation = reputation
         self.rounds += 1
         return result
 
-    def _updated_reputation(self, scores: Mapping[str, float]) -> dict[str, float]:
+    def _updated_reputation(self, clients: Sequence[str], scores: np.ndarray) -> Memory:
         """The reputations of all clients ever seen, after this round's scores."""
         # R: the present clients that are reputable, or new. There may be none.
-        known = {client: value for client, value in self.reputation.items() if value > 0}
-        reputable = [client for client in scores if self.reputation.get(client, 1.0) > 0]
+        known = Shares({client: value for client, value in self.reputation.items() if value > 0})
+        is_reputable = self.reputation.of(clients, 1.0) > 0
+        reputable = [client for client, is_one in zip(clients, is_reputable, strict=True) if is_one]
 
         # r <- f r + (1 - f) v / sum_R v, where the first r is 0.
-        if known:
-            previous = renormalised_previous(known, reputable)
-        else:
-            previous = dict.fromkeys(reputable, 0.0)
-        shares = normalise({client: scores[client] for client in reputable})
-        smoothed = {}
-        for client in reputable:
-            smoothed[client] = self.fade * previous[client] + (1 - self.fade) * shares[client]
+        previous = known.of_present(reputable) if known else np.zeros(len(reputable))
+        smoothed = self.fade * previous + (1 - self.fade) * normalise(scores[is_reputable])
 
-        # r <- sinh(a r), divided by the sum over R.
-        alpha = self._alpha()
-        amplified = {client: math.sinh(alpha * value) for client, value in smoothed.items()}
-        normalised = normalise(amplified)
+        # r <- sinh(a r), divided by the sum over R; a doubles over the run.
+        alpha = self.alpha
+        if self.grow:
+            alpha = alpha * (1 + self.rounds / max(self.rounds_planned, 1))
+        amplified = normalise(np.sinh(alpha * smoothed))
 
         # A client below t / |R| is not reputable any more.
-        remaining = {}
-        for client, value in normalised.items():
-            is_reputable = value >= self.threshold / len(reputable)
-            remaining[client] = value if is_reputable else 0.0
+        remaining = amplified >= self.threshold / max(len(reputable), 1)
+        known.put(reputable, normalise(np.where(remaining, amplified, 0.0)))
 
         # Sorted, as a resumed run reads them, so that the bits of later sums are the same.
-        everybody = sorted({*self.reputation, *scores})
-        reputation = dict.fromkeys(everybody, 0.0)
-        reputation.update(merge_with_absent(known, normalise(remaining)))
-        return reputation
-
-    def _alpha(self) -> float:
-        """The factor a of this round."""
-        if not self.grow:
-            return self.alpha
-        return self.alpha * (1 + self.rounds / max(self.rounds_planned, 1))
+        everybody = sorted({*self.reputation, *clients})
+        return Memory({client: known.get(client, 0.0) for client in everybody})

@@ -5,26 +5,17 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
-from monai_fairfl.games import MOST_PLAYERS, Game, cosine_game, exact_shapley
-from monai_fairfl.games.game import Coalition
+from monai_fairfl.games import MOST_PLAYERS, Game, exact_shapley
 from monai_fairfl.messages import ModelSpec, Train, Weights
-from monai_fairfl.replies import (
-    ZERO_NORM,
-    Replies,
-    merge_with_absent,
-    normalise,
-    renormalised_previous,
-    sample_shares,
-)
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
+from monai_fairfl.strategies.coalitions import contribution_index, require_few
+from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Sparsified
@@ -37,21 +28,12 @@ MIN_REPUTATION = 1e-3  # before normalising
 UNUSUAL_LENGTH = 2.0
 """A fixed length is unusual when it is so many times longer or shorter than the mean update."""
 
-
-@dataclass(frozen=True)
-class _Variant:
-    """A variant's arguments of :class:`~monai_fairfl.strategies.rewards.Sparsified`."""
-
-    mask_scope: str
-    rounding: str
-    leave_one: bool
-
-
 VARIANTS = {
-    "recommended": _Variant("layer", "ceil", leave_one=False),
-    "paper": _Variant("global", "floor", leave_one=False),
-    "released": _Variant("layer", "ceil", leave_one=True),
+    "recommended": {"mask_scope": "layer", "rounding": "ceil", "leave_one": False},
+    "paper": {"mask_scope": "global", "rounding": "floor", "leave_one": False},
+    "released": {"mask_scope": "layer", "rounding": "ceil", "leave_one": True},
 }
+"""Variant -> arguments of :class:`~monai_fairfl.strategies.Sparsified`."""
 
 
 class CGSV(Strategy):
@@ -85,16 +67,13 @@ class CGSV(Strategy):
     Reputations below 1e-3 are raised to it before they are divided by their sum, in all variants:
     the paper's formula would allow negative weights. Its first step with all reputations 0 is
     undefined; the shares of images are used. The server's step replaces the clients' learning rate:
-    tune ``gamma``, or leave it to ``None``.
+    tune ``gamma``, or leave it to ``None``. It trusts the direction of updates, and the image
+    counts in the first round.
 
     >>> CGSV(beta=2.0).name
     'CGSV-beta_2.0'
     """
 
-    paper = "Xu et al., NeurIPS 2021"
-    estimates = "share, by cosines with the step"
-    client_does = "trains its own model"
-    trusts = "the direction of updates; the image counts in the first round"
     min_clients = 2
     state = ("reputation", "rounds")
     quantities = {
@@ -126,13 +105,9 @@ class CGSV(Strategy):
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
-        check_numbers(self, alpha=alpha, beta=beta)
+        check_between(self, "[0, 1)", alpha=alpha)
         if gamma is not None:
-            check_numbers(self, gamma=gamma)
-        if not 0 <= alpha < 1:
-            raise ValueError(f"CGSV: alpha must be in [0, 1), got {alpha!r}")
-        if gamma is not None and not 0 < gamma < math.inf:
-            raise ValueError(f"CGSV: gamma must be a finite number above 0, or None, got {gamma!r}")
+            check_between(self, "(0, inf)", gamma=gamma)
         self.gamma = gamma
         self.alpha = alpha
         self.beta = beta
@@ -140,152 +115,125 @@ class CGSV(Strategy):
         self.reward = reward
         self.exact = exact
         self.variant = variant
-        if exact:
-            self.max_clients = MOST_PLAYERS  # type: ignore[misc]
         if reward == "contribution_index":
-            self.max_clients = MOST_CLIENTS  # type: ignore[misc]
             self.requires = frozenset({"score"})  # type: ignore[misc]
-        chosen = VARIANTS[variant]
-        self.sparsified = Sparsified(
-            beta,
-            ratio="tanh",
-            mask_scope=mask_scope or chosen.mask_scope,
-            rounding=chosen.rounding,
-            leave_one=chosen.leave_one,
-        )
-        self.reputation: dict[str, float] = {}  # r, of all clients
+        chosen = dict(VARIANTS[variant])
+        if mask_scope is not None:
+            chosen["mask_scope"] = mask_scope
+        self.sparsified = Sparsified(beta, ratio="tanh", **chosen)  # type: ignore[arg-type]
+        self.reputation = Shares()  # r, of all clients
         self.rounds = 0
-        self._has_warned = False
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
         self._has_warned = False
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        if self.exact:
+            require_few(clients, MOST_PLAYERS)
         local = yield [Train(client, self.start_of(client)) for client in clients]
+        names = local.clients
 
         # Only the reward by the contribution index measures the Shapley values of Dice.
-        dice_values = None
+        dice_values = np.zeros(0)
         if self.reward == "contribution_index":
             dice_values = yield from contribution_index(self, local)
 
-        # The steps are those of Algorithm 1. First the factor that makes u_i, of length Gamma, of
-        # each update.
-        scales = self._scales(local)
+        # The steps are those of Algorithm 1. u_i is the update, scaled to the length Gamma.
+        norms = local.geometry.norms
+        gamma = self._length(norms)
+        scale = np.where(norms > ZERO_NORM, gamma / np.maximum(norms, ZERO_NORM), 0.0)
 
-        # The server's step is u_N = sum_i r_i u_i, with the previous reputations.
-        weights = self._weights_of_step(local)
+        # The server's step is u_N = sum_i r_i u_i, with the previous reputations. In the first
+        # round, and for the paper's baselines, r is the share of images.
+        weights = sample_shares(local)
+        previous = np.zeros(len(local))
+        if self.reputation:
+            previous = self.reputation.of_present(names)
+            if self.reward in ("cosine", None):
+                weights = normalise(previous)
 
         # Contribution: psi_i = cos(u_i, u_N), or the Shapley value that it stands for (Eq. 2).
-        psi = self._psi(local, weights, scales)
+        if self.exact:
+            psi = _exact(local, weights * scale)
+        else:
+            psi = local.geometry.cosines_with_sum(weights * scale)
 
-        # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised.
-        reputation = self._updated_reputation(psi)
+        # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised (Eq. 3).
+        smoothed = self.alpha * previous + (1 - self.alpha) * psi
+        reputation = Shares(self.reputation)
+        reputation.put(names, normalise(np.maximum(smoothed, MIN_REPUTATION)))
 
         # Reward: the largest entries of the step, the more the higher the reputation (Eq. 4-5).
         result = self.finish(
             local,
             weights,
-            contributions={client: reputation[client] for client in weights},
-            rewards=self._reward_of_round(local, dice_values),
+            reputation.of(names, 0.0),
+            self._reward_of_round(local, dice_values),
             start=self.weights,
-            scale=scales,
-            details={"cosine": psi, "reputation": reputation},
+            scale=scale,
+            details={"cosine": psi, "reputation": dict(reputation)},
         )
         self.reputation = reputation
         self.rounds += 1
         return result
 
-    def _scales(self, local: Replies) -> dict[str, float]:
-        """client -> Gamma / ||update||; 0 for an update without length."""
-        norms = local.geometry.norms
+    def _length(self, norms: np.ndarray) -> float:
+        """Gamma; a fixed one that is far from what the clients trained is logged, once in a run."""
         mean_norm = float(np.mean(norms))
-        gamma = self.gamma
-        if gamma is None:
-            gamma = mean_norm
-        else:
-            self._warn_of_unusual(gamma, mean_norm)
-        scales = {}
-        for client, norm in zip(local.clients, norms, strict=True):
-            scales[client] = gamma / norm if norm > ZERO_NORM else 0.0
-        return scales
+        if self.gamma is None:
+            return mean_norm
+        if not self._has_warned and mean_norm > ZERO_NORM:
+            if not 1 / UNUSUAL_LENGTH <= self.gamma / mean_norm <= UNUSUAL_LENGTH:
+                self._has_warned = True
+                logger.warning(
+                    "CGSV: gamma=%g sets the length of every step, but this round's updates have "
+                    "the mean length %.3g; gamma=None takes the length that the clients trained",
+                    self.gamma,
+                    mean_norm,
+                )
+        return self.gamma
 
-    def _warn_of_unusual(self, gamma: float, mean_norm: float) -> None:
-        """Warn, once in a run, of a fixed length that is far from what the clients trained."""
-        if self._has_warned or not mean_norm > ZERO_NORM:
-            return
-        if 1 / UNUSUAL_LENGTH <= gamma / mean_norm <= UNUSUAL_LENGTH:
-            return
-        self._has_warned = True
-        logger.warning(
-            "CGSV: gamma=%g sets the length of every step, but this round's updates have the mean "
-            "length %.3g; gamma=None takes the length that the clients trained",
-            gamma,
-            mean_norm,
-        )
-
-    def _weights_of_step(self, local: Replies) -> dict[str, float]:
-        """The previous reputations; in the first round, and for the baselines, shares of images."""
-        if not self.reputation or self.reward not in ("cosine", None):
-            return sample_shares(local)
-        return normalise(renormalised_previous(self.reputation, local.clients))
-
-    def _psi(
-        self, local: Replies, weights: Mapping[str, float], scales: Mapping[str, float]
-    ) -> dict[str, float]:
-        """client -> psi_i, or its exact Shapley value."""
-        # The coefficients of the updates in u_N. The length of u_i does not matter to a cosine.
-        step = np.array([weights[client] * scales[client] for client in local.clients])
-        if self.exact:
-            game = _game_of(local, step)
-            return {client: float(value) for client, value in exact_shapley(game).values.items()}
-        cosines = local.geometry.cosines_with_sum(step)
-        return {client: float(c) for client, c in zip(local.clients, cosines, strict=True)}
-
-    def _updated_reputation(self, psi: Mapping[str, float]) -> dict[str, float]:
-        """The reputations of all clients after this round; at first, the previous ones are 0."""
-        if self.reputation:
-            previous = renormalised_previous(self.reputation, psi)
-        else:
-            previous = dict.fromkeys(psi, 0.0)
-        smoothed = {}
-        for client, value in psi.items():
-            average = self.alpha * previous[client] + (1 - self.alpha) * value
-            smoothed[client] = max(average, MIN_REPUTATION)
-        return merge_with_absent(self.reputation, normalise(smoothed))
-
-    def _reward_of_round(
-        self, local: Replies, dice_values: Mapping[str, float] | None
-    ) -> Reward | None:
+    def _reward_of_round(self, local: Replies, dice_values: np.ndarray) -> Reward | None:
         """What the argument ``reward`` stands for in this round."""
         if self.reward == "cosine":
             return self.sparsified
         if self.reward == "round_robin":
-            return _RoundRobin(local.clients[self.rounds % len(local.clients)])
+            return _RoundRobin(local.clients[self.rounds % len(local)])
         if self.reward == "data_size":
             return _SparsifiedBy(self.sparsified, sample_shares(local))
         if self.reward == "euclidean":
             return _SparsifiedBy(self.sparsified, _closeness(local))
-        if dice_values is not None:
+        if self.reward == "contribution_index":
             return _SparsifiedBy(self.sparsified, dice_values)
         return None
 
 
-def _game_of(local: Replies, step: np.ndarray) -> Game:
-    r"""The game :math:`\nu(S) = \cos(u_S, u_N)`; a class counts where both sums label it.
+def _exact(local: Replies, step: np.ndarray) -> np.ndarray:
+    r"""The Shapley values of the game :math:`\nu(S) = \cos(u_S, u_N)`, shape (N,).
 
     Args:
         local: the replies that trained.
         step: the coefficients of the updates in u_N.
     """
-    if local.labelled is None:
-        return cosine_game(local.geometry.gram, step, local.clients)
+    names = local.clients
 
-    def value(coalition: Coalition) -> float:
-        is_member = np.array([client in coalition for client in local.clients])
+    def value(coalition: frozenset[str]) -> float:
+        is_member = np.array([client in coalition for client in names])
         return local.geometry.cosine(step * is_member, step)
 
-    return Game(local.clients, value)
+    found = exact_shapley(Game(names, value)).values
+    return np.array([float(found[client]) for client in names])
+
+
+def _closeness(local: Replies) -> np.ndarray:
+    r"""The paper's reward EU: :math:`1 - d_i / \sum_j d_j`.
+
+    :math:`d_i` is the Euclidean distance of update i from the average by images.
+    """
+    distances = np.sqrt(local.geometry.squared_distances_from_mean(sample_shares(local)))
+    closeness: np.ndarray = 1 - distances / (distances.sum() or 1.0)
+    return closeness
 
 
 class _SparsifiedBy(Reward):
@@ -293,15 +241,15 @@ class _SparsifiedBy(Reward):
 
     Args:
         sparsified: makes the models for given ratios.
-        quantity: client -> what its ratio is proportional to; the largest has the ratio 1.
+        quantity: what a client's ratio is proportional to; the largest has the ratio 1.
     """
 
-    def __init__(self, sparsified: Sparsified, quantity: Mapping[str, float]):
+    def __init__(self, sparsified: Sparsified, quantity: np.ndarray):
         self.sparsified = sparsified
         self.ratios = Sparsified(ratio="share").ratios(quantity)
 
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: object
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
         return self.sparsified.share_out(replies, old, new, self.ratios)
 
@@ -313,7 +261,7 @@ class _RoundRobin(Reward):
         self.turn = turn
 
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: object
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
         models: dict[str, Weights] = {}
         for reply in replies:
@@ -323,20 +271,5 @@ class _RoundRobin(Reward):
                 for name in replies.spec.parameters:
                     model[name] = start[name] + (new[name] - old[name])
             models[reply.client] = model
-        received = {client: float(client == self.turn) for client in replies.clients}
+        received = np.array([float(reply.client == self.turn) for reply in replies])
         return models, {"kept": received}
-
-
-def _closeness(local: Replies) -> dict[str, float]:
-    r"""The paper's reward EU: :math:`1 - d_i / \sum_j d_j`.
-
-    :math:`d_i` is the Euclidean distance of update i from the average by images.
-    """
-    shares = sample_shares(local)
-    average = np.array([shares[client] for client in local.clients])
-    distances = np.sqrt(local.geometry.squared_distances_from_mean(average))
-    total = float(distances.sum()) or 1.0
-    closeness = {}
-    for client, distance in zip(local.clients, distances, strict=True):
-        closeness[client] = 1 - float(distance) / total
-    return closeness

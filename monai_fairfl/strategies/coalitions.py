@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 import torch
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition
 from monai_fairfl.messages import Estimate, Measure, Request, Weights
@@ -45,44 +45,40 @@ def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
     return coalitions
 
 
-def coalition_model(strategy: Strategy, local: Replies, coalition: Coalition) -> Weights:
-    r"""The model had only ``coalition`` taken part.
-
-    .. math:: w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i
-    """
-    if not coalition:
-        return strategy.weights
-    return model_of_members(strategy.weights, only_members(local, coalition), strategy.buffers)
-
-
 def coalition_models(
     strategy: Strategy, local: Replies, coalitions: Sequence[Coalition]
 ) -> list[Weights]:
-    """The models of several coalitions, by one matrix product of their weights and the updates.
+    r"""The models had only the clients of one coalition taken part, for each of some.
 
-    Where some clients do not label a class, or an update is not finite, who is in a coalition
-    decides more than the weights: then each model is made by itself.
+    .. math:: w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i
+
+    All of them come from one matrix product of weights and updates. Where some clients do not label
+    a class, or an update is not finite, who is in a coalition decides more than the weights: then
+    each model is made by itself.
 
     Args:
         strategy: whose global model they move.
         local: the replies that trained.
         coalitions: of their clients.
     """
+    start = strategy.weights
     is_finite = bool(np.isfinite(local.geometry.squared_norms).all())
     if local.labelled is not None or not is_finite:
-        return [coalition_model(strategy, local, coalition) for coalition in coalitions]
+        models = []
+        for coalition in coalitions:
+            members = only_members(local, coalition)
+            models.append(model_of_members(start, members, strategy.buffers) if members else start)
+        return models
 
-    members = [only_members(local, coalition) for coalition in coalitions]
-    shares = [sample_shares(of_coalition) for of_coalition in members]
-    moved = local.averages(shares, strategy.weights)
-    models: list[Weights] = []
-    for of_coalition, share, parameters in zip(members, shares, moved, strict=True):
-        if not of_coalition:
-            models.append(strategy.weights)
-            continue
-        buffers = of_coalition.average_buffers(share, strategy.buffers)
-        models.append({**strategy.weights, **parameters, **buffers})
-    return models
+    samples = np.array([float(reply.num_samples) for reply in local])
+    is_member = np.array([[reply.client in some for reply in local] for some in coalitions])
+    shares = is_member * samples / np.maximum((is_member * samples).sum(axis=1), 1.0)[:, None]
+    found = []
+    for coalition, parameters in zip(coalitions, local.averages(shares, start), strict=True):
+        members = only_members(local, coalition)
+        buffers = members.average_buffers(sample_shares(members), strategy.buffers)
+        found.append({**start, **parameters, **buffers} if coalition else start)
+    return found
 
 
 def only_members(replies: Replies, coalition: Coalition) -> Replies:
@@ -201,19 +197,23 @@ def _scores_of(
 
 def contribution_index(
     strategy: Strategy, local: Replies
-) -> Generator[list[Request], Replies, dict[str, float]]:
-    """The Shapley value of each client in this round; the utility is validation Dice.
-
-    Raises:
-        FederationError: with more than ten clients, whose 2^N models nobody would wait for.
-    """
-    count = len(local.clients)
-    if count > MOST_CLIENTS:
-        raise FederationError(
-            f"{count} clients have {2**count} coalitions to score in every round, at most "
-            f"{MOST_CLIENTS} clients are possible: set clients_per_round, or estimate "
-            "contributions after the run (monai_fairfl.valuation)"
-        )
+) -> Generator[list[Request], Replies, np.ndarray]:
+    """The Shapley value of each client in this round, by validation Dice; shape (N,)."""
     scores = yield from coalition_scores(strategy, local, all_coalitions(local.clients))
     game = Game(local.clients, lambda coalition: mean_score(scores[coalition]))
-    return {client: float(value) for client, value in exact_shapley(game).values.items()}
+    values = exact_shapley(game).values
+    return np.array([float(values[client]) for client in local.clients])
+
+
+def require_few(clients: Sequence[str], most: int) -> None:
+    """Refuse a round with so many clients that nobody would wait for their 2^N coalitions.
+
+    Raises:
+        ConfigError: naming their number and the fix.
+    """
+    if len(clients) > most:
+        raise ConfigError(
+            f"{len(clients)} clients have 2^{len(clients)} coalitions, and at most {most} clients "
+            "are possible: set clients_per_round, or value the run when it has ended "
+            "(monai_fairfl.valuation)"
+        )

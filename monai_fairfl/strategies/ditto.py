@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 
 
@@ -21,7 +20,8 @@ class Ditto(Strategy):
 
     .. math:: \min_v F_k(v) + \frac{\lambda}{2} ||v - w||^2
 
-    with w the global model it received in this round.
+    with w the global model it received in this round. The score reported for a client is its
+    personal model's. A round costs two trainings.
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
@@ -29,17 +29,10 @@ class Ditto(Strategy):
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 
-    The score reported for a client is its personal model's.
-
     >>> Ditto(lam=0.1).name
     'Ditto-lam_0.1'
     """
 
-    paper = "Li et al., ICML 2021"
-    client_does = "trains the global model and its own"
-    client_sends = "update, 1 number"
-    trusts = "the image counts that clients report"
-    cost = "2 x training"
     personal = True
 
     def __init__(self, lam: float = 1.0, weighting: str | None = None, variant: str = "paper"):
@@ -47,9 +40,7 @@ class Ditto(Strategy):
         if weighting is None:
             weighting = "samples" if variant == "paper" else "uniform"
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
-        check_numbers(self, lam=lam)
-        if not 0 <= lam < math.inf:
-            raise ValueError(f"Ditto: lam must be at least 0 and finite, got {lam!r}")
+        check_between(self, "[0, inf)", lam=lam)
         self.lam = lam
         self.weighting = weighting
         self.variant = variant
@@ -62,8 +53,5 @@ class Ditto(Strategy):
         ]
 
         # The global model is averaged as in FedAvg.
-        if self.weighting == "samples":
-            shares = sample_shares(local)
-        else:
-            shares = uniform(local.clients)
+        shares = sample_shares(local) if self.weighting == "samples" else uniform(local)
         return self.finish(local, shares, contributions=shares)

@@ -4,18 +4,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import (
-    merge_with_absent,
-    normalise,
-    renormalised_previous,
-    sample_shares,
-)
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.replies import normalise, sample_shares
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -37,15 +32,12 @@ class FairFed(Strategy):
         variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`,
             because they leave the other clients' scores out of the mean.
 
+    It trusts the scores and image counts that clients report.
+
     >>> FairFed(beta=1.0).name
     'FairFed-beta_1.0'
     """
 
-    paper = "Ezzeldin et al., AAAI 2023"
-    client_does = "scores the received model; trains"
-    client_sends = "update, 1 number"
-    trusts = "the scores and image counts that clients report"
-    cost = "training + 1 validation pass"
     requires = frozenset({"global_score"})
     min_clients = 2
     state = ("weight",)
@@ -60,12 +52,10 @@ class FairFed(Strategy):
 
     def __init__(self, beta: float = 0.5, variant: str = "paper"):
         check_choice(self, "variant", variant, ("paper", "released"))
-        check_numbers(self, beta=beta)
-        if not 0 <= beta < math.inf:
-            raise ValueError(f"FairFed: beta must be a finite number of at least 0, got {beta!r}")
+        check_between(self, "[0, inf)", beta=beta)
         self.beta = beta
         self.variant = variant
-        self.weight: dict[str, float] = {}  # omega, of all clients
+        self.weight = Shares()  # omega, of all clients
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [
@@ -75,21 +65,14 @@ class FairFed(Strategy):
         shares = sample_shares(local)
 
         # Gap: how far a client's score is from the overall one, Delta_k = |F_k - F|.
-        overall = sum(shares[client] * scores[client] for client in scores)
-        gaps = {}
-        for client, score in scores.items():
-            reference = overall if self.variant == "paper" else shares[client] * score
-            gaps[client] = abs(score - reference)
-        mean_gap = sum(gaps.values()) / len(gaps)
+        overall = (shares * scores).sum()
+        gap = abs(scores - (overall if self.variant == "paper" else shares * scores))
 
         # Weights: a step against the gap, omega_k - beta (Delta_k - mean gap), then normalised. The
         # first step starts at the shares of images.
-        previous = renormalised_previous(self.weight, gaps) if self.weight else shares
-        moved = {}
-        for client, gap in gaps.items():
-            moved[client] = previous[client] - self.beta * (gap - mean_gap)
-        weights = normalise(moved)
+        previous = self.weight.of_present(local.clients) if self.weight else shares
+        weights = normalise(previous - self.beta * (gap - gap.sum() / len(gap)))
 
-        result = self.finish(local, weights, weights, details={"gap": gaps})
-        self.weight = merge_with_absent(self.weight, weights)
+        result = self.finish(local, weights, weights, details={"gap": gap})
+        self.weight.put(local.clients, weights)
         return result

@@ -21,12 +21,11 @@ class FedAvg(Strategy):
         weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this
             baseline) or ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
 
+    It trusts the image counts that clients report.
+
     >>> FedAvg(weighting="uniform").weighting
     'uniform'
     """
-
-    paper = "McMahan et al., AISTATS 2017"
-    trusts = "the image counts that clients report"
 
     def __init__(self, weighting: str = "samples"):
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
@@ -36,8 +35,5 @@ class FedAvg(Strategy):
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The weights p_i of the average: shares of the images, or 1 / N.
-        if self.weighting == "samples":
-            shares = sample_shares(local)
-        else:
-            shares = uniform(local.clients)
+        shares = sample_shares(local) if self.weighting == "samples" else uniform(local)
         return self.finish(local, shares, contributions=shares)

@@ -4,16 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, ModelSpec, Train
-from monai_fairfl.replies import Replies, normalise, prior_weights, uniform
+from monai_fairfl.replies import normalise, uniform
 from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.parts import Parts
 
 REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising
@@ -42,26 +42,19 @@ class FedCE(Strategy):
     In round 0 no model without i exists: its error counts as uniform (paper) or 1 (the two
     releases). An unseen client's prior is 1 / (known clients + 1).
 
-    The model without client i is exact where w is the average of the models that clients hold.
-    So a client whose update a guard shortened, or counted with others that are nearly the same, is
-    not asked for its error in the next round, and gets the mean of the others'. Of clients with
-    equal updates the first is asked, for the error of the model without them all. Another average
-    or a reward, put in by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+    It trusts the errors that clients report. The model without client i is exact where w is the
+    average of the models that clients hold. So a client whose update a guard shortened is not asked
+    for its error in the next round, and gets the mean of the others'. Another average or a reward
+    needs ``mode="cos"``.
 
     >>> FedCE("sum").mode
     'sum'
     """
 
-    paper = "Jiang et al., CVPR 2023"
-    estimates = "share of the average"
-    client_does = "scores the model without itself; trains"
-    client_sends = "update, 1 number"
-    trusts = "the errors that clients report, and the direction of their updates"
-    cost = "training + 1 validation pass"
     requires = frozenset({"leave_one_out_error"})
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
-    state = ("weight", "entered", "shortened", "history", "rounds")
+    state = ("weight", "entered", "shortened", "seen", "first", "second", "rounds")
 
     def __init__(self, mode: str = "multi", variant: str = "paper"):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
@@ -70,12 +63,13 @@ class FedCE(Strategy):
         self.variant = variant
         self.weights_sum_to_one = variant != "released"
         self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
-        self.weight: dict[str, float] = {}  # the latest aggregation weight of every client
-        self.entered: dict[str, float] = {}  # weights in the present global model
-        # Clients that cannot take themselves out of that model: a guard shortened their updates, or
-        # counted them with others that are nearly the same.
-        self.shortened: list[str] = []
-        self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
+        self.weight = Memory()  # the latest aggregation weight of every client
+        self.entered = Memory()  # weights in the present global model
+        self.shortened: list[str] = []  # clients that entered it with another update than they hold
+        self.seen = Memory()  # rounds that a client took part in
+        # Sums over these rounds: of the score and its square ("paper"), or of cosine and Dice.
+        self.first = Memory()
+        self.second = Memory()
         self.rounds = 0
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
@@ -95,197 +89,101 @@ class FedCE(Strategy):
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        requests = []
+        asked = []
         for client in clients:
-            measure = self._measured_by(client)
-            requests.append(Train(client, self.start_of(client), measure, self.context_of(client)))
-        local = yield requests
+            measure = tuple(self.requires) if self._can_take_itself_out(client) else ()
+            entered = 0.0 if client in self.shortened else self.entered.get(client, 0.0)
+            context = {"previous_weight": entered}
+            asked.append(Train(client, self.start_of(client), measure, context))
+        local = yield asked
+        names = local.clients
 
         # Gradient space (Eq. 2): how far a client's update points away from the others'.
-        cosines = leave_one_out_cosines(local, self._prior(local.clients))
-        distances = {client: _distance(cosine) for client, cosine in cosines.items()}
+        prior = uniform(local)
+        if self.variant != "released" and self.weight:
+            prior = self.weight.of(names, 1 / (len(self.weight) + 1))
+        distance = 1 - local.geometry.cosines_with_sum(prior, without_own=True)
+        # Where only rounding is left, it would decide all weights.
+        distance[abs(distance) <= ROUNDING] = 0.0
 
         # Data space (Eq. 3): the error of the model without a client, on that client's data.
-        answered = [request for request in requests if request.client in local.clients]
-        asked = any(request.measure for request in answered)
-        errors = self.measured(local, "leave_one_out_error") if asked else None
+        error = np.ones(len(local))
+        if any(request.measure and request.client in names for request in asked):
+            error = self.measured(local, "leave_one_out_error")
 
         # Both combined and accumulated over rounds are the aggregation weights (Eq. 4-5).
+        seen = self.seen.of(names, 0.0) + 1
         if self.variant == "paper":
-            weights = self._from_combined_scores(distances, errors)
+            first, second = self._with_score(names, distance, error)
+            weight = normalise(first / seen)
         else:
-            weights = self._from_running_means(distances, errors)
-        self.weight.update(weights)
+            # In round 0, the releases count the error as 1 and the Dice as 0.
+            first = self.first.of(names, 0.0) + (1 - distance)
+            second = self.second.of(names, 0.0) + (1 - error)
+            weight = self._from_means(first / seen, second / seen)
+
+        contributions = self._estimates(weight, first, second, seen)
+        result = self.finish(local, weight, contributions)
+
+        # Another weighting, one of its parts, may have weighed the average.
+        self.weight.put(names, weight)
+        self.entered = Memory(result.aggregation)
+        self.shortened = sorted(local.shortened & set(names))
+        self.seen.put(names, seen)
+        self.first.put(names, first)
+        self.second.put(names, second)
         self.rounds += 1
-
-        contributions = {client: self._estimate(client) for client in weights}
-        result = self.finish(local, weights, contributions)
-
-        # Another weighting, put in by compose(), may have weighed the average. A client's copies
-        # hold the same update: its error is that of the model without them all.
-        weight_of: Mapping[str, float] = result.aggregation  # type: ignore[assignment]
-        self.entered = {}
-        for client in weight_of:
-            copies = local.copies_of(client) & weight_of.keys()
-            self.entered[client] = float(sum(weight_of[copy] for copy in sorted(copies)))
-        self.shortened = sorted((local.shortened | _copies(local)) & set(self.entered))
         return result
 
-    def _measured_by(self, client: str) -> tuple[str, ...]:
-        """What ``client`` measures in this round.
+    def _can_take_itself_out(self, client: str) -> bool:
+        """Whether ``client`` knows the model without itself: in round 0 there is none.
 
-        In round 0 no model without a client exists. Nor can a client take itself out of the model
-        where a guard shortened its update: it holds the model that it trained, and not the one
-        that entered.
+        One whose update a guard shortened holds another model than the one that entered.
         """
-        if self.rounds == 0 or client in self.shortened:
-            return ()
-        return tuple(self.requires)
+        return self.rounds > 0 and client not in self.shortened
 
-    def context_of(self, client: str) -> Mapping[str, float]:
-        """Return the client's weight in the present global model, which its error needs.
+    def _with_score(
+        self, names: Sequence[str], distance: np.ndarray, error: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The paper's sums over rounds: of the scores combined in each (Eq. 4), and their squares.
 
-        It is 0 where a guard shortened the client's update: a script that measures without being
-        asked then scores the model that it received.
+        Scores are relative to the uniform share, 1 / N or for a product 1 / N^2, so that rounds
+        with few clients count like those with many.
         """
-        if client in self.shortened:
-            return {"previous_weight": 0.0}
-        return {"previous_weight": self.entered.get(client, 0.0)}
-
-    def value_from_mean(self, client: str, name: str, mean: float) -> float:
-        """Undo the mean over rounds where the variant takes that mean itself.
-
-        NVIDIA FLARE's scripts send the mean of their errors so far. The variants ``"revised"`` and
-        ``"released"`` average the errors of all rounds; ``"paper"`` takes each number as it comes.
-        """
-        past = self.history.get(client)
-        if name != "leave_one_out_error" or self.variant == "paper" or past is None:
-            return mean
-        sum_of_errors = past["rounds"] - past["dice"]
-        return (past["rounds"] + 1) * mean - sum_of_errors
-
-    def _prior(self, clients: Sequence[str]) -> dict[str, float]:
-        """The weights pi of the updates in the cosines."""
-        if self.variant == "released" or not self.weight:
-            return uniform(clients)
-        return prior_weights(self.weight, clients)
-
-    def _from_combined_scores(
-        self, distances: Mapping[str, float], errors: Mapping[str, float] | None
-    ) -> dict[str, float]:
-        """The paper's weights: the sum over rounds of the scores combined in each (Eq. 4-5)."""
-        shares_cos = normalise(distances)
-        shares_err = normalise(errors) if errors else uniform(distances)
-        scores = self._combine(shares_cos, shares_err)
-
-        # Relative to the uniform share, 1 / N or for a product 1 / N^2, so that rounds with few
-        # clients count like those with many.
-        count = len(distances)
-        scores = {client: count * score for client, score in scores.items()}
+        count = len(names)
+        score = count * self._combined(normalise(distance), normalise(error))
         if self.mode == "multi":
-            scores = {client: count * score for client, score in scores.items()}
+            score = count * score
+        return self.first.of(names, 0.0) + score, self.second.of(names, 0.0) + score**2
 
-        for client, score in scores.items():
-            self._add_to_history(client, score=score, square=score**2)
-        return normalise({client: self._mean(client, "score") for client in scores})
-
-    def _from_running_means(
-        self, distances: Mapping[str, float], errors: Mapping[str, float] | None
-    ) -> dict[str, float]:
+    def _from_means(self, cosine: np.ndarray, dice: np.ndarray) -> np.ndarray:
         """The releases' weights: means over rounds of cosine and Dice, combined afterwards."""
-        for client, distance in distances.items():
-            dice = 1 - errors[client] if errors else 0.0
-            self._add_to_history(client, cos=1 - distance, dice=dice)
-        mean_distances = {}
-        mean_errors = {}
-        for client in distances:
-            mean_distances[client] = max(0.0, 1 - self._mean(client, "cos"))
-            mean_errors[client] = 1 - self._mean(client, "dice")
-
+        distance = np.maximum(1 - cosine, 0.0)
         if self.variant == "revised":
-            shares_cos = normalise(mean_distances, REVISED_FLOOR)
-            shares_err = normalise(mean_errors, REVISED_FLOOR)
-            return normalise(self._combine(shares_cos, shares_err), REVISED_FLOOR)
-        shares_cos = _floored(normalise(mean_distances))
-        shares_err = _floored(normalise(mean_errors))
-        return _floored(normalise(self._combine(shares_cos, shares_err)))
+            shares = normalise(distance, REVISED_FLOOR), normalise(1 - dice, REVISED_FLOOR)
+            return normalise(self._combined(*shares), REVISED_FLOOR)
+        far = np.maximum(normalise(distance), RELEASED_FLOOR)
+        wrong = np.maximum(normalise(1 - dice), RELEASED_FLOOR)
+        return np.maximum(normalise(self._combined(far, wrong)), RELEASED_FLOOR)
 
-    def _combine(self, cos: Mapping[str, float], err: Mapping[str, float]) -> dict[str, float]:
+    def _combined(self, cos: np.ndarray, err: np.ndarray) -> np.ndarray:
         """The two terms of each client as one score (Eq. 4): a product, a sum, or one alone."""
-        if self.mode == "multi":
-            return {client: cos[client] * err[client] for client in cos}
-        if self.mode == "sum":
-            return {client: cos[client] + err[client] for client in cos}
-        if self.mode == "cos":
-            return dict(cos)
-        return {client: err[client] for client in cos}
+        terms = {"multi": cos * err, "sum": cos + err, "cos": cos, "err": err}
+        return terms[self.mode]
 
-    def _add_to_history(self, client: str, **values: float) -> None:
-        """Add this round's values to the sums over the rounds that ``client`` took part in."""
-        sums = self.history.setdefault(client, {"rounds": 0})
-        sums["rounds"] += 1
-        for name, value in values.items():
-            sums[name] = sums.get(name, 0.0) + value
+    def _estimates(
+        self, weight: np.ndarray, first: np.ndarray, second: np.ndarray, seen: np.ndarray
+    ) -> list[Estimate]:
+        """The weights, in the variant ``"paper"`` with a standard error.
 
-    def _mean(self, client: str, name: str) -> float:
-        return self.history[client][name] / self.history[client]["rounds"]
-
-    def _estimate(self, client: str) -> Estimate:
-        """The weight of ``client``, with a standard error where the variant is ``"paper"``.
-
-        It is the standard error of the mean over rounds, scaled like the weight.
+        It is the standard error of the mean score over rounds, scaled like the weight.
         """
-        weight = self.weight[client]
-        rounds = self.history[client]["rounds"]
-        if self.variant != "paper" or rounds < 2:
-            return Estimate(weight, None, rounds)
-        mean = self._mean(client, "score")
-        if mean <= 0:
-            return Estimate(weight, None, rounds)
-        variance = max(self._mean(client, "square") - mean**2, 0.0) * rounds / (rounds - 1)
-        stderr = float(np.sqrt(variance / rounds))
-        return Estimate(weight, stderr * weight / mean, rounds)
-
-
-def leave_one_out_cosines(replies: Replies, prior: Mapping[str, float]) -> dict[str, float]:
-    r"""The cosine of each update with the weighted sum of the others (FedCE Eq. 2).
-
-    .. math:: \cos(\Delta_i, \sum_{j \ne i} \pi_j \Delta_j)
-
-    All of them follow from the one Gram matrix.
-    """
-    weights = np.array([prior[reply.client] for reply in replies])
-    cosines = replies.geometry.cosines_with_sum(weights, without_own=True)
-    return {reply.client: float(c) for reply, c in zip(replies, cosines, strict=True)}
-
-
-def _copies(replies: Replies) -> set[str]:
-    """Clients that cannot take themselves and their copies out of the model.
-
-    Only the first of a group can, whose buffers stand for all; and none where the updates are only
-    nearly the same.
-    """
-    gram = replies.geometry.gram
-    found: set[str] = set()
-    for group in replies.groups:
-        found.update(group[1:])
-        rows = [row for row, reply in enumerate(replies) if reply.client in group]
-        lengths = np.diag(gram)[rows]
-        squares = lengths[:, None] + lengths - 2 * gram[np.ix_(rows, rows)]
-        if squares.max() > ROUNDING * lengths.max():
-            found.add(group[0])
-    return found
-
-
-def _distance(cosine: float) -> float:
-    """One minus a cosine; 0 where only rounding is left, which would decide all weights.
-
-    >>> _distance(0.75), _distance(1 - 1e-8)
-    (0.25, 0.0)
-    """
-    distance = 1 - cosine
-    return distance if abs(distance) > ROUNDING else 0.0
-
-
-def _floored(values: Mapping[str, float]) -> dict[str, float]:
-    return {client: max(value, RELEASED_FLOOR) for client, value in values.items()}
+        found = []
+        for row, rounds in enumerate(seen):
+            mean = first[row] / rounds
+            stderr = None
+            if self.variant == "paper" and rounds > 1 and mean > 0:
+                variance = max(second[row] / rounds - mean**2, 0.0) * rounds / (rounds - 1)
+                stderr = float(np.sqrt(variance / rounds)) * float(weight[row]) / float(mean)
+            found.append(Estimate(float(weight[row]), stderr, int(rounds)))
+        return found

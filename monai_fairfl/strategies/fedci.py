@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.arguments import check_numbers
+from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index, require_few
+from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.quantities import Quantity
 
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
@@ -30,22 +33,15 @@ class FedCI(Strategy):
             round's values are first divided by their sum; a round whose values do not sum to more
             than 0 adds nothing.
 
-    2^N models are scored in every round: at most ten clients.
+    2^N models are scored in every round: at most ten clients. It trusts the scores and numbers of
+    cases that clients report.
 
     >>> FedCI(decay=0.5).name
     'FedCI-decay_0.5'
     """
 
-    paper = "Song et al., IEEE Big Data 2019; weights as in Jiang et al., CVPR 2023"
-    estimates = "Shapley value of the Dice (a share of it, with a decay), summed over rounds"
-    client_does = "trains; scores the model of every coalition"
-    client_sends = "update, 2^N numbers"
-    trusts = "the scores and numbers of validation cases that clients report"
-    phases = 2
-    cost = "training + 2^N validation passes and downloads"
     requires = frozenset({"score"})
     min_clients = 2
-    max_clients = MOST_CLIENTS
     state = ("contribution", "rounds")
     quantities = {
         "round_value": Quantity(
@@ -57,36 +53,28 @@ class FedCI(Strategy):
     }
 
     def __init__(self, decay: float = 1.0):
-        check_numbers(self, decay=decay)
-        if not 0 < decay <= 1:
-            raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
+        check_between(self, "(0, 1]", decay=decay)
         self.decay = decay
-        self.contribution: dict[str, float] = {}
+        self.contribution = Memory()
         self.rounds = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        require_few(clients, MOST_CLIENTS)
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The Shapley values phi_i of this round; normalise() counts negative ones as 0.
-        values = local.shared((yield from contribution_index(self, local)))
+        values = yield from contribution_index(self, local)
         weights = normalise(values)
 
-        # The contributions: the sum over rounds, where round t counts decay^t.
-        summed = {}
-        for client, value in self._scaled(values).items():
-            earlier = self.contribution.get(client, 0.0)
-            summed[client] = earlier + self.decay**self.rounds * value
+        # The contributions: the sum over rounds, where round t counts decay^t of its values, which
+        # are then divided by the round's gain.
+        counted = values
+        if self.decay < 1:
+            gain = values.sum()
+            counted = values / gain if gain > LEAST_GAIN else np.zeros(len(local))
+        summed = self.contribution.of(local.clients, 0.0) + self.decay**self.rounds * counted
 
-        result = self.finish(local, weights, summed, details={"round_value": values}, divided=True)
-        self.contribution = {**self.contribution, **summed}
+        result = self.finish(local, weights, summed, details={"round_value": values})
+        self.contribution.put(local.clients, summed)
         self.rounds += 1
         return result
-
-    def _scaled(self, values: Mapping[str, float]) -> Mapping[str, float]:
-        """A round's values as they enter the sum; with a decay, divided by the round's gain."""
-        if self.decay == 1:
-            return values
-        gain = sum(values.values())
-        if gain <= LEAST_GAIN:
-            return dict.fromkeys(values, 0.0)
-        return {client: value / gain for client, value in values.items()}

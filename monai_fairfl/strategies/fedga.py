@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import merge_with_absent, normalise, renormalised_previous
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.replies import Replies, normalise
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Memory, Shares
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
+
+STEP = {"paper": 0.2, "released": 0.05}
 
 
 class FedGA(Strategy):
@@ -36,18 +40,13 @@ class FedGA(Strategy):
 
     Losses are of the clients' training images. The local loss is measured after training, the
     average's at the start of the next round, so one phase is enough and the first round's weights
-    are uniform. A client whose update a guard shortened, or averaged with another's, has no gap of
-    that average: it counts as the mean of the others'.
+    are uniform. A client whose update a guard shortened has no gap of that average: it counts as
+    the mean of the others'. It trusts the losses that clients report.
 
     >>> FedGA(variant="released").step
     0.05
     """
 
-    paper = "Zhang et al., CVPR 2023"
-    client_does = "measures the loss of the received and of its own model; trains"
-    client_sends = "update, 2 numbers"
-    trusts = "the losses of both models that clients report"
-    cost = "training + 2 passes over the training images"
     requires = frozenset({"global_loss", "local_loss"})
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
@@ -64,20 +63,16 @@ class FedGA(Strategy):
     def __init__(
         self, step: float | None = None, centred: bool | None = None, variant: str = "paper"
     ):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        if step is None:
-            step = 0.2 if variant == "paper" else 0.05
-        if centred is None:
-            centred = variant == "released"
+        check_choice(self, "variant", variant, STEP)
+        step = STEP[variant] if step is None else step
+        centred = variant == "released" if centred is None else centred
         check_choice(self, "centred", centred, (True, False))
-        check_numbers(self, step=step)
-        if not 0 < step < math.inf:
-            raise ValueError(f"FedGA: step must be a finite number above 0, got {step!r}")
+        check_between(self, "(0, inf)", step=step)
         self.step = step
         self.centred = centred
         self.variant = variant
-        self.weight: dict[str, float] = {}  # a_k, of all clients
-        self.loss: dict[str, float] = {}  # of each own model that entered the previous average
+        self.weight = Shares()  # a_k, of all clients
+        self.loss = Memory()  # of each own model that entered the previous average
         self.rounds = 0
 
     def check_parts(self, parts: Parts) -> None:
@@ -92,64 +87,59 @@ class FedGA(Strategy):
             Train(client, self.start_of(client), ("global_loss", "local_loss"))
             for client in clients
         ]
-        average_losses = self.known(local, "global_loss")
-        own_losses = self.known(local, "local_loss")
-        for client in local.clients:
-            if client not in average_losses or client not in own_losses:
-                self.note(client, "a loss is absent: its gap is the mean of the others'")
+        names = local.clients
+        of_average = self.known(local, "global_loss")
+        of_own = self.known(local, "local_loss")
+        for row in np.flatnonzero(np.isnan(of_average + of_own)):
+            self.note(names[row], "a loss is absent: its gap is the mean of the others'")
 
         # Gap g_k: loss of the average less that of the client's own model which went into it.
-        gaps = {}
-        for client, loss in average_losses.items():
-            if client in self.loss:
-                gaps[client] = loss - self.loss[client]
+        gap = of_average - self.loss.of(names, np.nan)
 
         # Weights a_k: they move along the gaps, and are normalised.
-        previous = renormalised_previous(self.weight, local.clients)
-        weights = normalise(self._adjusted(previous, gaps))
+        weights = normalise(self._adjusted(self.weight.of_present(names), gap))
 
-        # The own models that went into the average. A client whose update a guard shortened holds
-        # another one.
-        entered = {}
-        for client, loss in own_losses.items():
+        details = None if np.isnan(gap).all() else {"gap": gap}
+        entered = self._entered(local, of_own)
+        result = self.finish(local, weights, weights, details=details)
+        self.weight.put(names, weights)
+        self.loss = entered
+        self.rounds += 1
+        return result
+
+    def _entered(self, local: Replies, of_own: np.ndarray) -> Memory:
+        """The losses of the own models that go into the average.
+
+        A client whose update a guard shortened holds another one.
+        """
+        entered = Memory()
+        for client, loss in zip(local.clients, of_own, strict=True):
             if client in local.shortened:
                 self.note(
                     client,
                     "a guard changed its update, so its own model is not the one that went into "
                     "the average: its next gap is the mean of the others'",
                 )
-            else:
-                entered[client] = loss
+            elif not np.isnan(loss):
+                entered[client] = float(loss)
+        return entered
 
-        details = {"gap": gaps} if gaps else None
-        result = self.finish(local, weights, weights, details=details)
-        self.weight = merge_with_absent(self.weight, weights)
-        self.loss = entered
-        self.rounds += 1
-        return result
-
-    def _adjusted(
-        self, previous: Mapping[str, float], gaps: Mapping[str, float]
-    ) -> dict[str, float]:
+    def _adjusted(self, previous: np.ndarray, gap: np.ndarray) -> np.ndarray:
         """The weights moved along the gaps, each clipped to [0, 1]."""
-        if not gaps:
-            return dict(previous)
+        is_known = ~np.isnan(gap)
+        if not is_known.any():
+            return previous
 
         # A client without a gap, new or absent in the previous round, has the mean one.
-        mean_gap = sum(gaps.values()) / len(gaps)
-        offset = mean_gap if self.centred else 0.0
-        centred = {client: gaps.get(client, mean_gap) - offset for client in previous}
-        largest = max(abs(gap) for gap in centred.values())
+        mean = gap[is_known].sum() / is_known.sum()
+        gap = np.where(is_known, gap, mean) - (mean if self.centred else 0.0)
+        largest = abs(gap).max()
         if largest == 0:
-            return dict(previous)
+            return previous
 
         # d_r = d / N (1 - r / R). The gaps of round r belong to the average that ended round r - 1.
         rounds = max(self.rounds_planned, self.rounds)
         rate = self.step / len(self.clients) * (1 - (self.rounds - 1) / rounds)
 
         # a_k + d_r g_k / max_j |g_j|
-        adjusted = {}
-        for client, weight in previous.items():
-            moved = weight + rate * centred[client] / largest
-            adjusted[client] = min(max(moved, 0.0), 1.0)
-        return adjusted
+        return np.clip(previous + rate * gap / largest, 0.0, 1.0)

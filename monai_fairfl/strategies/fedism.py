@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure, Train
-from monai_fairfl.replies import (
-    merge_with_absent,
-    normalise,
-    renormalised_previous,
-    unit_of_powers,
-)
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.replies import normalise, powers
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -47,24 +44,19 @@ class FedISM(Strategy):
             composed with ``sam_rho``.
         reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
-        variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the
-            authors' code; ``"paper"``: the optimizer goes on, as the paper mentions no new one. The
-            formulas are the same in all.
+        variant: ``"recommended"``: a new optimizer in every round, as in the authors' code;
+            ``"paper"``: the optimizer goes on, as the paper mentions no new one.
 
     Sharpness is measured on the received model, on all local training images without changing
     augmentation, and may come out negative: such a client gets the least weight; all at or below 0
     is uniform. There is no logit adjustment: it shifts the logits of whole-image classes by their
-    frequency, and a segmentation's foreground share is learnt by the Dice loss.
+    frequency, and a segmentation's foreground share is learnt by the Dice loss. It trusts the
+    sharpness that clients report, and costs two trainings and three passes over the images.
 
     >>> FedISM(beta=1.0).name
     'FedISM-beta_1.0'
     """
 
-    paper = "Wu et al., IJCAI 2024"
-    client_does = "measures sharpness; trains with GSAM"
-    client_sends = "update, 1 number"
-    trusts = "the sharpness that clients report"
-    cost = "2 x training + 3 passes over the training images"
     requires = frozenset({"sharpness"})
     gains_when = {"sharpness": "high"}
     min_clients = 2
@@ -89,17 +81,12 @@ class FedISM(Strategy):
         plus: bool = False,
         variant: str = "recommended",
     ):
-        check_choice(self, "variant", variant, ("recommended", "paper", "released"))
+        check_choice(self, "variant", variant, ("recommended", "paper"))
         check_choice(self, "salt", salt, (True, False))
         check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
         check_choice(self, "plus", plus, (True, False))
-        check_numbers(self, q=q, beta=beta, rho=rho, alpha=alpha)
-        in_range = all(0 <= value < math.inf for value in (q, rho, alpha))
-        if not in_range or not 0 < beta <= 1:
-            raise ValueError(
-                "FedISM: q, rho and alpha must be at least 0 and finite, and beta in (0, 1], "
-                f"got q={q!r}, beta={beta!r}, rho={rho!r}, alpha={alpha!r}"
-            )
+        check_between(self, "[0, inf)", q=q, rho=rho, alpha=alpha)
+        check_between(self, "(0, 1]", beta=beta)
         self.q = q
         self.beta = beta
         self.rho = rho
@@ -108,7 +95,7 @@ class FedISM(Strategy):
         self.reset_optimizer = reset_optimizer
         self.plus = plus
         self.variant = variant
-        self.average: dict[str, float] = {}  # the moving average of the weights, of all clients
+        self.average = Shares()  # the moving average of the weights, of all clients
         self.rounds = 0
 
     def check_parts(self, parts: Parts) -> None:
@@ -136,32 +123,36 @@ class FedISM(Strategy):
             sent = yield [
                 Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
             ]
-            measured = self.measured(sent, "sharpness")
+            of_sent = dict(zip(sent.clients, self.measured(sent, "sharpness"), strict=True))
             local = yield [
                 Train(client, self.start_of(client), (), training) for client in sent.clients
             ]
-            sharpness = {client: measured[client] for client in local.clients}
+            sharpness = np.array([of_sent[client] for client in local.clients])
 
-        # SAGA: the weights a_k of this round, and their moving average.
-        weights = self._moving_average(self._by_sharpness(sharpness))
+        # SAGA: a_k = s_k^q / sum_j s_j^q, from shares of sharpness as in the authors' code.
+        shares = normalise(np.maximum(sharpness, LEAST_SHARPNESS)) + LEAST_SHARPNESS
+        weights = normalise(powers(shares, self.q))
+
+        # The moving average beta a_k + (1 - beta) of the previous one; in the first round a_k.
+        if self.average:
+            previous = normalise(self.average.of_present(local.clients))
+            weights = normalise(self.beta * weights + (1 - self.beta) * previous)
 
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
-        self.average = merge_with_absent(self.average, weights)
+        self.average.put(local.clients, weights)
         self.rounds += 1
         return result
 
     def _training(self) -> dict[str, float]:
         """What the clients' training is asked to do in this round."""
-        training = {"reset_optimizer": float(self._resets_optimizer())}
+        resets = self.reset_optimizer
+        if resets is None:
+            resets = self.variant != "paper"
+        training = {"reset_optimizer": float(resets)}
         if self.salt:
             training["sam_rho"] = self._radius()
             training["gsam_alpha"] = self.alpha
         return training
-
-    def _resets_optimizer(self) -> bool:
-        if self.reset_optimizer is None:
-            return self.variant != "paper"
-        return self.reset_optimizer
 
     def _radius(self) -> float:
         """The radius rho of this round; that of FedISM+ grows, rho sqrt((r + 1) / R)."""
@@ -169,22 +160,3 @@ class FedISM(Strategy):
             return self.rho
         rounds = max(self.rounds_planned, self.rounds + 1)
         return float(self.rho * ((self.rounds + 1) / rounds) ** 0.5)
-
-    def _by_sharpness(self, sharpness: Mapping[str, float]) -> dict[str, float]:
-        """a_k = s_k^q / sum_j s_j^q, computed from shares of sharpness as in the authors' code."""
-        floored = {client: max(value, LEAST_SHARPNESS) for client, value in sharpness.items()}
-        shares = {}
-        for client, share in normalise(floored).items():
-            shares[client] = share + LEAST_SHARPNESS
-        unit = unit_of_powers(shares, self.q)
-        return normalise({client: (share / unit) ** self.q for client, share in shares.items()})
-
-    def _moving_average(self, weights: dict[str, float]) -> dict[str, float]:
-        """beta a_k + (1 - beta) of the previous average; in the first round a_k."""
-        if not self.average:
-            return weights
-        previous = normalise(renormalised_previous(self.average, weights))
-        averaged = {}
-        for client, weight in weights.items():
-            averaged[client] = self.beta * weight + (1 - self.beta) * previous[client]
-        return normalise(averaged)

@@ -5,19 +5,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.errors import FederationError
+import numpy as np
+
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measure, ModelSpec, Train
-from monai_fairfl.replies import Replies, mean_over_layers, normalise, uniform
-from monai_fairfl.strategies.arguments import check_choice, check_layer
+from monai_fairfl.replies import Replies, normalise, uniform
+from monai_fairfl.strategies.arguments import check_choice, check_layer, is_real
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
-ByLayer = dict[str, dict[str, float]]
-"""layer -> client -> number."""
+ByLayer = dict[str, np.ndarray]
+"""layer -> numbers of the clients, shape (N,)."""
 
 LEAST_IMAGES = 4
 """Different images that CKA needs: its unbiased estimate divides by n - 3."""
@@ -25,25 +26,19 @@ LEAST_IMAGES = 4
 TOLERANCE = 1e-12
 """A similarity this close to the upper limit counts as being at it."""
 
-
-@dataclass(frozen=True)
-class _Variant:
-    """What a variant decides.
-
-    Args:
-        clip: least and largest similarity.
-        context: of the requests of phase two.
-    """
-
-    clip: tuple[float, float]
-    context: Mapping[str, float] = field(default_factory=dict)
-
-
-VARIANTS = {
-    "recommended": _Variant(clip=(1e-4, 0.99)),
-    "paper": _Variant(clip=(-math.inf, 1.0), context={"cka_training": 1.0}),
-    "released": _Variant(clip=(1e-4, 0.99), context={"cka_unbiased": 1.0}),
+CLIP: Mapping[str, tuple[float, float]] = {
+    "recommended": (1e-4, 0.99),
+    "paper": (-math.inf, 1.0),
+    "released": (1e-4, 0.99),
 }
+"""Variant -> least and largest similarity."""
+
+CONTEXT = {
+    "recommended": {},
+    "paper": {"cka_training": 1.0},
+    "released": {"cka_unbiased": 1.0},
+}
+"""Variant -> context of the requests of phase two."""
 
 
 class FedLWR(Strategy):
@@ -70,18 +65,13 @@ class FedLWR(Strategy):
             measures nothing.
 
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The
-    contribution of a client is its mean weight over layers.
+    contribution of a client is its mean weight over layers. It trusts the similarities that clients
+    report, and costs two passes over at most 64 images, and a second download.
 
     >>> FedLWR(similarity="cosine").requires
     frozenset({'feature_cosine'})
     """
 
-    paper = "Yan et al., MICCAI 2024"
-    client_does = "trains; compares its features with the average model's, per layer"
-    client_sends = "update, 1 number per layer"
-    trusts = "the distances of features that clients report"
-    phases = 2
-    cost = "training + 2 passes over at most 64 images; 2 downloads"
     min_clients = 2
     quantities = {
         "layer_weight": Quantity(
@@ -110,12 +100,14 @@ class FedLWR(Strategy):
         variant: str = "recommended",
     ):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
-        check_choice(self, "variant", variant, VARIANTS)
+        check_choice(self, "variant", variant, CLIP)
         check_choice(self, "layerwise", layerwise, (True, False))
-        if clip is not None and not _is_range(clip):
-            raise ValueError(
-                f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
-            )
+        if clip is not None:
+            low, high = clip if isinstance(clip, Sequence) and len(clip) == 2 else (1, 0)
+            if not (is_real(low) and is_real(high) and 0 <= low <= high <= 1):
+                raise ValueError(
+                    f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
+                )
         self.clip = clip
         self.similarity = similarity
         self.layerwise = layerwise
@@ -124,7 +116,9 @@ class FedLWR(Strategy):
         self.measurement = "cka" if similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
         if similarity == "cka":
-            self.images_needed = _images_for_cka(variant)  # type: ignore[misc]
+            data = "training" if variant == "paper" else "validation"
+            instead = "or use similarity='cosine', which takes any number of images"
+            self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if self.encoder_layer is not None:
@@ -134,12 +128,12 @@ class FedLWR(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        anchor = {**self.weights, **local.average(uniform(local.clients), self.buffers)}
+        anchor = {**self.weights, **local.average(uniform(local), self.buffers)}
 
         # Phase two: every client compares its own model with the anchor (Eq. 2-4).
-        context = VARIANTS[self.variant].context
         compared = yield [
-            Measure(client, anchor, (self.measurement,), context) for client in local.clients
+            Measure(client, anchor, (self.measurement,), CONTEXT[self.variant])
+            for client in local.clients
         ]
 
         # A client that is absent in phase two has no weights.
@@ -149,36 +143,37 @@ class FedLWR(Strategy):
                 absent[reply.id] = "not in phase two"
         local = local.without(absent)
 
-        distances = self._distances(compared)
-
         # Weights rho_k^m = (1 - delta_k^m) / sum_j (1 - delta_j^m) of each layer m (Eq. 5).
-        weights = {layer: normalise(by_client) for layer, by_client in distances.items()}
+        low, high = self.clip or CLIP[self.variant]
+        distances = self._distances(compared, low, high)
+        weights = {layer: normalise(distance) for layer, distance in distances.items()}
 
         # The average, layer by layer (Eq. 6), or by the weights of one layer (ablation v2).
-        details: dict[str, Mapping[str, Any]] = {}
-        if self.layerwise:
-            details["layer_weight"] = _by_client(weights)
-        details["similarity"] = _by_client(_similarities(distances))
-        details["at_clip"] = self._at_clip(distances)
+        at_clip = [distance <= 1 - high + TOLERANCE for distance in distances.values()]
+        details: dict[str, Any] = {
+            "similarity": {layer: 1 - distance for layer, distance in distances.items()},
+            # Where all clients are at 1, the round is a plain average.
+            "at_clip": np.mean(at_clip, axis=0),
+        }
         if not self.layerwise:
             of_one_layer = weights[self._encoder(weights)]
             return self.finish(local, of_one_layer, of_one_layer, details=details)
-        contributions = mean_over_layers(weights)
+        details = {"layer_weight": weights, **details}
+        contributions = np.sum(list(weights.values()), axis=0) / len(weights)
         return self.finish(local, weights, contributions, details=details)
 
-    def _distances(self, compared: Replies) -> ByLayer:
-        """The distance 1 - delta of each layer and client, sorted by both; delta is clipped.
+    def _distances(self, compared: Replies, low: float, high: float) -> ByLayer:
+        """The distance 1 - delta of each layer, sorted by name; delta is clipped.
 
         Layers that never leave the clients, such as FedBN's, have no weights and do not count. What
         a client did not measure is the mean of the others, and noted.
         """
-        low, high = self._limits()
         layers_of_model = set(self.spec.layers.values())
         averaged = set()
         for name in (*self.spec.parameters, *self.spec.buffers):
             averaged.add(self.spec.layers.get(name, name))
         found: ByLayer = {}
-        for reply in compared:
+        for row, reply in enumerate(compared):
             layers = reply.measurements.get(self.measurement)
             if not isinstance(layers, Mapping):
                 continue
@@ -191,29 +186,22 @@ class FedLWR(Strategy):
                 )
             for layer, value in layers.items():
                 if layer in averaged and layer != "mean":
-                    similarity = min(max(float(value), low), high)
-                    found.setdefault(layer, {})[reply.client] = 1 - similarity
+                    distance = found.setdefault(layer, np.full(len(compared), np.nan))
+                    distance[row] = 1 - min(max(float(value), low), high)
         if not found:
             raise FederationError(
                 f"{self.name} needs {self.measurement!r}, and "
                 f"{self._nobody_measured(compared, self.measurement)}{self._why_not_measured()}"
             )
-        for by_client in found.values():
-            mean = sum(by_client.values()) / len(by_client)
-            for client in compared.clients:
-                if client not in by_client:
-                    by_client[client] = mean
-                    self.note(
-                        client,
-                        f"{self.measurement} absent for some layers: mean of the others used",
-                    )
-        return {layer: dict(sorted(found[layer].items())) for layer in sorted(found)}
-
-    def _limits(self) -> Sequence[float]:
-        """The least and the largest similarity."""
-        if self.clip is not None:
-            return self.clip
-        return VARIANTS[self.variant].clip
+        for distance in found.values():
+            is_absent = np.isnan(distance)
+            distance[is_absent] = distance[~is_absent].sum() / (~is_absent).sum()
+            for absent in np.flatnonzero(is_absent):
+                self.note(
+                    compared[absent].client,
+                    f"{self.measurement} absent for some layers: mean of the others used",
+                )
+        return dict(sorted(found.items()))
 
     def _why_not_measured(self) -> str:
         """For an error: how many images a client needs, and what to do where it has fewer."""
@@ -225,76 +213,24 @@ class FedLWR(Strategy):
             f"add {needed.data} cases, {needed.instead}"
         )
 
-    def _at_clip(self, distances: ByLayer) -> dict[str, float]:
-        """client -> share of its layers whose similarity is at the upper limit.
+    def _encoder(self, scored: ByLayer) -> str:
+        """The layer whose weights the whole model takes, in ablation v2: the widest, or the named.
 
-        Where all clients are at 1, the round is a plain average.
+        Raises:
+            ConfigError: where no client measured it; it names the layers that there are.
         """
-        _, high = self._limits()
-        shares = {}
-        for client, by_layer in _by_client(distances).items():
-            at_limit = [distance <= 1 - high + TOLERANCE for distance in by_layer.values()]
-            shares[client] = sum(at_limit) / len(distances)
-        return shares
-
-    def _encoder(self, scored: Collection[str]) -> str:
-        """The layer whose weights the whole model takes, in ablation v2."""
-        if self.encoder_layer is not None:
-            if self.encoder_layer not in scored:
-                raise ValueError(
-                    f"FedLWR: encoder_layer {self.encoder_layer!r} is not a scored layer: "
-                    f"{list(scored)}"
-                )
-            return self.encoder_layer
-
-        # The widest one: of a kernel's first two axes, one is its input and one its output, also
-        # where the convolution is transposed.
+        # Of a kernel's first two axes, one is its input and one its output, also where the
+        # convolution is transposed.
         widths = {}
         for name in self.spec.parameters:
             kernel = self.weights[name]
-            if kernel.ndim > 1:
-                widths[self.spec.layers[name]] = min(kernel.shape[:2])
-        candidates = [layer for layer in scored if layer in widths]
-        if not candidates:
-            raise FederationError(
-                f"{self.name} takes the weights of the widest layer, and no client measured "
-                f"{self.measurement!r} of a convolution or linear layer: name one (encoder_layer)"
+            layer = self.spec.layers[name]
+            if kernel.ndim > 1 and layer in scored:
+                widths[layer] = min(kernel.shape[:2])
+        chosen = self.encoder_layer or max(sorted(widths), key=widths.get, default="")  # type: ignore[arg-type]
+        if chosen not in scored:
+            raise ConfigError(
+                f"{self.name}: no client measured {self.measurement!r} of {chosen or 'a kernel'!r}:"
+                f" name one of {list(scored)} as encoder_layer"
             )
-        return max(candidates, key=lambda layer: widths[layer])
-
-
-def _is_range(clip: Any) -> bool:
-    """Whether ``clip`` is two numbers between 0 and 1, the lower one first."""
-    try:
-        low, high = clip
-        return bool(0 <= low <= high <= 1)
-    except (TypeError, ValueError):
-        return False
-
-
-def _images_for_cka(variant: str) -> ImagesNeeded:
-    """The images that CKA takes, with advice that does not name what is set already."""
-    cosine = "similarity='cosine', which takes any number of images"
-    if "cka_training" in VARIANTS[variant].context:
-        return ImagesNeeded("training", LEAST_IMAGES, f"or use {cosine}")
-    return ImagesNeeded(
-        "validation",
-        LEAST_IMAGES,
-        f"or use variant='paper', which compares on training images, or {cosine}",
-    )
-
-
-def _similarities(distances: ByLayer) -> ByLayer:
-    found: ByLayer = {}
-    for layer, by_client in distances.items():
-        found[layer] = {client: 1 - distance for client, distance in by_client.items()}
-    return found
-
-
-def _by_client(by_layer: ByLayer) -> dict[str, dict[str, float]]:
-    """client -> layer -> number."""
-    found: dict[str, dict[str, float]] = {}
-    for layer, by_client in by_layer.items():
-        for client, value in by_client.items():
-            found.setdefault(client, {})[layer] = value
-    return dict(sorted(found.items()))
+        return chosen

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
+from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
+from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -27,17 +31,12 @@ class LeaveOneOut(Strategy):
             ``"others"``: for the drop of client i, those of all clients but i, so that nothing that
             a client reports of itself raises or lowers its own weight.
 
+    It trusts the scores and numbers of cases that clients report; N + 1 models are scored a round.
+
     >>> LeaveOneOut("others").name
     'LeaveOneOut-others'
     """
 
-    paper = "the baseline of Jiang et al., CVPR 2023"
-    estimates = "Dice lost without the client, mean over rounds"
-    client_does = "trains; scores the models without each client"
-    client_sends = "update, N + 1 numbers"
-    trusts = "the scores and numbers of cases that clients report"
-    phases = 2
-    cost = "training + N + 1 validation passes and downloads"
     requires = frozenset({"score"})
     min_clients = 2
     state = ("drops", "counts")
@@ -51,40 +50,32 @@ class LeaveOneOut(Strategy):
     }
 
     def __init__(self, judged_by: str = "everybody"):
-        if judged_by not in JUDGED_BY:
-            raise ValueError(
-                f"LeaveOneOut: judged_by must be one of {JUDGED_BY}, got {judged_by!r}"
-            )
+        check_choice(self, "judged_by", judged_by, JUDGED_BY)
         self.judged_by = judged_by
-        self.drops: dict[str, float] = {}  # client -> sum over its rounds
-        self.counts: dict[str, int] = {}  # client -> number of its rounds
+        self.drops = Memory()  # client -> sum over its rounds
+        self.counts = Memory()  # client -> number of its rounds
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The scores of everybody's model, and of each model without one client.
-        everybody = frozenset(local.clients)
-        coalitions = {everybody: None}
-        for client in local.clients:
-            coalitions[everybody - local.copies_of(client)] = None
-        scores = yield from coalition_scores(self, local, list(coalitions))
+        names = local.clients
+        everybody = frozenset(names)
+        without = [everybody - {client} for client in names]
+        scores = yield from coalition_scores(self, local, [everybody, *without])
 
         # Drop: V(N) - V(N without i); the weights are its positive part, normalised.
-        drops = {}
-        for client in local.clients:
+        drop = np.zeros(len(local))
+        for row, client in enumerate(names):
             left_out = client if self.judged_by == "others" else ""
             whole = mean_score(scores[everybody], left_out)
-            without = scores[everybody - local.copies_of(client)]
-            drops[client] = whole - mean_score(without, left_out)
-        drops = local.shared(drops)
-        weights = normalise(drops)
+            drop[row] = whole - mean_score(scores[without[row]], left_out)
+        weights = normalise(drop)
 
         # Contribution: the mean drop over the rounds that a client took part in.
-        summed = {client: self.drops.get(client, 0.0) + drop for client, drop in drops.items()}
-        counts = {client: self.counts.get(client, 0) + 1 for client in drops}
-        means = {client: summed[client] / counts[client] for client in drops}
-
-        result = self.finish(local, weights, means, details={"drop": drops}, divided=True)
-        self.drops = {**self.drops, **summed}
-        self.counts = {**self.counts, **counts}
+        summed = self.drops.of(names, 0.0) + drop
+        counts = self.counts.of(names, 0.0) + 1
+        result = self.finish(local, weights, summed / counts, details={"drop": drop})
+        self.drops.put(names, summed)
+        self.counts.put(names, counts)
         return result

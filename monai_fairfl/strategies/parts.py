@@ -8,81 +8,59 @@ in :mod:`monai_fairfl.strategies.rewards`.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import Estimate, Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.replies import (
     Aggregation,
     Replies,
     normalise,
+    powers,
     sample_shares,
     uniform,
-    unit_of_powers,
 )
-from monai_fairfl.strategies.arguments import is_real, non_default_arguments
+from monai_fairfl.strategies.arguments import check_between, non_default_arguments
 from monai_fairfl.strategies.quantities import Quantity
 
-Details = dict[str, Mapping[str, Any]]
-"""Quantities for ledger and report: name -> client -> number."""
+Details = dict[str, Any]
+"""Quantities for ledger and report: name -> numbers of the clients, shape (N,)."""
 
 
 class Weighting(ABC):
     """How contributions become the weights of the average.
 
-    >>> from monai_fairfl.messages import ModelSpec, Reply
-    >>> from monai_fairfl.replies import Replies, normalise
+    >>> from monai_fairfl import ModelSpec, Replies, Reply, normalise
     >>> class Helpers(Weighting):
     ...     def __call__(self, replies, contributions):
-    ...         return normalise({site: contributions[site] > 0 for site in replies.clients})
+    ...         return normalise(contributions > 0)
     >>> sent = [Reply("A", None, 30), Reply("B", None, 10), Reply("C", None, 10)]
     >>> replies = Replies(sent, [], ModelSpec(()))
-    >>> Helpers()(replies, {"A": 0.3, "B": 0.1, "C": -0.2})
-    {'A': 0.5, 'B': 0.5, 'C': 0.0}
+    >>> Helpers()(replies, np.array([0.3, 0.1, -0.2])).tolist()
+    [0.5, 0.5, 0.0]
     """
 
     @abstractmethod
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
-        """Client -> weight, not negative, summing to one."""
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
+        """The clients' weights, in the order of the replies: not negative, summing to one."""
 
 
 class Uniform(Weighting):
-    """The same weight for every client, whatever it contributed.
+    """The same weight for every client, whatever it contributed."""
 
-    >>> from monai_fairfl.messages import ModelSpec, Reply
-    >>> from monai_fairfl.replies import Replies
-    >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
-    >>> Uniform()(replies, {"A": 0.9, "B": 0.1})
-    {'A': 0.5, 'B': 0.5}
-    """
-
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
-        return uniform(replies.clients)
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
+        return uniform(replies)
 
 
 class BySamples(Weighting):
-    """FedAvg's weights: each client's share of the images.
+    """FedAvg's weights: each client's share of the images."""
 
-    >>> from monai_fairfl.messages import ModelSpec, Reply
-    >>> from monai_fairfl.replies import Replies
-    >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
-    >>> BySamples()(replies, {"A": 0.1, "B": 0.9})
-    {'A': 0.75, 'B': 0.25}
-    """
-
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         return sample_shares(replies)
 
 
@@ -95,33 +73,18 @@ class Proportional(Weighting):
     Raises:
         ValueError: when ``power`` is no number, below 0 or not finite.
 
-    >>> from monai_fairfl.messages import ModelSpec, Reply
-    >>> from monai_fairfl.replies import Replies
-    >>> sent = [Reply("A", None, 10), Reply("B", None, 10), Reply("C", None, 10)]
-    >>> replies = Replies(sent, [], ModelSpec(()))
-    >>> Proportional()(replies, {"A": 3.0, "B": 1.0, "C": -2.0})
-    {'A': 0.75, 'B': 0.25, 'C': 0.0}
-    >>> Proportional(power=2)(replies, {"A": 3.0, "B": 1.0, "C": -2.0})
-    {'A': 0.9, 'B': 0.1, 'C': 0.0}
+    >>> from monai_fairfl import ModelSpec, Replies
+    >>> nobody = Replies([], [], ModelSpec(()))
+    >>> Proportional(power=2)(nobody, np.array([3.0, 1.0, -2.0])).tolist()
+    [0.9, 0.1, 0.0]
     """
 
     def __init__(self, power: float = 1.0):
-        if not is_real(power) or not 0 <= power < math.inf:
-            raise ValueError(
-                f"Proportional: power must be a finite number of at least 0, got {power!r}"
-            )
+        check_between(self, "[0, inf)", power=power)
         self.power = power
 
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
-        positive = {}
-        for client, value in contributions_of_present(self, replies, contributions).items():
-            positive[client] = max(value, 0.0)
-        unit = unit_of_powers(positive, self.power)
-        return normalise(
-            {client: (value / unit) ** self.power for client, value in positive.items()}
-        )
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
+        return normalise(powers(np.maximum(contributions, 0.0), self.power))
 
 
 class Average(ABC):
@@ -132,12 +95,12 @@ class Average(ABC):
     >>> from monai_fairfl.replies import Replies
     >>> class HalfStep(Average):
     ...     def __call__(self, replies, weights, buffers, start, scale):
-    ...         scale = {site: 0.5 * (scale or {}).get(site, 1.0) for site in replies.clients}
-    ...         return replies.average(weights, buffers, start, scale)
+    ...         half = np.full(len(replies), 0.5) * (1 if scale is None else scale)
+    ...         return replies.average(weights, buffers, start, half)
     >>> asked = Request("A", "train", {"w": torch.zeros(1)})
     >>> sent = Reply("A", {"w": torch.tensor([3.0])}, 10)
     >>> replies = Replies([sent], [asked], ModelSpec(("w",)))
-    >>> HalfStep()(replies, {"A": 1.0}, "aggregation", None, None)["w"].item()
+    >>> HalfStep()(replies, np.ones(1), "aggregation", None, None)["w"].item()
     1.5
     """
 
@@ -151,7 +114,7 @@ class Average(ABC):
         weights: Aggregation,
         buffers: str,
         start: Weights | None,
-        scale: Mapping[str, float] | None,
+        scale: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
         """The averaged model; the arguments are those of :meth:`Replies.average`."""
 
@@ -164,11 +127,13 @@ class Reward(ABC):
     >>> from monai_fairfl.replies import Replies
     >>> class ForHelpers(Reward):
     ...     def __call__(self, replies, old, new, contributions):
-    ...         earned = {site: new if contributions[site] > 0 else old for site in replies.clients}
-    ...         return {site: copy.deepcopy(model) for site, model in earned.items()}, {}
+    ...         models = {}
+    ...         for client, contribution in zip(replies.clients, contributions):
+    ...             models[client] = copy.deepcopy(new if contribution > 0 else old)
+    ...         return models, {}
     >>> replies = Replies([Reply("A", None, 30), Reply("B", None, 10)], [], ModelSpec(()))
     >>> old, new = {"w": torch.zeros(1)}, {"w": torch.ones(1)}
-    >>> ForHelpers()(replies, old, new, {"A": 0.3, "B": -0.2})[0]
+    >>> ForHelpers()(replies, old, new, np.array([0.3, -0.2]))[0]
     {'A': {'w': tensor([1.])}, 'B': {'w': tensor([0.])}}
     """
 
@@ -187,7 +152,7 @@ class Reward(ABC):
         replies: Replies,
         old: Weights,
         new: Weights,
-        contributions: Mapping[str, float | Estimate],
+        contributions: np.ndarray,
     ) -> tuple[dict[str, Weights], Details]:
         """Client -> its next model, in tensors of its own; and quantities for the ledger.
 
@@ -195,37 +160,8 @@ class Reward(ABC):
             replies: of the exchange that trained; ``replies.start(reply)`` is what a client had.
             old: the global model before the round.
             new: the global model after it.
-            contributions: of each client.
+            contributions: of the clients, in the order of the replies.
         """
-
-
-def contributions_of_present(
-    part: Weighting | Reward, replies: Replies, contributions: Mapping[str, float | Estimate]
-) -> dict[str, float]:
-    """The contributions of the clients that answered, as numbers.
-
-    Args:
-        part: that needs them, for the error.
-        replies: of these clients.
-        contributions: client -> contribution.
-
-    Raises:
-        ConfigError: naming the part and a client whose contribution is absent or not finite.
-    """
-    found = {}
-    for client in replies.clients:
-        if client not in contributions:
-            raise ConfigError(
-                f"{type(part).__name__}: client {client!r} answered and has no contribution: the "
-                "strategy must give one for each client that answered"
-            )
-        found[client] = float(contributions[client])
-        if not math.isfinite(found[client]):
-            raise ConfigError(
-                f"{type(part).__name__}: the contribution of client {client!r} is "
-                f"{found[client]!r}: the strategy must give a finite number"
-            )
-    return found
 
 
 @dataclass(frozen=True)

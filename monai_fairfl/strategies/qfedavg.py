@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import Replies, normalise, unit_of_powers
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
+from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
@@ -34,15 +35,12 @@ class QFedAvg(Strategy):
         variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
             ``"loss_weighted"``.
 
+    It trusts the training losses that clients report.
+
     >>> QFedAvg(q=2.0).name
     'QFedAvg-q_2.0'
     """
 
-    paper = "Li et al., ICLR 2020"
-    client_does = "measures the received model's training loss; trains"
-    client_sends = "update, 1 number"
-    trusts = "the training losses that clients report"
-    cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
 
@@ -57,12 +55,8 @@ class QFedAvg(Strategy):
         if form is None:
             form = "lipschitz" if variant == "paper" else "loss_weighted"
         check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
-        check_numbers(self, q=q, learning_rate=learning_rate)
-        if not 0 <= q < math.inf or not 0 < learning_rate < math.inf:
-            raise ValueError(
-                "QFedAvg: q and learning_rate must be finite, at least 0 and above 0, "
-                f"got {q!r}, {learning_rate!r}"
-            )
+        check_between(self, "[0, inf)", q=q)
+        check_between(self, "(0, inf)", learning_rate=learning_rate)
         self.q = q
         self.learning_rate = learning_rate
         self.form = form
@@ -73,13 +67,12 @@ class QFedAvg(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
-        losses = self._losses(local)
 
         # The powers F_k^q, divided by their sum, are the weights of the average.
-        losses = {client: loss + LEAST_LOSS for client, loss in losses.items()}
+        losses = self._losses(local) + LEAST_LOSS
         unit = unit_of_powers(losses, self.q)
-        losses = {client: loss / unit for client, loss in losses.items()}
-        powers = {client: loss**self.q for client, loss in losses.items()}
+        losses = losses / unit
+        powers = losses**self.q
         weights = normalise(powers)
         if self.form == "loss_weighted":
             return self.finish(local, weights, weights)
@@ -87,37 +80,32 @@ class QFedAvg(Strategy):
         # h_k = q F_k^(q-1) ||Delta w_k||^2 + L F_k^q, with Delta w_k the update times L
         # (Algorithm 2).
         lipschitz = 1 / self.learning_rate
-        curvatures = []
-        for client, norm in zip(local.clients, local.geometry.norms, strict=True):
-            squared_norm = (lipschitz * norm) ** 2
-            slope = self.q * losses[client] ** (self.q - 1) / unit
-            curvatures.append(slope * squared_norm + lipschitz * powers[client])
+        squared_norms = (lipschitz * local.geometry.norms) ** 2
+        curvatures = self.q * losses ** (self.q - 1) / unit * squared_norms + lipschitz * powers
 
         # The server's step, sum_k F_k^q Delta w_k / sum_k h_k, is the weighted average of the
         # updates times one factor.
-        factor = lipschitz * sum(powers.values()) / sum(curvatures)
-        scale = dict.fromkeys(local.clients, float(factor))
-        return self.finish(local, weights, weights, scale=scale)
+        factor = lipschitz * powers.sum() / curvatures.sum()
+        return self.finish(local, weights, weights, scale=np.full(len(local), factor))
 
-    def _losses(self, local: Replies) -> dict[str, float]:
-        """The loss of every client; one below 0 counts as absent.
+    def _losses(self, local: Replies) -> np.ndarray:
+        """The loss of every client; an absent one, and one below 0, is the mean of the others.
 
         Raises:
             FederationError: when no loss is at least 0.
         """
-        known = self.known(local, "global_loss")
-        usable = {client: loss for client, loss in known.items() if loss >= 0}
-        if not usable:
-            client, loss = min(known.items(), key=lambda found: found[1])
+        losses = self.known(local, "global_loss")
+        usable = losses >= 0
+        if not usable.any():
+            lowest = int(np.nanargmin(losses))
             raise FederationError(
-                f"QFedAvg takes powers of losses, and the loss of {client!r} is {loss:.4g}: "
-                "use a loss that is never below 0, such as 1 - Dice for -Dice"
+                f"QFedAvg takes powers of losses, and that of {local[lowest].client!r} is "
+                f"{losses[lowest]:.4g}: use a loss from 0 on, such as 1 - Dice for -Dice"
             )
-        mean = sum(usable.values()) / len(usable)
-        losses = {}
-        for client in local.clients:
-            if client not in usable:
-                reported = f"{known[client]:.4g}, below 0" if client in known else "absent"
-                self.note(client, f"global_loss {reported}, {mean:.6g} used: mean of the others")
-            losses[client] = usable.get(client, mean)
-        return losses
+        mean = losses[usable].sum() / usable.sum()
+        for row in np.flatnonzero(~usable):
+            reported = "absent" if np.isnan(losses[row]) else f"{losses[row]:.4g}, below 0"
+            self.note(
+                local[row].client, f"global_loss {reported}, {mean:.6g} used: mean of the others"
+            )
+        return np.where(usable, losses, mean)

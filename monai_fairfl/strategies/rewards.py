@@ -5,15 +5,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
-from monai_fairfl.messages import Estimate, Reply, Weights
+from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
-from monai_fairfl.strategies.arguments import check_choice, check_numbers
-from monai_fairfl.strategies.parts import Details, Reward, contributions_of_present
+from monai_fairfl.strategies.arguments import check_between, check_choice
+from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 
 
@@ -61,9 +61,7 @@ class Sparsified(Reward):
         leave_one: bool = False,
         rest: str = "before",
     ):
-        check_numbers(self, beta=beta)
-        if not beta > 0:
-            raise ValueError(f"Sparsified: beta must be above 0, got {beta!r}")
+        check_between(self, "(0, inf]", beta=beta)
         check_choice(self, "ratio", ratio, ("tanh", "share"))
         check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
         check_choice(self, "rounding", rounding, ("ceil", "floor"))
@@ -77,40 +75,29 @@ class Sparsified(Reward):
         self.rest = rest
 
     def __call__(
-        self,
-        replies: Replies,
-        old: Weights,
-        new: Weights,
-        contributions: Mapping[str, float | Estimate],
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
-        present = contributions_of_present(self, replies, contributions)
-        return self.share_out(replies, old, new, self.ratios(present))
+        return self.share_out(replies, old, new, self.ratios(contributions))
 
-    def ratios(self, contributions: Mapping[str, float]) -> dict[str, float]:
-        r"""Client -> ratio :math:`q_i / D` before rounding, in [0, 1]; the largest is 1.
+    def ratios(self, contributions: np.ndarray) -> np.ndarray:
+        r"""Each client's ratio :math:`q_i / D` before rounding, in [0, 1]; the largest is 1.
 
         Where no contribution is above 0, every ratio is 1.
 
-        >>> Sparsified(ratio="share").ratios({"A": 0.2, "B": 0.1, "C": -0.3})
-        {'A': 1.0, 'B': 0.5, 'C': 0.0}
+        >>> Sparsified(ratio="share").ratios(np.array([0.2, 0.1, -0.3])).tolist()
+        [1.0, 0.5, 0.0]
         """
         if self.ratio == "tanh" and self.beta == math.inf:
-            return dict.fromkeys(contributions, 1.0)
+            return np.ones(len(contributions))
         # The numerators of the formula, where a contribution below 0 counts as 0.
-        numerators = {}
-        for client, contribution in contributions.items():
-            numerator = float(contribution)
-            if self.ratio == "tanh":
-                numerator = math.tanh(self.beta * contribution)
-            numerators[client] = max(numerator, 0.0)
-
-        largest = max(numerators.values())
-        if largest == 0:
-            return dict.fromkeys(numerators, 1.0)
-        return {client: numerator / largest for client, numerator in numerators.items()}
+        numerators = np.maximum(contributions, 0.0)
+        if self.ratio == "tanh":
+            numerators = np.tanh(self.beta * numerators)
+        largest = numerators.max()
+        return numerators / largest if largest > 0 else np.ones(len(numerators))
 
     def share_out(
-        self, replies: Replies, old: Weights, new: Weights, ratios: Mapping[str, float]
+        self, replies: Replies, old: Weights, new: Weights, ratios: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
         """Each client's model for given ``ratios``, and its share of the step's entries.
 
@@ -118,33 +105,30 @@ class Sparsified(Reward):
             replies: of the exchange that trained.
             old: the previous global model.
             new: the next global model; ``new - old`` is the step that is shared out.
-            ratios: client -> :math:`q_i / D` before rounding, in [0, 1].
+            ratios: :math:`q_i / D` before rounding, in [0, 1], shape (N,).
         """
         names = replies.spec.parameters
         step = {name: new[name] - old[name] for name in names}
-        models = {reply.client: self._without_step(replies, reply) for reply in replies}
+        models = [self._without_step(replies, reply) for reply in replies]
 
         # The masks choose in each tensor by itself, or in all tensors as one vector.
-        if self.mask_scope == "global":
-            scopes = [list(names)]
-        else:
-            scopes = [[name] for name in names]
-
-        received = dict.fromkeys(replies.clients, 0)
+        scopes = [list(names)] if self.mask_scope == "global" else [[name] for name in names]
+        received = np.zeros(len(replies))
         for scope in scopes:
-            masks = self._masks({name: step[name] for name in scope}, ratios, replies.clients)
-            scope_size = sum(step[name].numel() for name in scope)
-            for reply in replies:
-                received[reply.client] += self._count(ratios[reply.client], scope_size)
+            vector = torch.cat([step[name].flatten() for name in scope])
+            sizes = [step[name].numel() for name in scope]
+            counts = [self._count(ratio, vector.numel()) for ratio in ratios]
+            received += counts
+            masks = keep_largest(vector, counts)
+            for reply, model, mask in zip(replies, models, masks, strict=True):
                 start = replies.start(reply)
-                model = models[reply.client]
-                for name, mask in masks[reply.client].items():
+                for name, part in zip(scope, mask.split(sizes), strict=True):
                     # In the chosen entries, the client continues from its start plus the step.
-                    model[name] = torch.where(mask, start[name] + step[name], model[name])
+                    moved = start[name] + step[name]
+                    model[name] = torch.where(part.view(moved.shape), moved, model[name])
 
         size = sum(tensor.numel() for tensor in step.values())
-        shares = {client: count / size for client, count in received.items()}
-        return dict(models), {"kept": shares}
+        return dict(zip(replies.clients, models, strict=True)), {"kept": received / size}
 
     def _without_step(self, replies: Replies, reply: Reply) -> dict[str, torch.Tensor]:
         """The client's next model where it receives no entry of the step: what `rest` names."""
@@ -152,35 +136,10 @@ class Sparsified(Reward):
             return replies.local(reply)
         return {**replies.start(reply), **(reply.buffers or {})}
 
-    def _masks(
-        self, step: Weights, ratios: Mapping[str, float], clients: Sequence[str]
-    ) -> dict[str, dict[str, torch.Tensor]]:
-        """Client -> tensor's name -> mask of its entries that the client receives (Eq. 4-5).
-
-        Args:
-            step: the tensors of one scope; D is the number of their entries.
-            ratios: client -> :math:`q_i / D` before rounding.
-            clients: those to make masks for.
-        """
-        vector = torch.cat([tensor.flatten() for tensor in step.values()])
-        sizes = [tensor.numel() for tensor in step.values()]
-
-        # q_i, and the mask of the q_i entries of largest magnitude.
-        counts = [self._count(ratios[client], vector.numel()) for client in clients]
-        vector_masks = keep_largest(vector, counts)
-
-        # Each mask is cut back into the shapes of the tensors.
-        masks: dict[str, dict[str, torch.Tensor]] = {}
-        for client, vector_mask in zip(clients, vector_masks, strict=True):
-            masks[client] = {}
-            for name, part in zip(step, vector_mask.split(sizes), strict=True):
-                masks[client][name] = part.view(step[name].shape)
-        return masks
-
     def _count(self, ratio: float, size: int) -> int:
         """q_i: how many of ``size`` entries a client receives (Eq. 4-5)."""
         # Rounded first, as 0.3 * 10 is a little above 3 in floating point.
-        exact = round(ratio * size, 9)
+        exact = round(float(ratio) * size, 9)
         count = math.ceil(exact) if self.rounding == "ceil" else math.floor(exact)
         most = size - 1 if self.leave_one else size
         return max(min(count, most), 0)
@@ -208,9 +167,9 @@ class Mixed(Reward):
     >>> update = {"w": torch.tensor([2.0])}
     >>> sent = [Reply("A", update, 10, id=0), Reply("B", update, 10, id=1)]
     >>> replies = Replies(sent, asked, ModelSpec(("w",)))
-    >>> models, details = Mixed()(replies, old, new, {"A": 1.0, "B": 0.25})
-    >>> models["A"]["w"].item(), models["B"]["w"].item(), details["mixing"]
-    (5.0, 2.75, {'A': 1.0, 'B': 0.25})
+    >>> models, details = Mixed()(replies, old, new, np.array([1.0, 0.25]))
+    >>> models["A"]["w"].item(), models["B"]["w"].item(), details["mixing"].tolist()
+    (5.0, 2.75, [1.0, 0.25])
     """
 
     quantities = {
@@ -226,41 +185,27 @@ class Mixed(Reward):
         self.scale = scale
 
     def __call__(
-        self,
-        replies: Replies,
-        old: Weights,
-        new: Weights,
-        contributions: Mapping[str, float | Estimate],
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
-        mixing = self._mixing(replies, contributions)
+        # The coefficients gamma_i, in [0, 1].
+        mixing = np.clip(contributions, 0.0, 1.0)
+        if self.scale == "max" and mixing.max() > 0:
+            mixing = mixing / mixing.max()
         models: dict[str, Weights] = {}
-        for reply in replies:
+        for reply, gamma in zip(replies, mixing.tolist(), strict=True):
             local = replies.local(reply)
             model: dict[str, torch.Tensor] = {}
             for name, tensor in new.items():
                 # A tensor that the client does not send stays with it, and a counter is its own.
                 if name not in local:
                     continue
+                model[name] = local[name]
                 if tensor.is_floating_point():
-                    mixed = torch.lerp(local[name], tensor, mixing[reply.client])
+                    mixed = torch.lerp(local[name], tensor, gamma)
                     # A constant of -inf, such as an attention mask, stays what it is.
                     model[name] = torch.where(tensor.isfinite(), mixed, tensor)
-                else:
-                    model[name] = local[name]
             models[reply.client] = model
         return models, {"mixing": mixing}
-
-    def _mixing(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
-        """The coefficient gamma_i of each client, in [0, 1]."""
-        gamma = {}
-        for client, value in contributions_of_present(self, replies, contributions).items():
-            gamma[client] = min(max(value, 0.0), 1.0)
-        largest = max(gamma.values())
-        if self.scale == "max" and largest > 0:
-            return {client: value / largest for client, value in gamma.items()}
-        return gamma
 
 
 def keep_largest(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:

@@ -8,15 +8,13 @@ default: each also takes something from an honest client that is unlike the othe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from monai_fairfl.messages import Estimate
 from monai_fairfl.replies import ZERO_NORM, Aggregation, Replies, uniform
-from monai_fairfl.strategies.arguments import check_numbers
+from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.parts import Average, Weighting
 from monai_fairfl.utils.settings import is_whole
 
@@ -39,7 +37,7 @@ class ClippedMean(Average):
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
     >>> replies = Replies(sent, asked, ModelSpec(("w",)))
-    >>> weights = {"A": 0.5, "B": 0.25, "C": 0.25}
+    >>> weights = np.array([0.5, 0.25, 0.25])
     >>> step = ClippedMean()(replies, weights, "aggregation", None, None)["w"]
     >>> round(step.item(), 4)  # C counts with 2 in place of 90; the plain mean is 23.5
     1.5
@@ -51,18 +49,12 @@ class ClippedMean(Average):
         weights: Aggregation,
         buffers: str,
         start: Mapping[str, torch.Tensor] | None,
-        scale: Mapping[str, float] | None,
+        scale: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
-        given = scale or dict.fromkeys(replies.clients, 1.0)
-        norms = {}
-        for reply, norm in zip(replies, replies.geometry.norms, strict=True):
-            norms[reply.client] = abs(given[reply.client]) * float(norm)
-        median = float(np.median(list(norms.values())))
-        clipped = {}
-        for client, norm in norms.items():
-            clipped[client] = given[client]
-            if norm > median:
-                clipped[client] *= median / norm
+        given = np.ones(len(replies)) if scale is None else scale
+        norms = abs(given) * replies.geometry.norms
+        median = np.median(norms)
+        clipped = np.where(norms > median, given * median / np.maximum(norms, ZERO_NORM), given)
         return replies.average(weights, buffers, start, clipped)
 
 
@@ -94,7 +86,7 @@ class Median(Average):
         weights: Aggregation,
         buffers: str,
         start: Mapping[str, torch.Tensor] | None,
-        scale: Mapping[str, float] | None,
+        scale: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
         return replies.reduced(
             lambda values: trimmed_mean(values, len(values)), buffers, start, scale
@@ -132,7 +124,7 @@ class TrimmedMean(Average):
         weights: Aggregation,
         buffers: str,
         start: Mapping[str, torch.Tensor] | None,
-        scale: Mapping[str, float] | None,
+        scale: np.ndarray | None,
     ) -> dict[str, torch.Tensor]:
         return replies.reduced(
             lambda values: trimmed_mean(values, self.trim), buffers, start, scale
@@ -167,23 +159,16 @@ class Krum(Weighting):
         self.attackers = attackers
         self.chosen = chosen
 
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
-        clients = [reply.client for reply in replies]
-        if len(clients) == 1:
-            return uniform(clients)
-        squared = replies.geometry.squared_distances()
-        neighbours = max(1, len(clients) - self.attackers - 2)
-        scores = []
-        for row in range(len(clients)):
-            others = np.sort(np.delete(squared[row], row))
-            scores.append(float(others[:neighbours].sum()))
-
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
+        count = len(replies)
+        if count == 1:
+            return uniform(replies)
+        # Each update's squared distances to the others; its own 0 is the first.
+        ordered = np.sort(replies.geometry.squared_distances(), axis=1)[:, 1:]
+        scores = ordered[:, : max(1, count - self.attackers - 2)].sum(axis=1)
         best = np.argsort(scores, kind="stable")[: self.chosen]
-        weights = dict.fromkeys(clients, 0.0)
-        for row in best:
-            weights[clients[row]] = 1 / len(best)
+        weights = np.zeros(count)
+        weights[best] = 1 / len(best)
         return weights
 
 
@@ -211,22 +196,15 @@ class GeometricMedian(Weighting):
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
     >>> replies = Replies(sent, asked, ModelSpec(("w",)))
-    >>> weights = GeometricMedian()(replies, {})
-    >>> {site: round(weight, 3) for site, weight in weights.items()}
-    {'A': 0.333, 'B': 0.333, 'C': 0.333, 'D': 0.002}
+    >>> GeometricMedian()(replies, np.zeros(4)).round(3).tolist()
+    [0.333, 0.333, 0.333, 0.002]
     """
 
     def __init__(self, smoothing: float = 1e-3):
-        check_numbers(self, smoothing=smoothing)
-        if not 0 < smoothing < math.inf:
-            raise ValueError(
-                f"GeometricMedian: smoothing must be a finite number above 0, got {smoothing!r}"
-            )
+        check_between(self, "(0, inf)", smoothing=smoothing)
         self.smoothing = smoothing
 
-    def __call__(
-        self, replies: Replies, contributions: Mapping[str, float | Estimate]
-    ) -> dict[str, float]:
+    def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         least = max(self.smoothing * float(np.median(replies.geometry.norms)), ZERO_NORM)
         weights = np.full(len(replies), 1 / len(replies))
         for _ in range(STEPS):
@@ -238,7 +216,7 @@ class GeometricMedian(Weighting):
             weights = moved
             if has_converged:
                 break
-        return {reply.client: float(w) for reply, w in zip(replies, weights, strict=True)}
+        return weights
 
 
 def trimmed_mean(values: torch.Tensor, trim: int) -> torch.Tensor:

@@ -5,31 +5,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
-from monai_fairfl.replies import (
-    Replies,
-    cosine,
-    merge_with_absent,
-    normalise,
-    renormalised_previous,
-    uniform,
-)
-from monai_fairfl.strategies.arguments import check_choice, check_layer, check_numbers
+from monai_fairfl.replies import Replies, cosine, normalise, uniform
+from monai_fairfl.strategies.arguments import check_between, check_choice, check_layer
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Mixed
 
 logger = logging.getLogger(__name__)
-
-ClassValues = list[float | None]
-"""Of one client, in the order of the classes; ``None``: it does not label the class."""
 
 
 class ShapFed(Strategy):
@@ -60,15 +51,13 @@ class ShapFed(Strategy):
     labelled in an earlier round, and no longer labels, is noted: its value counts only where it is
     below the mean of the classes that the client labels now.
     A network with one output channel has one class; the method then compares whole output layers,
-    and logs a warning.
+    and logs a warning. It trusts the output layer of updates, and which classes clients report as
+    labelled.
 
     >>> ShapFed(personalised=True).name
     'ShapFed-personalised'
     """
 
-    paper = "Tastan et al., IJCAI 2024"
-    estimates = "agreement with the average, 0 to 1"
-    trusts = "the output layer of updates, and which classes clients report as labelled"
     min_clients = 2
     state = ("classes", "weight")
     quantities = {
@@ -92,17 +81,15 @@ class ShapFed(Strategy):
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         check_choice(self, "personalised", personalised, (True, False))
-        check_numbers(self, mu=mu)
-        if not 0 <= mu < 1:
-            raise ValueError(f"ShapFed: mu must be in [0, 1), got {mu!r}")
+        check_between(self, "[0, 1)", mu=mu)
         self.mu = mu
         self.output_layer = output_layer
         self.personalised = personalised
         self.scale = scale
         self.variant = variant
         self.mixed = Mixed(scale)
-        self.classes: dict[str, ClassValues] = {}  # Gamma, smoothed, of all clients
-        self.weight: dict[str, float] = {}  # gamma tilde, of all clients
+        self.classes: dict[str, list[float | None]] = {}  # Gamma, of all clients; None: not known
+        self.weight = Shares()  # gamma tilde, of all clients
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         layer = self.output_layer
@@ -146,140 +133,96 @@ class ShapFed(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
+        names = local.clients
 
         # The server's rows are averaged with the previous weights, 1 / N at first.
-        if self.weight:
-            previous = normalise(renormalised_previous(self.weight, local.clients))
-        else:
-            previous = uniform(local.clients)
+        previous = normalise(self.weight.of_present(names)) if self.weight else uniform(local)
 
-        # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed.
-        labelled = _labelled(local, len(local.geometry.classes(self.output_layer)))
-        smoothed = {}
-        for client, values in self._class_values(local, labelled, previous).items():
-            smoothed[client] = self._smoothed(self.classes.get(client), values)
+        # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed (Eq. 6-8).
+        labelled = self._labelled(local)
+        gamma = self._smoothed(names, self._cosines(local, labelled, previous))
 
         # The values that count: no client gains by reporting that it no longer labels a class.
-        counted = {}
-        for client, of_client in zip(local.clients, labelled.tolist(), strict=True):
-            self._note_no_longer_labelled(client, of_client)
-            counted[client] = self._counted(smoothed[client], of_client)
+        self._note_no_longer_labelled(names, labelled)
+        limit = _mean(np.where(labelled, gamma, np.nan))
+        counted = np.where(labelled | (gamma < limit[:, None]), gamma, np.nan)
 
         # Contributions gamma_i: the mean of (1 + Gamma_ij) / 2 over classes; normalised, they are
-        # the weights (ShapFed-WA).
-        gamma = {client: self._contribution(values) for client, values in counted.items()}
-        weights = normalise(gamma)
-
-        # The paper averages with the previous weights, its authors' code with the new ones.
-        aggregation = previous if self.variant == "paper" else weights
+        # the weights (ShapFed-WA, Eq. 9).
+        contributions = (1 + _mean(counted)) / 2
+        if self.variant == "released":
+            contributions = np.maximum(_mean(counted), 0.0)
+        weights = normalise(contributions)
 
         # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10); in the authors'
         # code, the normalised gamma.
         reward: Reward | None = None
         if self.personalised:
-            reward = self.mixed
-            if self.variant == "released":
-                reward = _MixedBy(self.mixed, weights)
+            reward = _MixedBy(self.mixed, weights) if self.variant == "released" else self.mixed
 
-        by_class = {}
-        for client, values in counted.items():
-            by_class[client] = {str(number): value for number, value in enumerate(values)}
-        details = {"class_value": by_class}
-        result = self.finish(local, aggregation, gamma, reward, details=details)
-        self.classes = {**self.classes, **smoothed}
-        self.weight = merge_with_absent(self.weight, weights)
+        # The paper averages with the previous weights, its authors' code with the new ones.
+        aggregation = previous if self.variant == "paper" else weights
+        details = {"class_value": counted}
+        result = self.finish(local, aggregation, contributions, reward, details=details)
+        for client, values in zip(names, gamma, strict=True):
+            self.classes[client] = [None if np.isnan(one) else float(one) for one in values]
+        self.weight.put(names, weights)
         return result
 
-    def _class_values(
-        self, local: Replies, labelled: np.ndarray, weights: Mapping[str, float]
-    ) -> dict[str, ClassValues]:
-        """The cosine of each client's row with the server's, for each class of the output layer.
+    def _labelled(self, local: Replies) -> np.ndarray:
+        """Which client reports that it labels which class, shape (N, classes)."""
+        everything = np.ones((len(local), len(local.geometry.classes(self.output_layer))), bool)
+        if local.labelled is None or local.labelled.shape != everything.shape:
+            return everything
+        return local.labelled
 
-        Args:
-            local: the replies.
-            labelled: which client labels which class, shape (N, classes).
-            weights: of the clients in the server's row.
+    def _cosines(self, local: Replies, labelled: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """The cosine of each client's row with the server's in each class, shape (N, classes).
+
+        A class that one client alone labels counts as labelled by nobody: the client would only
+        agree with itself. What is not compared is NaN.
         """
-        grams = local.geometry.classes(self.output_layer)
-        # A class that one client alone labels counts as labelled by nobody: the client would only
-        # agree with itself.
         compared = labelled & (labelled.sum(0) > 1)
-        server = local.geometry.once([weights[client] for client in local.clients])
-        itself = np.eye(len(local.clients))
-        found = {}
-        for row, client in enumerate(local.clients):
-            values: ClassValues = []
-            for number, gram in enumerate(grams):
-                if compared[row, number]:
-                    values.append(cosine(gram, itself[row], server * compared[:, number]))
-                else:
-                    values.append(None)
-            found[client] = values
+        found = np.full(labelled.shape, np.nan)
+        for number, gram in enumerate(local.geometry.classes(self.output_layer)):
+            for row in np.flatnonzero(compared[:, number]):
+                itself = np.eye(len(local))[row]
+                found[row, number] = cosine(gram, itself, weights * compared[:, number])
         return found
 
-    def _smoothed(self, previous: ClassValues | None, new: ClassValues) -> ClassValues:
-        """mu Gamma + (1 - mu) cosine for each class; where one of both is unknown, the other."""
-        if previous is None:
-            return new
-        smoothed: ClassValues = []
-        for earlier, value in zip(previous, new, strict=True):
-            if value is None:
-                smoothed.append(earlier)
-            elif earlier is None:
-                smoothed.append(value)
-            else:
-                smoothed.append(self.mu * earlier + (1 - self.mu) * value)
-        return smoothed
+    def _earlier(self, clients: Sequence[str], number: int) -> np.ndarray:
+        """The class values of earlier rounds, shape (N, number of classes); NaN: not known."""
+        unknown = [None] * number
+        return np.array([self.classes.get(client, unknown) for client in clients], float)
 
-    def _note_no_longer_labelled(self, client: str, labelled: Sequence[bool]) -> None:
-        """Note each class that has a value of earlier rounds, and that the client labels no more.
+    def _smoothed(self, clients: Sequence[str], values: np.ndarray) -> np.ndarray:
+        """mu Gamma + (1 - mu) cosine for each class; where one of both is unknown, the other."""
+        earlier = self._earlier(clients, values.shape[1])
+        smoothed = self.mu * earlier + (1 - self.mu) * values
+        smoothed = np.where(np.isnan(values), earlier, smoothed)
+        return np.where(np.isnan(earlier), values, smoothed)
+
+    def _note_no_longer_labelled(self, clients: Sequence[str], labelled: np.ndarray) -> None:
+        """Note each class that has a value of earlier rounds, and that a client labels no more.
 
         Its row may have moved all the same: weight decay and an optimizer's moments move it at
         honest sites, too.
         """
-        previous = self.classes.get(client, [None] * len(labelled))
-        for number, value in enumerate(previous):
-            if value is not None and not labelled[number]:
-                self.note(
-                    client,
-                    f"class {number} is no longer labelled: its class value {value:.3g} of earlier "
-                    "rounds counts only where it is below the mean of the labelled classes",
-                )
-
-    def _counted(self, values: ClassValues, labelled: Sequence[bool]) -> ClassValues:
-        """The class values of one client that enter its contribution.
-
-        That of a class which it does not label is one of earlier rounds. If it counted as it is, a
-        client could keep a good value for a class that it no longer trains. If it did not count, a
-        client could drop a bad one.
-
-        Args:
-            values: of one client, smoothed.
-            labelled: for each class, whether the client labels it in this round.
-        """
-        of_labelled: ClassValues = []
-        for value, is_labelled in zip(values, labelled, strict=True):
-            of_labelled.append(value if is_labelled else None)
-        limit = _mean(of_labelled)
-
-        counted: ClassValues = []
-        for value, is_labelled in zip(values, labelled, strict=True):
-            counts = is_labelled or (value is not None and value < limit)
-            counted.append(value if counts else None)
-        return counted
-
-    def _contribution(self, values: ClassValues) -> float:
-        """gamma_i, from the class values of one client."""
-        mean = _mean(values)
-        if self.variant == "released":
-            return max(mean, 0.0)
-        return (1 + mean) / 2
+        earlier = self._earlier(clients, labelled.shape[1])
+        for row, number in np.argwhere(~np.isnan(earlier) & ~labelled):
+            self.note(
+                clients[row],
+                f"class {number} is no longer labelled: its class value "
+                f"{earlier[row, number]:.3g} of earlier rounds counts only where it is below the "
+                "mean of the labelled classes",
+            )
 
 
-def _mean(values: ClassValues) -> float:
-    """The mean of the class values that are known; 0 where none is."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else 0.0
+def _mean(values: np.ndarray) -> np.ndarray:
+    """The mean of each client's class values that are known, shape (N,); 0 where none is."""
+    is_known = ~np.isnan(values)
+    total: np.ndarray = np.where(is_known, values, 0.0).sum(axis=1)
+    return total / np.maximum(is_known.sum(axis=1), 1)
 
 
 def _layers_with_classes(spec: ModelSpec) -> list[str]:
@@ -292,27 +235,19 @@ def _layers_with_classes(spec: ModelSpec) -> list[str]:
     return layers
 
 
-def _labelled(local: Replies, classes: int) -> np.ndarray:
-    """Which client reports that it labels which class, shape (N, classes)."""
-    everything = np.ones((len(local.clients), classes), bool)
-    if local.labelled is None or local.labelled.shape != everything.shape:
-        return everything
-    return local.labelled
-
-
 class _MixedBy(Reward):
     """The mixture of two models by other coefficients than the contributions.
 
     Args:
         mixed: makes the models.
-        coefficients: client -> its share of the global model.
+        coefficients: each client's share of the global model.
     """
 
-    def __init__(self, mixed: Mixed, coefficients: Mapping[str, float]):
+    def __init__(self, mixed: Mixed, coefficients: np.ndarray):
         self.mixed = mixed
         self.coefficients = coefficients
 
     def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: object
+        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
         return self.mixed(replies, old, new, self.coefficients)

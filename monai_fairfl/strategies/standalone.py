@@ -36,10 +36,6 @@ class Standalone(Strategy):
     (0.0, 1.0)
     """
 
-    paper = "training alone, the usual baseline"
-    client_does = "trains"
-    client_sends = "update, which only makes its own next model"
-    trusts = "nobody: nothing is averaged"
     shares_nothing = True
 
     def check_parts(self, parts: Parts) -> None:

@@ -185,7 +185,8 @@ def _drawn_shares(given: Contributions, rng: np.random.Generator) -> dict[str, f
     whole = 1.0
     if not isinstance(given, Valuation):
         whole = math.fsum(float(value) for value in estimates.values())
-    return {client: whole * share for client, share in normalise(drawn).items()}
+    shares = normalise(list(drawn.values()))
+    return {client: whole * float(share) for client, share in zip(drawn, shares, strict=True)}
 
 
 def _quantiles(

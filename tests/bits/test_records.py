@@ -23,6 +23,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl import Estimate, Measure, Reply, Request, Train, compose, read_ledger
 from monai_fairfl.measurements import MEASUREMENTS
+from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import (
     Ditto,
     FedAvg,
@@ -89,7 +90,7 @@ class Asking(FedAvg):
         local = yield [Train(client, self.start_of(client)) for client in clients]
         for question in self.questions:
             yield [Measure(client, local.average(), (question,)) for client in clients]
-        return self.finish(local, dict.fromkeys(clients, 1 / len(clients)), {})
+        return self.finish(local, uniform(local), ())
 
 
 def test_an_average_that_is_measured_in_its_own_round_is_of_that_round(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from monai_fairfl import Reply, Request, Strategy, Train, compose, read_ledger
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.replies import normalise, uniform
 from monai_fairfl.strategies import FedAvg, FedCE, Rounds
 
 MADE: dict[str, Callable[[], Strategy]] = {
@@ -230,9 +231,7 @@ class Own(FedAvg):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        lengths = dict(zip(local.clients, local.geometry.norms, strict=True))
-        total = sum(length**-self.power for length in lengths.values())
-        weights = {client: length**-self.power / total for client, length in lengths.items()}
+        weights = normalise(local.geometry.norms**-self.power)
         return self.finish(local, weights, weights)
 
 
@@ -241,8 +240,8 @@ class Peeking(Own):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        sums = {reply.client: float(reply.update["0.bias"].sum()) for reply in local}  # type: ignore[index]
-        return self.finish(local, dict.fromkeys(sums, 0.25), sums)
+        sums = [float(reply.update["0.bias"].sum()) for reply in local]  # type: ignore[index]
+        return self.finish(local, uniform(local), sums)
 
 
 class Forgetful(Own):

@@ -143,7 +143,7 @@ from monai_fairfl.errors import FederationError
 class FirstOnly(Strategy):
     def round(self, clients):
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        weights = {client: float(client == local.clients[0]) for client in local.clients}
+        weights = [float(client == local.clients[0]) for client in local.clients]
         return self.finish(local, weights, weights)
 
 class Failing(FirstOnly):

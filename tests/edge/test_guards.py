@@ -33,7 +33,6 @@ from helpers.updates import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_fairfl import ModelSpec, Replies, Reply, Request
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import (
     DEFAULT,
@@ -378,21 +377,6 @@ def test_copies_share_one_weight_and_one_credit() -> None:
     assert record["aggregation"] == pytest.approx(by_hand)
     assert record["contributions"] == pytest.approx(by_hand)
     assert record["missing"] == {}
-
-
-def test_the_first_of_a_group_of_copies_speaks_for_it() -> None:
-    spec = ModelSpec(("w",), buffers=("mean",), layers={"w": "bn", "mean": "bn"})
-    start = {"w": torch.zeros(1), "mean": torch.zeros(1)}
-    asked, sent = [], []
-    for number, (client, own) in enumerate({"A": 1.0, "B": 2.0, "C": 9.0}.items()):
-        statistics, score = {"mean": torch.tensor([own])}, {"score": own / 10}
-        asked.append(Request(client, "train", start, ("score",), id=number))
-        update = {"w": torch.ones(1)}
-        sent.append(Reply(client, update, 100, score, buffers=statistics, id=number))
-    replies = Replies(sent, asked, spec).sharing([("A", "C")])
-    assert FedAvg().measured(replies, "score") == {"A": 0.1, "B": 0.2, "C": 0.1}
-    weights = {"A": 0.25, "B": 0.5, "C": 0.25}
-    assert replies.average(weights)["mean"].item() == pytest.approx(0.5 * 1.0 + 0.5 * 2.0)
 
 
 # ---- statistics of normalisation layers

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.fixed_sites import federate, vectors
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from monai_fairfl import Estimate, Measure, ModelSpec, Replies, Reply, Request, Strategy, Train
 from monai_fairfl.messages import CONTEXT_KEYS, RANGES, Range, to_json
+from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, Rounds
 
 SPEC = ModelSpec(("b", "w"), {}, ("count", "mean"), {"b": "fc", "w": "fc"}, ("fc", 0))
@@ -133,8 +135,7 @@ class Asking(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
         yield [Measure(client, self.weights, self.names, self.given) for client in clients]
-        equal = dict.fromkeys(local.clients, 1 / len(local.clients))
-        return self.finish(local, equal, equal)
+        return self.finish(local, uniform(local), uniform(local))
 
 
 def taken(
@@ -285,11 +286,9 @@ def test_an_undeclared_measurement_is_bounded_unless_the_run_declares_it(tmp_pat
     assert usable["B"] == {"mine"} and not dropped
 
 
-def test_copies_share_a_value_and_its_standard_error() -> None:
+def test_copies_share_a_value() -> None:
     model = {"w": torch.zeros(1)}
     asked = [Request(name, "train", model, id=number) for number, name in enumerate("ABC")]
     sent = [Reply(request.client, model, 10, id=request.id) for request in asked]
     replies = Replies(sent, asked, ModelSpec(("w",))).sharing([("A", "B")])
-    shared = replies.shared({name: Estimate(0.4, 0.2, 3) for name in "ABC"})
-    assert shared["A"] == shared["B"] == Estimate(0.2, 0.1, 3)
-    assert shared["C"] == Estimate(0.4, 0.2, 3)
+    assert replies.shared(np.full(3, 0.4)).tolist() == [0.2, 0.2, 0.4]

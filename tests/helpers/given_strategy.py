@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from monai_fairfl import Strategy, Train
 from monai_fairfl.strategies import Rounds
 
@@ -32,7 +34,19 @@ class Given(Strategy):
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
-        return self.finish(local, self.given, self.contributions, scale=self.scale)
+        names = local.clients
+        layers = {key: of for key, of in self.given.items() if isinstance(of, Mapping)}
+        weights: Any = in_order(names, self.given) if not layers else {}
+        for layer, of_layer in layers.items():
+            weights[layer] = in_order(names, of_layer)
+        scale = None if self.scale is None else in_order(names, self.scale)
+        contributions = [self.contributions[name] for name in names]
+        return self.finish(local, weights, contributions, scale=scale)
+
+
+def in_order(clients: Sequence[str], values: Mapping[str, float]) -> np.ndarray:
+    """Numbers of clients as an array."""
+    return np.array([values.get(client, 0.0) for client in clients])
 
 
 def equal(clients: Sequence[str], contributions: Mapping[str, Any] | None = None) -> Given:

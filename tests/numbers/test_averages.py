@@ -8,6 +8,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from helpers.driving import drive, vector
@@ -101,9 +102,9 @@ ONE = ModelSpec(("w",), layers={"w": "w"})
 def test_clients_that_started_from_own_models_average_these_models() -> None:
     starts = {"A": vector([1.0]), "B": vector([3.0])}
     replies = Replies(*exchange_of(dict.fromkeys("AB", vector([0.5])), starts), ONE)
-    assert replies.average({"A": 0.25, "B": 0.75})["w"].tolist() == [3.0]
+    assert replies.average(np.array([0.25, 0.75]))["w"].tolist() == [3.0]
     # Shares of images: the second client has two.
-    assert sample_shares(replies) == pytest.approx({"A": 1 / 3, "B": 2 / 3})
+    assert sample_shares(replies) == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_an_average_is_bit_identical_in_whatever_order_replies_arrive() -> None:
@@ -127,7 +128,7 @@ def test_an_average_is_one_product_added_to_the_start_and_rounded_once(dtype: to
     updates = {name: torch.randn(7, 1001, generator=generator).to(dtype) for name in "ABCDE"}
     shares = dict(zip("ABCDE", (0.1, 0.2, 0.3, 0.15, 0.25)))
     exchange = Replies(*exchange_of(updates, start), ONE)
-    found = exchange.average(shares)["w"]
+    found = exchange.average(np.array(list(shares.values())))["w"]
     exact = start.double()
     for name, share in shares.items():
         exact = exact + share * updates[name].double()
@@ -139,5 +140,5 @@ def test_an_average_is_one_product_added_to_the_start_and_rounded_once(dtype: to
 
     # It changes neither the start nor an earlier average.
     before = found.clone(), start.clone()
-    exchange.average({"A": 1.0, "B": 0.0, "C": 0.0, "D": 0.0, "E": 0.0})
+    exchange.average(np.array([1.0, 0.0, 0.0, 0.0, 0.0]))
     assert found.equal(before[0]) and start.equal(before[1])

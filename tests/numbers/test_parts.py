@@ -28,7 +28,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 
-from monai_fairfl import ModelSpec, Strategy, compose, normalise
+from monai_fairfl import ModelSpec, Strategy, Train, compose, normalise
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import (
     BySamples,
@@ -73,27 +73,33 @@ def test_a_power_that_some_contributions_do_not_have_is_refused() -> None:
             Proportional(power)  # type: ignore[arg-type]
 
 
-def test_a_client_without_a_contribution_is_named() -> None:
-    parts: list[dict[str, Any]] = [
-        {"weighting": Proportional()},
-        {"reward": Sparsified()},
-        {"reward": Mixed()},
-    ]
-    for part in parts:
-        for third in ({}, {"3": math.nan}):
-            strategy = equal(CLIENTS, {"1": 0.1, "2": 0.3, **third})
-            [chosen] = part.values()
-            with pytest.raises(ConfigError, match=f"{type(chosen).__name__}.*'3'"):
-                play(compose(strategy, **part), [UPDATES], [{}], START)
+def test_a_client_whose_contribution_or_weight_is_no_number_is_named() -> None:
+    for bad in (math.nan, math.inf):
+        numbers = {"1": 0.1, "2": 0.3, "3": bad}
+        for strategy in (equal(CLIENTS, numbers), Given(numbers, dict.fromkeys(CLIENTS, 0.1))):
+            with pytest.raises(ConfigError, match="Given.*'3'"):
+                play(strategy, [UPDATES], [{}], START)
 
 
-def test_scores_are_normalised_at_every_size_and_bad_ones_are_named() -> None:
-    large = normalise({"A": 1.5e308, "B": 1.5e308, "C": 0.0})
-    assert large == {"A": 0.5, "B": 0.5, "C": 0.0}
-    assert normalise({"A": -5.0, "B": 3.0}, floor=1.0) == {"A": 0.25, "B": 0.75}
-    assert normalise({"A": 0.0, "B": 0.0}) == {"A": 0.5, "B": 0.5}
-    with pytest.raises(ValueError, match="'B'"):
-        normalise({"A": 1.0, "B": math.inf})
+def test_numbers_of_another_form_are_refused_by_the_strategys_name() -> None:
+    class Wrong(FedAvg):
+        given: Any
+
+        def round(self, clients):  # type: ignore[no-untyped-def]
+            local = yield [Train(client, self.start_of(client)) for client in clients]
+            return self.finish(local, self.given, contributions=self.given)
+
+    for numbers in ({"1": 1.0, "2": 0.0, "3": 0.0}, [0.5, 0.5], "abc"):
+        strategy = Wrong()
+        strategy.given = numbers
+        with pytest.raises(ConfigError, match="Wrong.*3 numbers"):
+            play(strategy, [UPDATES], [{}], START)
+
+
+def test_scores_are_normalised_at_every_size() -> None:
+    assert normalise([1.5e308, 1.5e308, 0.0]).tolist() == [0.5, 0.5, 0.0]
+    assert normalise([-5.0, 3.0], floor=1.0).tolist() == [0.25, 0.75]
+    assert normalise([0.0, 0.0]).tolist() == [0.5, 0.5]
 
 
 # ---- compositions
@@ -218,7 +224,7 @@ def test_a_cap_limits_each_layer() -> None:
 def test_capped_weights_keep_their_sum_their_order_and_the_limit(
     numbers: list[float], most: float
 ) -> None:
-    shares = normalise({str(number): value for number, value in enumerate(numbers)})
+    shares = {str(row): share for row, share in enumerate(normalise(numbers).tolist())}
     names = tuple(shares)
     strategy = compose(Given(shares), cap=most)
     (result,) = play(strategy, [dict.fromkeys(names, [1.0])], [{}], [0.0])

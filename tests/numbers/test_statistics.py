@@ -95,7 +95,8 @@ def recompute(row: dict[str, str]) -> float:
         ).r
     if source == "fedce_table3":
         return agreement_with_samples(loo_rows(task), quantity)
-    return 100 * normalise(published_drops(loo_rows(task)))[name]
+    drops = published_drops(loo_rows(task))
+    return 100 * float(normalise(list(drops.values()))[list(drops).index(name)])
 
 
 FEDLWR = {"fedlwr_table1": "fedlwr_table1_prostate", "fedlwr_table2": "fedlwr_table2_rif"}

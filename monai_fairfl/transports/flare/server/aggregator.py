@@ -26,7 +26,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import BatchStatistics, Replayed
 from monai_fairfl.guards.catalogue import Given
 from monai_fairfl.messages import ModelSpec, Reply, Request
-from monai_fairfl.replies import Aggregation, Replies, uniform
+from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
 from monai_fairfl.server.exchange import Inbox
 from monai_fairfl.server.facts import Facts
@@ -403,7 +403,7 @@ class FairFLAggregator(ModelAggregator):
             return dict(weights)
         return {name: tensor.numpy() for name, tensor in weights.items()}
 
-    def _mean_metrics(self, aggregation: Aggregation) -> dict[str, Any] | None:
+    def _mean_metrics(self, aggregation: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the clients' metrics, averaged with the weights of the round.
 
         Only numbers that passed the check of measurements count. Weights by layer average no
@@ -411,7 +411,7 @@ class FairFLAggregator(ModelAggregator):
         """
         weights: Mapping[str, Any] = aggregation
         if not all(isinstance(weight, (int, float)) for weight in aggregation.values()):
-            weights = uniform(self._replies.clients)
+            weights = dict.fromkeys(self._replies.clients, 1.0)
         helper = WeightedAggregationHelper()
         for reply in self._replies:
             metrics = self._results[reply.client].metrics
@@ -428,11 +428,14 @@ class FairFLAggregator(ModelAggregator):
 
     def _weights_for_clients(self) -> dict[str, Any]:
         """Return each client's weight in the next model, where its next request would carry it."""
+        # The requests of the next round, which are not sent from here.
+        asking = self.strategy.round(self.strategy.clients)
         weights = {}
-        for client in self.strategy.clients:
-            weight = usable_weight(self.strategy.context_of(client))
+        for request in next(asking):
+            weight = usable_weight(request.context)
             if weight is not None:
-                weights[client] = weight
+                weights[request.client] = weight
+        asking.close()
         if not weights:
             return {}
         return {FedCEConstants.CONTRIBUTION_WEIGHTS: weights}

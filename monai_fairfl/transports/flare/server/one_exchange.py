@@ -126,7 +126,7 @@ def _tiny_model(strategy: Strategy) -> tuple[dict[str, torch.Tensor], ModelSpec]
 
     The specification does not say that this layer makes the logits: no script reports that.
     """
-    layer = strategy.output_layer or "layer"
+    layer = getattr(strategy, "output_layer", None) or "layer"
     name = f"{layer}.weight"
     weights = {name: torch.zeros(2, 1)}
     return weights, ModelSpec((name,), layers={name: layer})

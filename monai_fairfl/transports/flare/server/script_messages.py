@@ -30,7 +30,7 @@ from monai_fairfl.messages import (
     Request,
     Weights,
 )
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import FedCE, Strategy
 from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare import wire
 
@@ -210,7 +210,11 @@ def _error_of_round(mean: float, client: str, strategy: Strategy) -> float | Non
         )
         return None
 
-    error = strategy.value_from_mean(client, name, mean)
+    error = mean
+    if isinstance(strategy, FedCE) and strategy.variant != "paper" and client in strategy.seen:
+        # These variants average the errors of all rounds themselves.
+        rounds = strategy.seen[client]
+        error = (rounds + 1) * mean - (rounds - strategy.second[client])
     nearest = min(max(error, allowed.least), allowed.most)
     if not allowed.holds(error):
         logger.warning(
