@@ -138,12 +138,12 @@ def copied_at_last(reply: Reply, update: Any, scene: Any, chance: np.random.Gene
     return reply if reply.round < 2 else attackers.copied(reply, update, scene, chance)
 
 
-def test_what_sites_earned_before_they_were_copied_stays_their_own(tmp_path: Path) -> None:
+def test_copies_share_their_credit_in_the_round_and_keep_what_they_earned(tmp_path: Path) -> None:
     records = rounds_of(tmp_path, Attack(copied_at_last), LeaveOneOut())
     assert [ATTACKER in record["verdicts"] for record in records] == [False, False, True]
     for site in (VICTIM, ATTACKER):
         mean = np.mean([record["details"]["drop"][site] for record in records])
-        assert number(records[-1]["contributions"][site]) == pytest.approx(mean)
+        assert number(records[-1]["contributions"][site]) == pytest.approx(mean / 2)
     assert not replay(tmp_path / "run").differences
 
 
