@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.messages import (
-    LEAST_PARTS,
+    NOT_FINITE,
     Estimate,
     Expected,
     ModelSpec,
@@ -983,13 +983,6 @@ def _vector(weights: Mapping[str, float], clients: Sequence[str]) -> torch.Tenso
 EXPECTED = Expected()
 
 
-def _most_parts(spec: ModelSpec, request: Request | None) -> int:
-    """How many classes or layers of the model a measurement may have."""
-    classes = 0 if request is None else spec.classes(request.weights)
-    # Each layer has a parameter or more; one value more is the mean.
-    return max(LEAST_PARTS, len(spec.parameters) + classes + 1)
-
-
 class Replies(list[Reply]):
     """The replies of one exchange, as a list that is sorted by client and id.
 
@@ -1042,13 +1035,16 @@ class Replies(list[Reply]):
         self.not_finite = dict(not_finite or {})
         self.dropped = dict(dropped or {})
         for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
-            request = self.requests.get(reply.id)
-            found = expected.checked(reply, request, partial(_most_parts, spec, request))
-            if found.not_finite:
-                self.not_finite[reply.id] = found.not_finite
-            if found.dropped:
-                self.dropped[reply.id] = found.dropped
-            self.append(replace(reply, measurements=found.usable))
+            asked = Request(reply.client, "measure", {}, tuple(reply.measurements))
+            request = self.requests.get(reply.id, asked)
+            usable, reasons = expected.checked(reply, request, spec)
+            self.append(replace(reply, measurements=usable))
+            malformed = sorted(name for name, why in reasons.items() if why == NOT_FINITE)
+            others = {name: why for name, why in reasons.items() if why != NOT_FINITE}
+            if malformed:
+                self.not_finite[reply.id] = malformed
+            if others:
+                self.dropped[reply.id] = others
         self.spec = spec
         self.missing = dict(missing or {})
         self._matrix = matrix
@@ -1066,7 +1062,7 @@ class Replies(list[Reply]):
         reasons: dict[str, str] = {}
         for id, request in self.requests.items():
             if name in self.not_finite.get(id, ()):
-                reasons[request.client] = "no finite number"
+                reasons[request.client] = NOT_FINITE
             elif name in self.dropped.get(id, {}):
                 reasons[request.client] = self.dropped[id][name]
         return dict(sorted(reasons.items()))

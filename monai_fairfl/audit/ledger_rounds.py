@@ -14,7 +14,6 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import (
-    Checked,
     Expected,
     Measurement,
     ModelSpec,
@@ -250,9 +249,11 @@ class _TakenByTheRun(Expected):
     It dropped by ranges and settings of which the ledger has a part only.
     """
 
-    def checked(self, reply: Reply, request: Request | None, most_parts: object = None) -> Checked:
+    def checked(
+        self, reply: Reply, request: Request, spec: ModelSpec
+    ) -> tuple[dict[str, Measurement], dict[str, str]]:
         """All measurements of ``reply``."""
-        return Checked(dict(reply.measurements))
+        return dict(reply.measurements), {}
 
 
 class LedgerReplies(Replies):
