@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What crosses the wire: requests, replies, their numbers, and what each tensor of a model is."""
+"""What crosses the wire: requests, replies, their numbers, and what each tensor of a model is.
+
+A reply is checked once, when it arrives: :func:`accepted`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -50,46 +53,16 @@ def value_of(measurement: Measurement) -> float:
     >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
     0.8
     """
-    if isinstance(measurement, Mapping):
-        return float(measurement["mean"])
-    return float(measurement)
-
-
-def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
-    """Whether a tensor is finite, but for entries that were the same before.
-
-    Args:
-        tensor: of a model.
-        before: the same tensor of the model that this one was made of; ``None``: there was none.
-
-    >>> mask = torch.tensor([0.0, -math.inf])
-    >>> is_finite_or_unchanged(mask, mask), is_finite_or_unchanged(mask, None)
-    (True, False)
-    """
-    if not tensor.is_floating_point():
-        return True
-    # One pass: a sum is finite only if all its terms are. It may overflow by itself, so that only
-    # a finite one decides.
-    if bool(torch.isfinite(tensor.sum())):
-        return True
-    good = torch.isfinite(tensor)
-    if before is not None and before.shape == tensor.shape:
-        is_unchanged = (tensor == before) | (torch.isnan(tensor) & torch.isnan(before))
-        good |= is_unchanged
-    return bool(good.all())
+    return float(measurement["mean"] if isinstance(measurement, Mapping) else measurement)
 
 
 def plain_number(value: Any) -> Any:
-    """A number of NumPy or PyTorch without dimensions as Python's; anything else as it is.
-
-    >>> plain_number(torch.tensor(0.5)), plain_number([0.5])
-    (0.5, [0.5])
-    """
+    """A number of NumPy or PyTorch without dimensions as Python's; anything else as it is."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def plain_numbers(value: Any) -> Any:
-    """A measurement or contribution whose numbers are Python's, see :func:`plain_number`.
+    """A measurement or contribution with Python's numbers, see :func:`plain_number`.
 
     >>> plain_numbers({"mean": Estimate(torch.tensor(0.5), None, 2), "cup": torch.tensor(0.25)})
     {'mean': Estimate(value=0.5, stderr=None, n=2), 'cup': 0.25}
@@ -101,37 +74,6 @@ def plain_numbers(value: Any) -> Any:
     return plain_number(value)
 
 
-OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_", "fused_")
-"""How the name of a measurement begins that is of a model which the client itself trained in that
-round. All others are of the model that the client was sent. The server dates a score by that.
-"""
-
-
-def is_of_own_model(measurement: str) -> bool:
-    """Whether a measurement of this name is of a model which the client itself trained.
-
-    >>> is_of_own_model("local_score"), is_of_own_model("global_score")
-    (True, False)
-    """
-    return measurement.startswith(OWN_MODEL_PREFIXES)
-
-
-def add_note(notes: dict[str, str], client: str, text: str) -> None:
-    """Add a note on a client to those that it has; a text that is already there is not repeated.
-
-    >>> notes = {"elm": "late"}
-    >>> add_note(notes, "elm", "no score")
-    >>> add_note(notes, "elm", "late")
-    >>> notes
-    {'elm': 'late; no score'}
-    """
-    earlier = notes.get(client)
-    if not earlier:
-        notes[client] = text
-    elif text != earlier and text not in earlier.split("; "):
-        notes[client] = f"{earlier}; {text}"
-
-
 def to_json(value: Any) -> Any:
     """Measurements and contributions as plain JSON.
 
@@ -141,14 +83,12 @@ def to_json(value: Any) -> Any:
     {'A': {'value': 0.5, 'stderr': None, 'n': 2}, 'B': [1.0, None]}
     """
     if isinstance(value, Estimate):
-        return to_json(asdict(value))
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def is_plain_estimate(plain: object) -> bool:
@@ -173,18 +113,26 @@ def measurement_of_json(plain: Any) -> Any:
     >>> measurement_of_json({"mean": {"value": 0.5, "stderr": None, "n": 2}, "cup": 0.25})
     {'mean': Estimate(value=0.5, stderr=None, n=2), 'cup': 0.25}
     """
-    if not isinstance(plain, Mapping):
-        return plain
     if is_plain_estimate(plain):
-        return Estimate(plain["value"], plain["stderr"], plain["n"])
-    return {name: measurement_of_json(value) for name, value in plain.items()}
+        return Estimate(**plain)
+    if isinstance(plain, Mapping):
+        return {name: measurement_of_json(value) for name, value in plain.items()}
+    return plain
 
 
-IN_VALIDATION = "test_cases_in_validation"
-"""Sent in place of a test score: how many of the client's test cases are validation cases, too."""
+OWN_MODEL_PREFIXES = ("local_", "personal_", "adapted_", "averaged_", "alone_", "fused_")
+"""How the name of a measurement begins that is of a model which the client itself trained in that
+round. All others are of the model that the client was sent. The server dates a score by that.
+"""
 
-IN_TRAINING = "test_cases_in_training"
-"""Sent in place of a test score: how many of the client's test cases are training cases, too."""
+
+def is_of_own_model(measurement: str) -> bool:
+    """Whether a measurement of this name is of a model which the client itself trained.
+
+    >>> is_of_own_model("local_score"), is_of_own_model("global_score")
+    (True, False)
+    """
+    return measurement.startswith(OWN_MODEL_PREFIXES)
 
 
 def printable(text: str) -> str:
@@ -197,6 +145,25 @@ def printable(text: str) -> str:
     'no space left 2026-01-01 client oak: quarantined [31m'
     """
     return "".join(character if character.isprintable() else " " for character in text)
+
+
+def add_note(notes: dict[str, str], client: str, text: str) -> None:
+    """Add a note on a client to those that it has; a text that is already there is not repeated.
+
+    >>> notes = {"elm": "late"}
+    >>> add_note(notes, "elm", "no score")
+    >>> add_note(notes, "elm", "late")
+    >>> notes
+    {'elm': 'late; no score'}
+    """
+    earlier = notes.get(client)
+    if not earlier:
+        notes[client] = text
+    elif text not in earlier.split("; "):
+        notes[client] = f"{earlier}; {text}"
+
+
+# ---- what each tensor of a model is
 
 
 def weight_of(module: str) -> str:
@@ -255,29 +222,15 @@ class ModelSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON of the specification."""
-        return {
-            "parameters": list(self.parameters),
-            "aliases": dict(self.aliases),
-            "buffers": list(self.buffers),
-            "layers": dict(self.layers),
-            "output": list(self.output) if self.output else None,
-            "norms": list(self.norms),
-            "local": list(self.local),
-        }
+        return dict(to_json(asdict(self)))
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelSpec:
         """The inverse of :meth:`to_json`."""
+        names = {key: tuple(data[key]) for key in ("parameters", "buffers", "norms", "local")}
+        found = cls(**names, aliases=dict(data["aliases"]), layers=dict(data["layers"]))
         output = data["output"]
-        return cls(
-            parameters=tuple(data["parameters"]),
-            aliases=dict(data["aliases"]),
-            buffers=tuple(data["buffers"]),
-            layers=dict(data["layers"]),
-            output=(output[0], int(output[1])) if output else None,
-            norms=tuple(data["norms"]),
-            local=tuple(data["local"]),
-        )
+        return replace(found, output=(output[0], int(output[1]))) if output else found
 
     def output_layer(self, named: str | None = None) -> tuple[str, int] | None:
         """The module that makes the logits, and the class axis of its weight; ``None``: unknown.
@@ -305,22 +258,16 @@ class ModelSpec:
         >>> [spec.class_axis(name) for name in layers]
         [1, 0, None]
         """
-        if self.output is None:
+        if self.output is None or self.layers.get(name) != self.output[0]:
             return None
-        module, axis = self.output
-        if self.layers.get(name) != module:
-            return None
-        return axis if name == weight_of(module) else 0
+        return self.output[1] if name == weight_of(self.output[0]) else 0
 
     def classes(self, weights: Weights) -> int:
         """Number of classes of the output layer in ``weights``; 0 where it is unknown."""
-        if self.output is None:
+        if self.output is None or weight_of(self.output[0]) not in weights:
             return 0
         module, axis = self.output
-        weight = weights.get(weight_of(module))
-        if weight is None:
-            return 0
-        return int(weight.shape[axis])
+        return int(weights[weight_of(module)].shape[axis])
 
     def split(self, state: Weights) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Parameters and buffers of a full ``state_dict``, aliases left out."""
@@ -330,11 +277,9 @@ class ModelSpec:
 
     def tensors_of(self, network: nn.Module) -> dict[str, torch.Tensor]:
         """Copies of a network's parameters and buffers on the CPU, aliases left out."""
-        state = {}
-        for name, tensor in network.state_dict().items():
-            state[name] = tensor.detach().cpu().clone()
-        parameters, buffers = self.split(state)
-        return {**parameters, **buffers}
+        parameters, buffers = self.split(network.state_dict())
+        found = {**parameters, **buffers}
+        return {name: tensor.detach().cpu().clone() for name, tensor in found.items()}
 
     def require_averageable(self, weights: Weights) -> None:
         """Refuse a model whose tensors cannot be averaged.
@@ -345,22 +290,19 @@ class ModelSpec:
         >>> ModelSpec(("w",)).require_averageable({"w": torch.zeros(2, dtype=torch.complex64)})
         Traceback (most recent call last):
         ...
-        monai_fairfl.errors.ConfigError: the model's 'w' is a torch.complex64 tensor: ...
+        monai_fairfl.errors.ConfigError: the model's 'w' is a torch.complex64 tensor: convert ...
         """
         for name in (*self.parameters, *self.buffers):
-            if name not in weights and name in self.buffers:
+            if name in self.buffers and name not in weights:
                 continue  # it stays at the sites
+            kind = "missing, sparse or without data"
             tensor = weights.get(name)
-            if tensor is None or tensor.layout is not torch.strided or tensor.is_meta:
-                raise ConfigError(
-                    f"the model's {name!r} is missing, sparse or has no data: give a dense tensor"
-                )
-            is_small = tensor.is_floating_point() and tensor.element_size() < 2
-            if tensor.is_complex() or tensor.is_quantized or is_small:
-                raise ConfigError(
-                    f"the model's {name!r} is a {tensor.dtype} tensor: it cannot be averaged; "
-                    "convert it to torch.float32"
-                )
+            if tensor is not None and _is_dense(tensor):
+                is_small = tensor.is_floating_point() and tensor.element_size() < 2
+                if not (tensor.is_complex() or tensor.is_quantized or is_small):
+                    continue
+                kind = f"a {tensor.dtype} tensor"
+            raise ConfigError(f"the model's {name!r} is {kind}: convert it to torch.float32")
 
     def missing_from(self, weights: Weights) -> list[str]:
         """The parameters and buffers that ``weights`` lacks."""
@@ -373,25 +315,20 @@ class ModelSpec:
         >>> spec.completed({"w": torch.ones(1)}, {"w": torch.zeros(1), "mean": torch.zeros(1)})
         {'w': tensor([1.]), 'mean': tensor([0.])}
         """
-        complete = dict(weights)
-        for name in self.missing_from(weights):
-            complete[name] = own[name]
-        return complete
+        return {**weights, **{name: own[name] for name in self.missing_from(weights)}}
 
     def with_aliases(self, weights: Weights) -> dict[str, torch.Tensor]:
         """The full ``state_dict``, as ``load_state_dict(strict=True)`` and bundles expect it."""
-        state = dict(weights)
-        for alias, name in self.aliases.items():
-            if name in weights:
-                state[alias] = weights[name]
-        return state
+        aliases = self.aliases.items()
+        return {**weights, **{alias: weights[name] for alias, name in aliases if name in weights}}
 
 
-BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
-NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-PARAMETRISED = ".parametrizations."
+NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+"""Layers of normalisation; the first is the base of batch and instance normalisation."""
+
 NO_MEAN = ("._u", ".weight_u", "_extra_state")
 """How the state of ``spectral_norm``, new and old, and a module's extra state end."""
+
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -401,14 +338,13 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     The output layer is the module that the pass *calls* last, of those that own a weight with two
     or more dimensions. (``DynUNet`` registers its deep-supervision heads after it.) The class axis
     is 0, or 1 for a transposed convolution, whose weight has the shape (in, out, ...). Frozen
-    parameters count as buffers, because nobody trains them.
+    parameters count as buffers, because nobody trains them. A parametrised weight
+    (``weight_norm``) is averaged in its parts, which belong to their layer.
 
     Args:
         network: the network, on any device. Its mode and the random state stay as they are.
         inputs: example inputs of the forward pass, such as one image of shape (1, C, H, W). Without
             inputs, the output layer stays unknown.
-
-    A parametrised weight (``weight_norm``) is averaged in its parts, which belong to their layer.
 
     Raises:
         ConfigError: naming a module with ``spectral_norm``, whose estimate of the norm has no mean,
@@ -428,85 +364,48 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     parameters: list[str] = []
     buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
+        module, is_parametrised, _ = name.partition(".parametrizations.")
+        layer = module if is_parametrised else name.rpartition(".")[0]
         if name.endswith(NO_MEAN):
             raise ConfigError(
-                f"the layer {_layer_of(name)!r} has {name!r}, and neither spectral_norm nor an "
-                "extra state can be averaged: use a network without it"
+                f"the layer {layer!r} has {name!r}, and neither spectral_norm nor an extra state "
+                "can be averaged: use a network without it"
             )
         canonical = first_name.setdefault(id(tensor), name)
         if canonical != name:
             aliases[name] = canonical
             continue
-        layers[name] = _layer_of(name)
-        if id(tensor) in trainable:
-            parameters.append(name)
-        else:
-            buffers.append(name)
+        layers[name] = layer
+        (parameters if id(tensor) in trainable else buffers).append(name)
 
     norm_layers = set()
     for name, module in network.named_modules(remove_duplicate=False):
         if isinstance(module, NORMS):
             norm_layers.add(name)
-    norms = [name for name in (*parameters, *buffers) if layers[name] in norm_layers]
+    norms = sorted(name for name in layers if layers[name] in norm_layers)
 
+    output = None
+    called = _modules_called(network, inputs) if inputs else []
+    if called:
+        weight = weight_of(called[-1])
+        owner = layers.get(aliases.get(weight, weight))
+        is_transposed = isinstance(network.get_submodule(called[-1]), TRANSPOSED)
+        # No tensor of a parametrised layer has a row for each class.
+        output = None if owner is None else (owner, int(is_transposed))
     return ModelSpec(
-        parameters=tuple(sorted(parameters)),
-        aliases=aliases,
-        buffers=tuple(sorted(buffers)),
-        layers=layers,
-        output=_output_layer(network, inputs, aliases, layers),
-        norms=tuple(sorted(norms)),
+        tuple(sorted(parameters)), aliases, tuple(sorted(buffers)), layers, output, tuple(norms)
     )
-
-
-def _layer_of(name: str) -> str:
-    """The module that owns a tensor; the parts of a parametrised weight belong to its module.
-
-    >>> _layer_of("head.weight"), _layer_of("head.parametrizations.weight.original0")
-    ('head', 'head')
-    """
-    module, parametrised, _ = name.partition(PARAMETRISED)
-    return module if parametrised else name.rpartition(".")[0]
-
-
-def _output_layer(
-    network: nn.Module,
-    inputs: tuple[torch.Tensor, ...],
-    aliases: Mapping[str, str],
-    layers: Mapping[str, str],
-) -> tuple[str, int] | None:
-    """The module that makes the logits and the class axis of its weight; ``None``: unknown."""
-    if not inputs:
-        return None
-    called = _modules_called(network, inputs)
-    if not called:
-        return None
-    last = called[-1]
-    weight = weight_of(last)
-    owner = layers.get(aliases.get(weight, weight))
-    if owner is None:
-        return None  # it is parametrised: no tensor has a row for each class
-    class_axis = 1 if isinstance(network.get_submodule(last), TRANSPOSED) else 0
-    return owner, class_axis
 
 
 def _modules_called(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[str]:
     """Names of the modules with a weight of two or more dimensions, in the order of their calls."""
-    # A module with several names is called by its first one.
-    names: dict[int, str] = {}
-    for name, module in network.named_modules():
-        names.setdefault(id(module), name)
-
     called: list[str] = []
-
-    def record(module: nn.Module, *_: Any) -> None:
-        called.append(names[id(module)])
-
     hooks = []
-    for module in network.modules():
+    # A module with several names is called by its first one.
+    for name, module in network.named_modules():
         weight = getattr(module, "weight", None)
         if isinstance(weight, torch.Tensor) and weight.ndim >= 2:
-            hooks.append(module.register_forward_hook(record))
+            hooks.append(module.register_forward_hook(lambda *_, name=name: called.append(name)))
     was_training = network.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -517,6 +416,8 @@ def _modules_called(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> lis
             hook.remove()
     return called
 
+
+# ---- the names of the last mile
 
 CANDIDATES = ("adapted", "alone", "fused")
 """The models that a site may use in place of the one that it would use:
@@ -566,9 +467,7 @@ def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
     >>> candidates_asked({"adapt_epochs": 10.0})
     ('adapted', 'alone')
     """
-    if context.get("adapt_fuse", 0):
-        return CANDIDATES
-    return tuple(name for name in CANDIDATES if name != "fused")
+    return CANDIDATES if context.get("adapt_fuse") else ("adapted", "alone")
 
 
 def is_taken(gain: Estimate) -> bool:
@@ -608,41 +507,52 @@ def chosen(gains: Mapping[str, Estimate]) -> str | None:
     fused = gains.get("fused")
     if fused is not None and fused.n and fused.value >= -FUSED_LOSS:
         return "fused"
-    best = None
-    for name in CANDIDATES:
-        if name not in gains or name == "fused" or not is_taken(gains[name]):
-            continue
-        if best is None or gains[name].value > gains[best].value:
-            best = name
-    return best
+    taken = [name for name in ("adapted", "alone") if name in gains and is_taken(gains[name])]
+    return max(taken, key=lambda name: gains[name].value, default=None)
 
 
-CONTEXT_KEYS: dict[str, str] = {
-    "previous_weight": "The weight with which this client's last update entered the model that it "
-    "now receives; 0 to 1.",
-    "sam_rho": "The radius of sharpness-aware training, and of the measurement sharpness.",
-    "gsam_alpha": "GSAM's share of the orthogonal gradient; only with sam_rho.",
-    "ditto_lambda": "The pull of Ditto's personal model towards the global one.",
-    "prox_mu": "The weight of FedProx's proximal term.",
-    "reset_optimizer": "At 1 the client forgets the optimizer's moments before training; the "
-    "learning-rate schedule goes on.",
-    "local_epochs": "The epochs of this request's training.",
-    "local_norm": "At 1 the weights lack the parameters of normalisation layers, which stay at the "
-    "site (FedBN).",
-    "closing": "At 1 the request ends a run: the site stores each case's score, and the model that "
-    "it uses if only it has all of it.",
-    "adapt_epochs": "The most epochs of the last mile: the site trains its own model on, and takes "
-    "the result if its validation cases gain.",
-    "adapt_rate": "The learning rate of the last mile.",
-    "adapt_fuse": "At 1 the model that the site would take in the last mile, fused with the one "
-    "that it trained alone, is another candidate.",
-    "ended": "At 1 the run has ended and the request asks for nothing: it brings the head of the "
-    "whole ledger, which the site stores.",
-    "cka_training": "At 1 features are of training images, not of validation images.",
-    "cka_unbiased": "At 1 CKA is computed by the unbiased mini-batch estimator.",
+# ---- requests and replies
+
+CONTEXT_KEYS = {
+    # The weight with which this client's last update entered the model that it now receives.
+    "previous_weight",
+    # The radius of sharpness-aware training, and of the measurement sharpness.
+    "sam_rho",
+    # GSAM's share of the orthogonal gradient; only with sam_rho.
+    "gsam_alpha",
+    # The pull of Ditto's personal model towards the global one.
+    "ditto_lambda",
+    # The weight of FedProx's proximal term.
+    "prox_mu",
+    # At 1 the client forgets the optimizer's moments before training; the learning-rate
+    # schedule goes on.
+    "reset_optimizer",
+    # The epochs of this request's training.
+    "local_epochs",
+    # At 1 the weights lack the parameters of normalisation layers, which stay at the site
+    # (FedBN).
+    "local_norm",
+    # At 1 the request ends a run: the site stores each case's score, and the model that it uses
+    # if only it has all of it.
+    "closing",
+    # The most epochs of the last mile: the site trains its own model on, and takes the result
+    # if its validation cases gain.
+    "adapt_epochs",
+    # The learning rate of the last mile.
+    "adapt_rate",
+    # At 1 the model that the site would take in the last mile, fused with the one that it
+    # trained alone, is another candidate.
+    "adapt_fuse",
+    # At 1 the run has ended and the request asks for nothing: it brings the head of the whole
+    # ledger, which the site stores.
+    "ended",
+    # At 1 features are of training images, not of validation images.
+    "cka_training",
+    # At 1 CKA is computed by the unbiased mini-batch estimator.
+    "cka_unbiased",
 }
-"""Name -> meaning of everything that a request's context may hold. Any other name is an error,
-wherever a request is made: also at a client whose version does not know it.
+"""Everything that a request's context may hold. Any other name is an error, wherever a request is
+made: also at a client whose version does not know it.
 """
 
 
@@ -687,16 +597,12 @@ class Request:
     run_id: str = ""
 
     def __post_init__(self) -> None:
+        about = f"request to {self.client!r}:"
         if self.task not in ("train", "measure"):
-            raise ValueError(
-                f"request to {self.client!r}: task must be 'train' or 'measure', got {self.task!r}"
-            )
-        unknown = sorted(set(self.context) - set(CONTEXT_KEYS))
-        if unknown:
-            raise ValueError(
-                f"request to {self.client!r}: unknown context key {unknown[0]!r}; known are "
-                f"{sorted(CONTEXT_KEYS)}: update monai_fairfl, or use another strategy"
-            )
+            raise ValueError(f"{about} task must be 'train' or 'measure', got {self.task!r}")
+        for key in self.context:
+            if key not in CONTEXT_KEYS:
+                raise ValueError(f"{about} unknown context key {key!r}, not {sorted(CONTEXT_KEYS)}")
 
     def reply(self, update: Weights | None = None, num_samples: int = 0, **fields: Any) -> Reply:
         """Make the reply to this request, with its client, id, run and round.
@@ -711,22 +617,8 @@ class Request:
         >>> reply.client, reply.id
         ('A', 3)
         """
-        return Reply(
-            self.client,
-            update,
-            num_samples,
-            id=self.id,
-            run=self.run,
-            round=self.round,
-            **fields,
-        )
-
-
-def _names(measure: Iterable[str]) -> tuple[str, ...]:
-    """Names of measurements; one text by itself would be a name for each of its letters."""
-    if isinstance(measure, str):
-        raise ConfigError(f"measure must be a list of measurements, got {measure!r}")
-    return tuple(measure)
+        echo: dict[str, Any] = {"id": self.id, "run": self.run, "round": self.round}
+        return Reply(self.client, update, num_samples, **echo, **fields)
 
 
 def Train(
@@ -747,7 +639,10 @@ def Train(
     >>> Train("A", {}, ("train_loss",)).task
     'train'
     """
-    return Request(client, "train", weights, _names(measure), dict(context))
+    # A text by itself would be a name for each of its letters.
+    if isinstance(measure, str):
+        raise ConfigError(f"measure must be a list of measurements, got {measure!r}")
+    return Request(client, "train", weights, tuple(measure), dict(context))
 
 
 def Measure(
@@ -755,20 +650,12 @@ def Measure(
 ) -> Request:
     """Make a request to measure a model on the client's private data, without training it.
 
-    Args:
-        client: name of the client.
-        weights: name of a tensor -> tensor, of the model to measure.
-        measure: names of the measurements to send, as a list.
-        context: key of :data:`CONTEXT_KEYS` -> number.
-
-    Raises:
-        ConfigError: if ``measure`` is a single text.
-        ValueError: if a context key is unknown.
+    Arguments and errors are those of :func:`Train`.
 
     >>> Measure("A", {}, ("score",)).measure
     ('score',)
     """
-    return Request(client, "measure", weights, _names(measure), dict(context))
+    return replace(Train(client, weights, measure, context), task="measure")
 
 
 @dataclass(frozen=True)
@@ -830,10 +717,16 @@ def failed(request: Request, error: str) -> Reply:
     return request.reply(error=error)
 
 
-ROUNDING = 1e-6
-"""Part of a range by which rounding may carry a value out of it; of 100 at most, so that counts of
-a million cases are not rounded by one.
-"""
+# ---- what is believed of a reply
+
+MOST_SAMPLES = 1_000_000
+"""Images of one site in one local epoch, and its cases, that are believed."""
+
+MOST_STEPS = 1_000_000_000
+"""Optimizer steps of one round that are believed."""
+
+MOST_CASES = 1_000_000
+"""Observations behind one estimate: cases of a site, or batches of an epoch."""
 
 MOST_NAME = 128
 """Characters of a measurement's name, or of the name of a class or layer in it."""
@@ -844,11 +737,19 @@ MOST_VALUES = 10_000
 LEAST_PARTS = 100
 """Classes or layers that a measurement of any model may have."""
 
-MOST_CASES = 1_000_000
-"""Observations behind one estimate: cases of a site, or batches of an epoch."""
-
 MOST_LISTED = 20
 """Dropped measurements of one reply that a record lists one by one."""
+
+MOST_TEXT = 1000
+"""Characters of a reason, which a client's reply may have made long."""
+
+NOT_FINITE = "no finite number"
+"""Why a measurement was dropped that is malformed or not finite."""
+
+ROUNDING = 1e-6
+"""Part of a range by which rounding may carry a value out of it; of 100 at most, so that counts of
+a million cases are not rounded by one.
+"""
 
 
 @dataclass(frozen=True)
@@ -874,8 +775,7 @@ class Range:
     most: float
 
     def __post_init__(self) -> None:
-        is_finite = math.isfinite(self.least) and math.isfinite(self.most)
-        if not is_finite or not self.least < self.most:
+        if not -math.inf < self.least < self.most < math.inf:
             raise ValueError(
                 f"the range of {self.unit} must be two finite numbers, the lower one first, got "
                 f"{self.least!r} and {self.most!r}"
@@ -890,13 +790,11 @@ class Range:
         return f"{self.least:g} to {self.most:g} ({self.unit})"
 
 
-DICE = Range("Dice", 0.0, 1.0)
+IN_VALIDATION = "test_cases_in_validation"
+"""Sent in place of a test score: how many of the client's test cases are validation cases, too."""
 
-LOSS = Range("loss", 0.0, 100.0)
-"""A cross-entropy has no upper bound, and weights by loss need one, else a single number takes all
-of the weight. Dice losses are at most 1. A cross-entropy per voxel of 100 means a probability of
-1e-43 for the true class, everywhere: no training that goes on reaches it.
-"""
+IN_TRAINING = "test_cases_in_training"
+"""Sent in place of a test score: how many of the client's test cases are training cases, too."""
 
 UNDECLARED = Range("no declared unit", -1e6, 1e6)
 """Of a measurement that no table declares. Its powers and sums stay finite."""
@@ -906,15 +804,20 @@ UNBIASED_CKA = Range("similarity", -10.0, 10.0)
 clips it.
 """
 
-DISTANCE = Range("distance in the unit of the spacing, mm", 0.0, 1e4)
-"""Of two surfaces: none is farther than the diagonal of an image."""
+DICE = Range("Dice", 0.0, 1.0)
+
+# A cross-entropy has no upper bound, and weights by loss need one, else a single number takes all
+# of the weight. Dice losses are at most 1. A cross-entropy per voxel of 100 means a probability of
+# 1e-43 for the true class, everywhere: no training that goes on reaches it.
+LOSS = Range("loss", 0.0, 100.0)
 
 RANGES: dict[str, Range] = {
     "leave_one_out_error": Range("1 - Dice", 0.0, 1.0),
     "global_score": DICE,
     "score": DICE,
     "test_score": DICE,
-    "test_hd95": DISTANCE,
+    # Of two surfaces: none is farther than the diagonal of an image.
+    "test_hd95": Range("distance in the unit of the spacing, mm", 0.0, 1e4),
     "local_score": DICE,
     "personal_score": DICE,
     "personal_test_score": DICE,
@@ -933,11 +836,142 @@ RANGES: dict[str, Range] = {
 
 for _candidate in CANDIDATES:
     RANGES[gain_name(_candidate)] = Range("gain in Dice", -1.0, 1.0)
-    for _name in score_names(_candidate).values():
-        RANGES[_name] = DICE
+    RANGES |= dict.fromkeys(score_names(_candidate).values(), DICE)
 
-SENT_UNASKED = frozenset({IN_VALIDATION, IN_TRAINING})
-"""What a client may send in place of the test score that it was asked for."""
+
+class Refused(Exception):
+    """A reply that must not reach a strategy.
+
+    Args:
+        reason: may quote what the client sent; it becomes one printable line of bounded length.
+
+    >>> str(Refused("no room\\n" + "x" * 2000))[:9], len(str(Refused("x" * 2000)))
+    ('no room x', 1003)
+    """
+
+    def __init__(self, reason: str):
+        reason = printable(reason)
+        super().__init__(reason[:MOST_TEXT] + "..." if len(reason) > MOST_TEXT else reason)
+
+
+def accepted(
+    request: Request,
+    reply: Reply,
+    spec: ModelSpec,
+    expected: Expected | None = None,
+    most_samples: int = MOST_SAMPLES,
+) -> tuple[Reply, dict[str, str]]:
+    """Check a reply when it arrives: its form, its counts and its measurements.
+
+    The values of an update are checked by the guards.
+
+    Args:
+        request: that it answers.
+        reply: of a client.
+        spec: the model's tensors.
+        expected: the measurements that are taken; ``None``: those of the package.
+        most_samples: images of one site in one local epoch, and cases, that are believed.
+
+    Returns:
+        The reply with its usable measurements, in Python's numbers; and the name of each other
+        measurement -> why it was dropped.
+
+    Raises:
+        Refused: if the reply must not reach a strategy.
+
+    >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
+    >>> found, dropped = accepted(
+    ...     asked, asked.reply(measurements={"score": 0.8, "cka": 7.0}), ModelSpec(())
+    ... )
+    >>> found.measurements, dropped
+    ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
+    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()))
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
+    """
+    _check_form(request, reply, spec, most_samples)
+    usable, dropped = (expected or Expected()).checked(reply, request, spec)
+    return replace(reply, measurements=usable), dropped
+
+
+def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: int) -> None:
+    """Refuse a reply by its task, its counts or the form of its tensors."""
+    if reply.error is not None:
+        raise Refused(f"error: {reply.error}")
+    if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
+        raise Refused(
+            f"answers request {reply.id} of run {reply.run!r} round {reply.round}, asked was "
+            f"request {request.id} of run {request.run!r} round {request.round}"
+        )
+    if not isinstance(reply.measurements, Mapping):
+        kind = type(reply.measurements).__name__
+        raise Refused(f"measurements must be a mapping, got a {kind}")
+    if request.task == "measure":
+        if reply.update is not None:
+            raise Refused("measured, and sent an update that was not asked for")
+        return
+
+    counts = {
+        "num_samples": (reply.num_samples, 1, most_samples, " (the setting most_samples)"),
+        "num_cases": (reply.num_cases, 0, most_samples, " (the setting most_samples)"),
+        "num_steps": (reply.num_steps, 0, MOST_STEPS, ""),
+    }
+    for name, (count, least, most, why) in counts.items():
+        is_whole = isinstance(count, int) and not isinstance(count, bool)
+        if not is_whole or not least <= count <= most:
+            # Python does not write a number of thousands of digits.
+            is_long = is_whole and abs(count) > 2**64
+            got = f"one of {count.bit_length()} bits" if is_long else repr(count)
+            raise Refused(f"{name} must be a whole number from {least} to {most}{why}, got {got}")
+
+    if reply.update is None:
+        raise Refused("trained but sent no update")
+    if not isinstance(reply.labelled, (tuple, list)):
+        raise Refused(f"labelled must be a tuple, got a {type(reply.labelled).__name__}")
+    if reply.labelled and len(reply.labelled) != spec.classes(request.weights):
+        raise Refused(
+            f"labelled must name {spec.classes(request.weights)} classes of the output layer, got "
+            f"{list(reply.labelled)}"
+        )
+    buffers = reply.buffers or {}
+    for what, tensors in (("update", reply.update), ("buffers", buffers)):
+        if not isinstance(tensors, Mapping):
+            raise Refused(f"{what} must be a mapping of tensors, got a {type(tensors).__name__}")
+    sent = [name for name in spec.buffers if name in buffers]
+    _check_tensors("update", reply.update, request.weights, spec.parameters)
+    _check_tensors("buffers", buffers, request.weights, sent)
+
+
+def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[str]) -> None:
+    """Refuse tensors that differ in names, shapes or types from the model that was sent.
+
+    Args:
+        what: the tensors are, for the text.
+        tensors: of a reply.
+        model: tensors that it lacks are not compared.
+        names: that ``tensors`` must have, and no others.
+    """
+    if set(tensors) != set(names):
+        missing = sorted(set(names) - set(tensors))[:3]
+        extra = sorted(set(tensors) - set(names), key=str)[:3]
+        raise Refused(f"{what} lacks {missing} and has {extra}, unlike the model")
+    for name in names:
+        tensor = tensors[name]
+        if not isinstance(tensor, torch.Tensor):
+            raise Refused(f"{what} {name!r} is a {type(tensor).__name__}, not a tensor")
+        if not _is_dense(tensor):
+            raise Refused(f"{what} {name!r} is sparse, or has no data: send a dense tensor")
+        # Looked up once: it may be read from disk.
+        sent = model.get(name, tensor)
+        if tensor.shape != sent.shape or tensor.is_floating_point() != sent.is_floating_point():
+            forms = [f"{tuple(form.shape)} of {form.dtype}" for form in (tensor, sent)]
+            raise Refused(f"{what} {name!r} has shape {forms[0]}, expected {forms[1]}")
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is neither sparse nor without data."""
+    return tensor.layout is torch.strided and not tensor.is_meta
 
 
 @dataclass(frozen=True)
@@ -949,151 +983,91 @@ class Expected:
         unasked: whether names that no request asked for are taken, too: scripts choose their own.
 
     >>> asked = Request("A", "measure", {}, ("score",))
-    >>> sent = Reply("A", None, 0, {"score": 85.0, "weight_of_B": 0.0})
-    >>> Expected().checked(sent, asked).dropped["weight_of_B"]
-    'the request did not ask for it'
+    >>> sent = Reply("A", None, 0, {"score": 0.85, "weight_of_B": 0.0})
+    >>> Expected().checked(sent, asked, ModelSpec(()))
+    ({'score': 0.85}, {'weight_of_B': 'the request did not ask for it'})
     """
 
     ranges: Mapping[str, Range] = field(default_factory=lambda: RANGES)
     unasked: bool = False
 
     def checked(
-        self,
-        reply: Reply,
-        request: Request | None,
-        most_parts: Callable[[], int] = lambda: LEAST_PARTS,
-    ) -> Checked:
-        """The measurements of ``reply`` that can be used, and what is wrong with the others.
+        self, reply: Reply, request: Request, spec: ModelSpec
+    ) -> tuple[dict[str, Measurement], dict[str, str]]:
+        """The usable measurements of ``reply``, and why each of the others was dropped.
 
-        Args:
-            reply: of a client.
-            request: that it answers; ``None``: unknown, then every name counts as asked for.
-            most_parts: gives how many classes or layers one measurement may have, and is called
-                for one with more than :data:`LEAST_PARTS`. The record of a round holds each of
-                them.
+        A reason stands for at most :data:`MOST_LISTED` names, then for their number.
         """
-        found = Checked()
+        usable: dict[str, Measurement] = {}
+        dropped: dict[str, str] = {}
         values = 0
-        for name, sent in reply.measurements.items():
-            parts = sent.values() if isinstance(sent, Mapping) else ()
-            # A mapping in a mapping may even be itself.
-            is_nested = any(isinstance(part, Mapping) for part in parts)
-            value = math.nan if is_nested else plain_numbers(sent)
-            problem = self._problem_of_name(name, request)
-            if problem is None and _size(value) > LEAST_PARTS and _size(value) > most_parts():
-                problem = f"it has more than {most_parts()} values"
-            if problem is None and _size(value) + values > MOST_VALUES:
+        unlisted = 0
+        for name, value in reply.measurements.items():
+            parts = value if isinstance(value, Mapping) else {"mean": value}
+            problem = self._problem(name, parts, request, spec)
+            if problem is None and values + len(parts) > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"
-            if problem is None and not is_finite(value):
-                found.not_finite.append(name)
-                continue
             if problem is None:
-                problem = self._problem_of_value(self._range_of(name, request), value)
-            if problem is None:
-                found.usable[name] = value
-                values += _size(value)
+                usable[name] = plain_numbers(value)
+                values += len(parts)
+            elif len(dropped) < MOST_LISTED:
+                dropped[_listed(name)] = problem
             else:
-                found.drop(name, problem)
-        found.not_finite.sort()
-        return found
+                unlisted += 1
+        if unlisted:
+            dropped["..."] = f"and {unlisted} more"
+        return usable, dropped
 
-    def _problem_of_name(self, name: object, request: Request | None) -> str | None:
+    def _problem(
+        self, name: object, parts: Mapping[Any, Any], request: Request, spec: ModelSpec
+    ) -> str | None:
+        """What is wrong with a measurement; ``None`` where nothing is."""
         if not _is_name(name):
             return f"its name is no text of at most {MOST_NAME} printable characters"
-        if request is None or self.unasked or name in SENT_UNASKED or name in request.measure:
-            return None
-        return "the request did not ask for it"
-
-    def _range_of(self, name: str, request: Request | None) -> Range:
-        is_unbiased = request is not None and request.context.get("cka_unbiased", 0)
-        if name == "cka" and is_unbiased:
-            return UNBIASED_CKA
-        return self.ranges.get(name, UNDECLARED)
-
-    def _problem_of_value(self, allowed: Range, value: Measurement) -> str | None:
-        """What is wrong with a finite measurement; ``None`` where nothing is."""
-        if not isinstance(value, Mapping):
-            return _problem_of_number(allowed, value)
-        for part, number in value.items():
+        # The counts of shared cases come in place of a test score.
+        if not self.unasked and name not in (*request.measure, IN_VALIDATION, IN_TRAINING):
+            return "the request did not ask for it"
+        if len(parts) > LEAST_PARTS:
+            # Each layer has a parameter or more; one value more is the mean.
+            most = max(LEAST_PARTS, len(spec.parameters) + spec.classes(request.weights) + 1)
+            if len(parts) > most:
+                return f"it has more than {most} values"
+        if "mean" not in parts or not all(_is_estimate(number) for number in parts.values()):
+            return NOT_FINITE
+        allowed = self.ranges.get(str(name), UNDECLARED)
+        if name == "cka" and request.context.get("cka_unbiased"):
+            allowed = UNBIASED_CKA
+        for part, number in parts.items():
             if not _is_name(part):
                 return f"a name in it is no text of at most {MOST_NAME} printable characters"
-            problem = _problem_of_number(allowed, number)
-            if problem is not None:
-                return f"{part!r} is {problem}"
+            if isinstance(number, Estimate) and number.n > MOST_CASES:
+                return f"{part!r} is of more than {MOST_CASES} observations"
+            if not allowed.holds(float(number)):
+                which = "" if len(parts) == 1 else f"{part!r} is "
+                out = f"{float(number):.6g}, outside of {allowed}"
+                return f"{which}{out}: the setting ranges allows others"
         return None
-
-
-@dataclass
-class Checked:
-    """The measurements of one reply after the check.
-
-    Args:
-        usable: name -> measurement.
-        not_finite: names of those that are malformed or not finite, sorted.
-        dropped: name -> reason, of all others; at most :data:`MOST_LISTED`, then their number.
-    """
-
-    usable: dict[str, Measurement] = field(default_factory=dict)
-    not_finite: list[str] = field(default_factory=list)
-    dropped: dict[str, str] = field(default_factory=dict)
-    _unlisted: int = 0
-
-    def drop(self, name: object, reason: str) -> None:
-        """Record a measurement that is left out, and why."""
-        if len(self.dropped) < MOST_LISTED:
-            self.dropped[_shortened(name)] = reason
-            return
-        self._unlisted += 1
-        self.dropped["..."] = f"and {self._unlisted} more"
-
-
-def is_finite(value: object) -> bool:
-    """Whether a measurement is finite, and so is everything in it.
-
-    It is a plain number, an :class:`~monai_fairfl.messages.Estimate` of one, or a mapping of these
-    that holds ``"mean"``. A deeper mapping counts as malformed, and that is as bad.
-
-    >>> is_finite({"mean": Estimate(0.5, 0.1, 3), "cup": 0.4}), is_finite({"mean": {"mean": 0.5}})
-    (True, False)
-    """
-    if isinstance(value, Mapping):
-        return "mean" in value and all(_is_estimate(item) for item in value.values())
-    return _is_estimate(value)
 
 
 def _is_estimate(value: object) -> bool:
+    """Whether ``value`` is a finite number, or an estimate of finite numbers."""
     if not isinstance(value, Estimate):
         return _is_number(value)
-    if isinstance(value.n, bool) or not isinstance(value.n, int) or value.n < 1:
-        return False
-    if value.stderr is not None and not (_is_number(value.stderr) and value.stderr >= 0):
-        return False
-    return _is_number(value.value)
+    n = plain_number(value.n)
+    has_cases = isinstance(n, int) and not isinstance(n, bool) and n >= 1
+    has_error = value.stderr is None or (_is_number(value.stderr) and value.stderr >= 0)
+    return has_cases and has_error and _is_number(value.value)
 
 
 def _is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number, and no truth value."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    """Whether ``value`` is a finite number that a float can hold, and no truth value."""
+    value = plain_number(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:
         return math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
+    except OverflowError:
         return False
-
-
-def _problem_of_number(allowed: Range, number: float | Estimate) -> str | None:
-    """What is wrong with one finite number; ``None`` where nothing is."""
-    if isinstance(number, Estimate) and number.n > MOST_CASES:
-        return f"a mean of more than {MOST_CASES} observations, which are not believed"
-    value = float(number)
-    if allowed.holds(value):
-        return None
-    return f"{value:.6g}, outside of {allowed}: the setting ranges allows others"
-
-
-def _size(value: object) -> int:
-    """How many numbers a measurement holds."""
-    return len(value) if isinstance(value, Mapping) else 1
 
 
 def _is_name(name: object) -> bool:
@@ -1101,90 +1075,10 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and len(name) <= MOST_NAME and name.isprintable()
 
 
-def _shortened(name: object) -> str:
-    """A name as a record shows it."""
+def _listed(name: object) -> str:
+    """A name as a record lists it."""
     text = printable(name) if isinstance(name, str) else type(name).__name__
     return text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."
-
-
-LEAST_COUNTS = {"num_samples": 1, "num_cases": 0, "num_steps": 0}
-"""The counts of a reply that trained, and the least value of each."""
-
-MOST_SAMPLES = 1_000_000
-"""Images of one site in one local epoch, and its cases, that are believed."""
-
-MOST_STEPS = 1_000_000_000
-"""Optimizer steps of one round that are believed."""
-
-RUNNING_STATISTICS = ("running_mean", "running_var")
-"""How the names of batch normalisation's statistics end."""
-
-MOST_TEXT = 1000
-"""Characters of a reason, which a client's reply may have made long."""
-
-
-def refusal(
-    request: Request, reply: Reply, spec: ModelSpec, most_samples: int = MOST_SAMPLES
-) -> str | None:
-    """Why ``reply`` must not reach a strategy; ``None`` where it may.
-
-    Only the form is checked here. Values of an update are checked by the guards, measurements by
-    :class:`~monai_fairfl.replies.Replies`.
-
-    Args:
-        request: that it answers.
-        reply: of a client.
-        spec: the model's tensors.
-        most_samples: images of one site in one local epoch, and cases, that are believed.
-
-    >>> refusal(Request("A", "measure", {}, id=3), Reply("A", None, 1, id=2), ModelSpec(()))
-    'answers request 2 of run  round -1, asked was request 3 of run  round -1'
-    """
-    reason = _refusal(request, reply, spec, most_samples)
-    if reason is None:
-        return None
-    # It may quote what the client sent.
-    reason = printable(reason)
-    if len(reason) > MOST_TEXT:
-        return reason[:MOST_TEXT] + "..."
-    return reason
-
-
-def _refusal(request: Request, reply: Reply, spec: ModelSpec, most_samples: int) -> str | None:
-    """As :func:`refusal`, in as many words as it takes."""
-    if reply.error is not None:
-        return f"error: {reply.error}"
-    if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
-        return (
-            f"answers request {reply.id} of run {reply.run} round {reply.round}, "
-            f"asked was request {request.id} of run {request.run} round {request.round}"
-        )
-    if not isinstance(reply.measurements, Mapping):
-        return f"measurements must be a mapping, got {type(reply.measurements).__name__}"
-    if request.task == "measure":
-        if reply.update is not None:
-            return "measured, and sent an update that was not asked for"
-        return None
-    problem = _problem_of_counts(reply, most_samples)
-    if problem is not None:
-        return problem
-    if reply.update is None:
-        return "trained but sent no update"
-    if not isinstance(reply.labelled, (tuple, list)):
-        return f"labelled must be a tuple, got {type(reply.labelled).__name__}"
-    if reply.labelled:
-        classes = spec.classes(request.weights)
-        if len(reply.labelled) != classes:
-            return (
-                f"labelled must name {classes} classes of the output layer, got "
-                f"{list(reply.labelled)}"
-            )
-    difference = _difference("update", reply.update, request.weights, spec.parameters)
-    if difference is not None:
-        return difference
-    buffers = reply.buffers or {}
-    sent = [name for name in spec.buffers if name in buffers]
-    return _difference("buffers", buffers, request.weights, sent)
 
 
 def unsent_statistics(request: Request, reply: Reply, spec: ModelSpec) -> list[str]:
@@ -1208,71 +1102,38 @@ def unsent_statistics(request: Request, reply: Reply, spec: ModelSpec) -> list[s
     """
     if reply.update is None:
         return []
-    unsent = []
-    for name in spec.buffers:
-        if name.endswith(RUNNING_STATISTICS) and name in request.weights:
-            if name not in (reply.buffers or {}):
-                unsent.append(name)
-    return unsent
+    sent = reply.buffers or {}
+    unsent = [name for name in spec.buffers if name in request.weights and name not in sent]
+    return [name for name in unsent if name.endswith(("running_mean", "running_var"))]
 
 
-def _difference(
-    what: str, tensors: Weights, reference: Weights, names: Sequence[str]
-) -> str | None:
-    """How ``tensors`` differ in names, shapes or types from the model's; ``None`` where they fit.
+def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
+    """Whether a tensor is finite, but for entries that were the same before.
 
     Args:
-        what: the tensors are, for the text.
-        tensors: of a reply.
-        reference: the model that was sent; tensors that it lacks are not compared.
-        names: that ``tensors`` must have, and no others.
+        tensor: of a model.
+        before: the same tensor of the model that this one was made of; ``None``: there was none.
+
+    >>> mask = torch.tensor([0.0, -math.inf])
+    >>> is_finite_or_unchanged(mask, mask), is_finite_or_unchanged(mask, None)
+    (True, False)
     """
-    if not isinstance(tensors, Mapping):
-        return f"{what} must be a mapping of tensors, got {type(tensors).__name__}"
-    missing = sorted(set(names) - set(tensors))
-    extra = sorted(set(tensors) - set(names))
-    if missing or extra:
-        return (
-            f"{what} has other tensors than the model: missing {missing[:3]}, unexpected "
-            f"{extra[:3]}"
-        )
-    for name in names:
-        tensor = tensors[name]
-        if not isinstance(tensor, torch.Tensor):
-            return f"{what} {name!r} is a {type(tensor).__name__}, not a tensor"
-        if tensor.layout is not torch.strided or tensor.is_meta:
-            return f"{what} {name!r} is sparse, or has no data: send a dense tensor"
-        # Looked up once: it may be read from disk.
-        expected = reference.get(name)
-        if expected is None:
-            continue
-        if tensor.shape != expected.shape:
-            return (
-                f"{what} {name!r} has shape {tuple(tensor.shape)}, expected {tuple(expected.shape)}"
-            )
-        if tensor.is_floating_point() != expected.is_floating_point():
-            return f"{what} {name!r} has type {tensor.dtype}, expected {expected.dtype}"
+    # One pass: a sum is finite only if all its terms are. It may overflow by itself, so that only
+    # a finite one decides.
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor.sum())):
+        return True
+    good = torch.isfinite(tensor)
+    if before is not None and before.shape == tensor.shape:
+        good |= (tensor == before) | (torch.isnan(tensor) & torch.isnan(before))
+    return bool(good.all())
+
+
+def refusal(
+    request: Request, reply: Reply, spec: ModelSpec, most_samples: int = MOST_SAMPLES
+) -> str | None:
+    """Why ``reply`` must not reach a strategy; ``None`` where it may."""
+    try:
+        _check_form(request, reply, spec, most_samples)
+    except Refused as reason:
+        return str(reason)
     return None
-
-
-def _problem_of_counts(reply: Reply, most_samples: int) -> str | None:
-    """What is wrong with the counts of a reply that trained; ``None`` where nothing is."""
-    for name, least in LEAST_COUNTS.items():
-        count = getattr(reply, name)
-        if not isinstance(count, int) or isinstance(count, bool) or count < least:
-            return f"{name} must be a whole number of at least {least}, got {count!r}"
-    for name in ("num_samples", "num_cases"):
-        count = getattr(reply, name)
-        if count > most_samples:
-            return (
-                f"{name} is {_in_words(count)}, and most_samples allows a site {most_samples}: "
-                "correct the site's count, or raise most_samples"
-            )
-    if reply.num_steps > MOST_STEPS:
-        return f"num_steps is {_in_words(reply.num_steps)}, and at most {MOST_STEPS} are believed"
-    return None
-
-
-def _in_words(count: int) -> str:
-    """A count as a text; one of thousands of digits, which Python refuses to write, by its size."""
-    return str(count) if count.bit_length() <= 64 else f"a number of {count.bit_length()} bits"

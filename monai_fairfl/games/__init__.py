@@ -5,7 +5,7 @@
 A :class:`Game` asks for the utility of a coalition at most once. These functions value its players:
 
 - :func:`exact_shapley`: the Shapley values from all 2^N coalitions;
-- :func:`permutation_shapley`, :func:`stratified_shapley`: from samples, until a stopping rule ends;
+- :func:`permutation_shapley`: from a number of samples, or until a standard error is reached;
 - :func:`gtg_shapley`: of a federation's rounds, with truncation;
 - :func:`leave_one_out`: what is lost without each player.
 

@@ -57,8 +57,7 @@ class Game:
                 f"a game needs at least one player, each named once; got {list(self.players)}"
             )
         for coalition, value in (known or {}).items():
-            members = self._members(coalition)
-            self.known[members] = _finite(value, members)
+            self._remember(self._members(coalition), value)
 
     def __call__(self, coalition: Iterable[str]) -> float:
         """Utility of ``coalition``.
@@ -71,7 +70,7 @@ class Game:
         if members not in self.known:
             value = self.utility(members)
             self.evaluations += 1
-            self.known[members] = _finite(value, members)
+            self._remember(members, value)
         return self.known[members]
 
     def table(self) -> NDArray[np.float64]:
@@ -85,47 +84,51 @@ class Game:
         >>> Game("AB", len).table().tolist()
         [0.0, 1.0, 1.0, 2.0]
         """
-        self._check_size()
-        coalitions = [self._coalition(index) for index in range(2 ** len(self.players))]
-        return np.array([self(coalition) for coalition in coalitions])
+        table = np.empty(self._number_of_coalitions())
+        for index in range(len(table)):
+            bits = enumerate(self.players)
+            table[index] = self([player for bit, player in bits if index >> bit & 1])
+        return table
 
-    def _members(self, coalition: Iterable[str]) -> Coalition:
-        members = frozenset(coalition)
-        unknown = sorted(members - set(self.players))
-        if unknown:
-            raise ConfigError(
-                f"{unknown[0]!r} is not a player of this game; its players are {list(self.players)}"
-            )
-        return members
-
-    def _coalition(self, index: int) -> Coalition:
-        """The coalition at an index of the table."""
-        members = []
-        for bit, player in enumerate(self.players):
-            if index >> bit & 1:
-                members.append(player)
-        return frozenset(members)
-
-    def _check_size(self) -> None:
+    def _number_of_coalitions(self) -> int:
         count = len(self.players)
         if count > MOST_PLAYERS:
             raise ConfigError(
                 f"{count} players have 2^{count} coalitions, too many to evaluate (at most "
-                f"{MOST_PLAYERS} players): sample instead, with permutation_shapley or "
-                "stratified_shapley"
+                f"{MOST_PLAYERS} players): sample instead, with permutation_shapley"
             )
+        return 2**count
+
+    def _members(self, coalition: Iterable[str]) -> Coalition:
+        members = frozenset(coalition)
+        for unknown in sorted(members.difference(self.players)):
+            raise ConfigError(
+                f"{unknown!r} is not a player of this game; its players are {list(self.players)}"
+            )
+        return members
+
+    def _remember(self, members: Coalition, value: float) -> None:
+        if not math.isfinite(value):
+            raise ConfigError(
+                f"the utility of coalition {sorted(members)} is {value!r}, not a finite number: "
+                "leave out undefined scores (Dice of empty masks), or train a diverged model again"
+            )
+        self.known[members] = float(value)
 
 
-class CosineGame(Game):
-    """The game of :func:`cosine_game`, whose table one matrix product computes."""
+class _CosineGame(Game):
+    """The game of :func:`cosine_game`, whose table one matrix product computes.
 
-    def __init__(
-        self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: Sequence[str]
-    ):
+    Args:
+        gram: inner products of the players' updates, shape (N, N), in the order of the names.
+        weights: of the updates, shape (N,).
+        names: of the players, sorted.
+    """
+
+    def __init__(self, gram: NDArray[np.float64], weights: NDArray[np.float64], names: list[str]):
         super().__init__(names, self._cosine)
-        order = [list(names).index(player) for player in self.players]
-        self.gram = gram[np.ix_(order, order)]
-        self.weights = weights[order]
+        self.gram = gram
+        self.weights = weights
 
     def _cosine(self, coalition: Coalition) -> float:
         """cos(u_S, u_N): the weights of players outside of S are 0."""
@@ -134,11 +137,10 @@ class CosineGame(Game):
 
     def table(self) -> NDArray[np.float64]:
         """As :meth:`Game.table`, from one matrix product; counts as 2^N evaluations."""
-        self._check_size()
-        count = len(self.players)
+        self.evaluations = self._number_of_coalitions()
 
         # Row S holds the factors of the updates in u_S, the last row those of u_N.
-        is_member = np.arange(2**count)[:, None] >> np.arange(count) & 1
+        is_member = np.arange(self.evaluations)[:, None] >> np.arange(len(self.players)) & 1
         factors = is_member * self.weights
         products = factors @ self.gram
         lengths = np.sqrt(np.einsum("ij,ij->i", products, factors).clip(min=0))
@@ -147,11 +149,10 @@ class CosineGame(Game):
         has_direction = (lengths >= ZERO_NORM) & (lengths[-1] >= ZERO_NORM)
         divisors = np.where(has_direction, lengths * lengths[-1], 1.0)
         cosines = (products @ self.weights / divisors).clip(-1, 1)
-        self.evaluations = 2**count
         return np.where(has_direction, cosines, 0.0)
 
 
-def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> CosineGame:
+def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Game:
     r"""CGSV's game: how well a coalition's update points where everybody's does.
 
     :math:`\nu(S) = \cos(u_S, u_N)` with :math:`u_S = \sum_{i \in S} r_i u_i` and
@@ -181,14 +182,5 @@ def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Co
         raise ConfigError(
             f"Gram matrix or weights of {list(names)} hold a value that is not finite"
         )
-    return CosineGame(g, r, names)
-
-
-def _finite(value: float, coalition: Coalition) -> float:
-    if not math.isfinite(value):
-        raise ConfigError(
-            f"the utility of coalition {sorted(coalition)} is {value!r}, not a finite number: a "
-            "score that is undefined (Dice of empty masks) must be left out before averaging, a "
-            "model that diverged trained again"
-        )
-    return float(value)
+    order = sorted(range(count), key=lambda row: names[row])
+    return _CosineGame(g[np.ix_(order, order)], r[order], [names[row] for row in order])

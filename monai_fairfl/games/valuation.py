@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
@@ -23,8 +23,7 @@ class Valuation:
     """Values of the players of a game.
 
     Args:
-        method: how they were found: ``"exact"``, ``"leave_one_out"``, ``"permutation"``,
-            ``"stratified"``, ``"gtg"``.
+        method: how they were found: ``"exact"``, ``"leave_one_out"``, ``"permutation"``, ``"gtg"``.
         values: player -> value in the unit of the utility, signed. The standard error is that of
             *sampling* coalitions: 0 where all were evaluated, ``None`` where it is unknown. What
             another seed of the training would change in the utility itself is not in it.
@@ -32,6 +31,10 @@ class Valuation:
         rank_stability: in [0, 1], see :func:`rank_stability`; 1 where nothing was sampled.
         total: what is shared out, V(all) - V(nobody); exact Shapley values add up to it. For
             leave-one-out, which has no such property, the sum of the drops.
+        rounds: of ``"gtg"``, what each round cost: ``"gain"``, V(all) - V(nobody); ``"skipped"``,
+            whether it changed the score by too little to be shared out; ``"permutations"`` walked
+            through; marginal contributions that were ``"truncated"``, that is taken for 0 without
+            evaluation; and ``"evaluations"`` of the utility.
 
     >>> from monai_fairfl.messages import Estimate
     >>> found = Valuation("exact", {"A": Estimate(0.3, 0.0), "B": Estimate(-0.1, 0.0)}, 4, 1.0, 0.2)
@@ -44,6 +47,7 @@ class Valuation:
     evaluations: int
     rank_stability: float | None
     total: float
+    rounds: tuple[Mapping[str, float], ...] = ()
 
     def shares(self) -> dict[str, float]:
         """player -> share of the positive values; empty when no value is positive.
@@ -51,21 +55,16 @@ class Valuation:
         Negative values count as 0, and all shares sum to 1.
         """
         values = {player: float(value) for player, value in self.values.items()}
-        positive = [max(value, 0.0) for value in values.values()]
-        if sum(positive) > LEAST_TOTAL:
-            return dict(zip(values, normalise(list(values.values())).tolist(), strict=True))
-        return {}
+        if sum(max(value, 0.0) for value in values.values()) <= LEAST_TOTAL:
+            return {}
+        return dict(zip(values, normalise(list(values.values())).tolist(), strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """All of it, and the shares, as plain JSON."""
-        return {
-            "method": self.method,
-            "values": to_json(self.values),
-            "shares": self.shares(),
-            "evaluations": self.evaluations,
-            "rank_stability": self.rank_stability,
-            "total": self.total,
-        }
+        found = {**to_json(asdict(self)), "shares": self.shares()}
+        if not self.rounds:
+            del found["rounds"]
+        return found
 
 
 def rank_stability(values: Mapping[str, Estimate]) -> float | None:
@@ -93,21 +92,17 @@ def rank_stability(values: Mapping[str, Estimate]) -> float | None:
     >>> rank_stability({"A": Estimate(0.3, 0.1, 9), "B": Estimate(0.2, 0.1, 9)}).__round__(3)
     0.383
     """
-    if any(estimate.stderr is None for estimate in values.values()):
-        return None
-    agreements = [_agreement(a, b) for a, b in combinations(values.values(), 2)]
-    if not agreements:
-        return 1.0
-    return sum(agreements) / len(agreements)
-
-
-def _agreement(a: Estimate, b: Estimate) -> float:
-    """How certain the order of two estimates is: 2 Phi(|a - b| / s) - 1, written as erf."""
-    assert a.stderr is not None and b.stderr is not None
-    spread = a.stderr + b.stderr
-    if spread > 1e-12:
-        return math.erf(abs(a.value - b.value) / spread / math.sqrt(2))
-    return 1.0
+    agreements = []
+    for a, b in combinations(values.values(), 2):
+        if a.stderr is None or b.stderr is None:
+            return None
+        # 2 Phi(x) - 1, written as erf.
+        spread = a.stderr + b.stderr
+        certainty = (
+            math.erf(abs(a.value - b.value) / spread / math.sqrt(2)) if spread > 1e-12 else 1
+        )
+        agreements.append(certainty)
+    return sum(agreements) / len(agreements) if agreements else 1.0
 
 
 def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> Valuation:
@@ -144,9 +139,28 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
         raise ConfigError("there is no round to sum; give the valuation of at least one")
     if decay is not None and not 0 < decay <= 1:
         raise ConfigError(f"decay must be above 0 and at most 1, got {decay}")
-    factors = [_factor(found, decay, number) for number, found in enumerate(rounds)]
-    players = sorted({player for found in rounds for player in found.values})
-    values = {player: _summed(player, rounds, factors) for player in players}
+
+    # What the values of each round are multiplied with.
+    factors = [1.0] * len(rounds)
+    if decay is not None:
+        for number, found in enumerate(rounds):
+            total = math.fsum(float(value) for value in found.values.values())
+            factors[number] = decay**number / total if total > LEAST_TOTAL else 0.0
+
+    values = {}
+    for player in sorted({player for found in rounds for player in found.values}):
+        of_player = []
+        for found, factor in zip(rounds, factors):
+            if player in found.values:
+                of_player.append((factor, found.values[player]))
+        value = math.fsum(factor * estimate.value for factor, estimate in of_player)
+        errors = [
+            factor * estimate.stderr
+            for factor, estimate in of_player
+            if estimate.stderr is not None
+        ]
+        stderr = math.hypot(*errors) if len(errors) == len(of_player) else None
+        values[player] = Estimate(value, stderr, sum(estimate.n for _, estimate in of_player))
     return Valuation(
         method=rounds[0].method,
         values=values,
@@ -154,30 +168,3 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
         rank_stability=rank_stability(values),
         total=math.fsum(factor * found.total for factor, found in zip(factors, rounds)),
     )
-
-
-def _factor(found: Valuation, decay: float | None, number: int) -> float:
-    """What the values of a round are multiplied with in the sum."""
-    if decay is None:
-        return 1.0
-    total = math.fsum(float(value) for value in found.values.values())
-    if total > LEAST_TOTAL:
-        return decay**number / total
-    return 0.0
-
-
-def _summed(player: str, rounds: Sequence[Valuation], factors: Sequence[float]) -> Estimate:
-    """The weighted sum of a player's values; errors are added in quadrature."""
-    values = []
-    errors = []
-    observations = 0
-    for found, factor in zip(rounds, factors):
-        if player not in found.values:
-            continue
-        estimate = found.values[player]
-        values.append(factor * estimate.value)
-        if estimate.stderr is not None:
-            errors.append(factor * estimate.stderr)
-        observations += estimate.n
-    stderr = math.hypot(*errors) if len(errors) == len(values) else None
-    return Estimate(math.fsum(values), stderr, observations)

@@ -34,7 +34,6 @@ METHODS = {
     "exact": "Shapley value",
     "leave_one_out": "Leave-one-out",
     "permutation": "Shapley value, permutations sampled",
-    "stratified": "Shapley value, coalitions sampled by size",
     "gtg": "GTG-Shapley",
 }
 UTILITIES = {
@@ -144,7 +143,7 @@ def trust_of(valuation: Mapping[str, Any]) -> str:
     stability = "unknown"
     if valuation["rank_stability"] is not None:
         stability = f"{valuation['rank_stability']:.2f} of 1"
-    # What is sampled by size or truncated need not sum to what there is to share out.
+    # What is truncated need not sum to what there is to share out.
     total = valuation["total"]
     summed = math.fsum(found["value"] for found in valuation["values"].values())
     shared_out = f"{round(summed, 4) + 0.0:.4f}"

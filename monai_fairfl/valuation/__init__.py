@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values what each client is worth to the federation, with the uncertainty of the answer.
 
-A valuation is a choice of parts: a :class:`Game` (who plays, what a coalition is worth), a method,
-and for sampling methods a stopping rule.
+A valuation is a choice of two parts: a :class:`Game` (who plays, what a coalition is worth) and a
+method.
 
 >>> images = {"A": 600, "B": 300, "C": 100}
 >>> game = Game(images, lambda coalition: sum(images[client] for client in coalition) ** 0.5)
->>> found = permutation_shapley(game, stop=StandardError(0.5) | MaxEvaluations(100))
+>>> found = permutation_shapley(game, samples=100, tolerance=0.5)
 >>> {client: round(share, 1) for client, share in found.shares().items()}
 {'A': 0.5, 'B': 0.3, 'C': 0.2}
 """

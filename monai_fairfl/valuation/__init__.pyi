@@ -11,13 +11,6 @@ from .free_riders import free_rider_history as free_rider_history
 from .free_riders import free_rider_scores as free_rider_scores
 from .free_riders import global_cosines as global_cosines
 from .games import Game as Game
-from .games import GTGRound as GTGRound
-from .games import GTGValuation as GTGValuation
-from .games import MaxEvaluations as MaxEvaluations
-from .games import MaxSamples as MaxSamples
-from .games import SamplingProgress as SamplingProgress
-from .games import StandardError as StandardError
-from .games import StoppingRule as StoppingRule
 from .games import Valuation as Valuation
 from .games import cosine_game as cosine_game
 from .games import exact_shapley as exact_shapley
@@ -26,7 +19,6 @@ from .games import leave_one_out as leave_one_out
 from .games import permutation_shapley as permutation_shapley
 from .games import rank_stability as rank_stability
 from .games import shapley_values as shapley_values
-from .games import stratified_shapley as stratified_shapley
 from .games import sum_over_rounds as sum_over_rounds
 from .reconstruction import Reconstruction as Reconstruction
 from .retraining import Retraining as Retraining

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.games.exact import exact_shapley
 from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
-from monai_fairfl.games.gtg import gtg_shapley
-from monai_fairfl.games.omission import leave_one_out
-from monai_fairfl.games.sampling import permutation_shapley, stratified_shapley
-from monai_fairfl.games.stopping import MaxEvaluations, StandardError, StoppingRule
+from monai_fairfl.games.shapley import (
+    SAMPLES,
+    TOLERANCE,
+    check_sampling,
+    exact_shapley,
+    gtg_shapley,
+    leave_one_out,
+    permutation_shapley,
+)
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
 from monai_fairfl.messages import Measurement, Weights
 from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
@@ -33,7 +37,7 @@ logger = logging.getLogger(__name__)
 LINES = 10
 """At most so many lines of progress are shown, evenly over the models; the log has all of them."""
 
-METHODS = ("exact", "leave_one_out", "permutation", "stratified", "gtg")
+METHODS = ("exact", "leave_one_out", "permutation", "gtg")
 
 
 @dataclass(frozen=True)
@@ -87,11 +91,12 @@ class RunValuation(ABC):
     """Values the clients of a finished run. A subclass says where a coalition's model comes from.
 
     Args:
-        method: ``"exact"``, ``"leave_one_out"``, ``"permutation"``, ``"stratified"`` or ``"gtg"``.
+        method: ``"exact"``, ``"leave_one_out"``, ``"permutation"`` or ``"gtg"``.
         utility: what a model is worth, see :class:`Utility`.
         data: the images that are scored, ``"validation"`` or ``"test"``.
-        stop: when sampling ends, for ``"permutation"`` and ``"stratified"``; by default at a
-            standard error of 0.001 or after 200 models, in every game.
+        samples: of ``"permutation"``, the most permutations in every game. Each scores at most as
+            many models as there are clients.
+        tolerance: of ``"permutation"``: sampling ends when every standard error is below it.
         seed: of the sampling.
         judged_by: whose scores count. ``"everybody"``: all clients'; ``"others"``: for the value of
             client i, those of all clients but i, so that nothing that a client reports of itself
@@ -119,7 +124,8 @@ class RunValuation(ABC):
         method: str,
         utility: str = "mean",
         data: str = "validation",
-        stop: StoppingRule | None = None,
+        samples: int = SAMPLES,
+        tolerance: float = TOLERANCE,
         seed: int = 0,
         judged_by: str = "everybody",
     ):
@@ -131,15 +137,18 @@ class RunValuation(ABC):
             raise ConfigError(
                 f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}"
             )
-        if stop is not None and method not in ("permutation", "stratified"):
+        check_sampling(samples, tolerance)
+        if method != "permutation" and (samples, tolerance) != (SAMPLES, TOLERANCE):
             raise ConfigError(
-                f"{type(self).__name__}: {method!r} has no stopping rule; leave out stop"
+                f"{type(self).__name__}: {method!r} takes no samples; leave out samples and "
+                "tolerance"
             )
         self.method = method
         self.utility = Utility(utility, data)
         self.seed = seed
         self.judged_by = judged_by
-        self.stop = stop or StandardError(0.001) | MaxEvaluations(200)
+        self.samples = samples
+        self.tolerance = tolerance
 
     @property
     def name(self) -> str:
@@ -240,9 +249,7 @@ class RunValuation(ABC):
             return exact_shapley(game)
         if self.method == "leave_one_out":
             return leave_one_out(game)
-        if self.method == "permutation":
-            return permutation_shapley(game, self.stop, seed)
-        return stratified_shapley(game, self.stop, seed)
+        return permutation_shapley(game, self.samples, self.tolerance, seed)
 
     def _number_of_models(self, players: int) -> int:
         """Coalitions whose models the method needs, at most."""

@@ -12,7 +12,7 @@ from functools import partial
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
-from monai_fairfl.games.stopping import StoppingRule
+from monai_fairfl.games.shapley import SAMPLES, TOLERANCE
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.run_folder.ledger import read_ledger
@@ -127,7 +127,8 @@ class Reconstruction(RunValuation):
             from what a coalition would have trained.
         decay: weight of rounds, see :func:`~monai_fairfl.valuation.sum_over_rounds` and what it
             says of late rounds; for multi_round.
-        stop: when sampling ends, in every game.
+        samples: when sampling ends, as for :class:`RunValuation`.
+        tolerance: as for :class:`RunValuation`.
         seed: of the sampling.
         judged_by: see :class:`RunValuation`.
 
@@ -147,11 +148,12 @@ class Reconstruction(RunValuation):
         data: str = "validation",
         form: str = "multi_round",
         decay: float | None = None,
-        stop: StoppingRule | None = None,
+        samples: int = SAMPLES,
+        tolerance: float = TOLERANCE,
         seed: int = 0,
         judged_by: str = "everybody",
     ):
-        super().__init__(method, utility, data, stop, seed, judged_by)
+        super().__init__(method, utility, data, samples, tolerance, seed, judged_by)
         if form not in ("multi_round", "one_round"):
             raise ConfigError(
                 f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"

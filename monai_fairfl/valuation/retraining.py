@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
-from monai_fairfl.games.stopping import StoppingRule
+from monai_fairfl.games.shapley import SAMPLES, TOLERANCE
 from monai_fairfl.messages import Weights
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels
@@ -41,7 +41,8 @@ class Retraining(RunValuation):
         utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
         strategy: trains the coalitions; ``None``: FedAvg.
-        stop: when sampling ends.
+        samples: when sampling ends, as for :class:`RunValuation`.
+        tolerance: as for :class:`RunValuation`.
         seed: of the sampling.
         judged_by: see :class:`RunValuation`.
 
@@ -58,11 +59,12 @@ class Retraining(RunValuation):
         utility: str = "mean",
         data: str = "validation",
         strategy: Strategy | None = None,
-        stop: StoppingRule | None = None,
+        samples: int = SAMPLES,
+        tolerance: float = TOLERANCE,
         seed: int = 0,
         judged_by: str = "everybody",
     ):
-        super().__init__(method, utility, data, stop, seed, judged_by)
+        super().__init__(method, utility, data, samples, tolerance, seed, judged_by)
         if method == "gtg":
             raise ConfigError(
                 "Retraining: gtg values the rounds of one run; take Reconstruction, or "

@@ -41,7 +41,7 @@ def check_valuations(
     names = [valuation.name for valuation in valuations]
     if len(set(names)) < len(names):
         raise ConfigError(
-            f"valuations must be different ones, in more than seed or stop, got {names}"
+            f"valuations must differ in more than seed, samples or tolerance, got {names}"
         )
     known_utilities = (*UTILITIES, *_classes(bundle_root))
     has_test_images = (bundle_root / "configs" / "evaluate.json").exists()

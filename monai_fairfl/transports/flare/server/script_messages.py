@@ -234,7 +234,7 @@ def _without_impossible_score(reply: Reply, request: Request) -> Reply:
 
     The wide range of ``global_score`` is for scripts, which choose the unit of their key metric.
     """
-    usable = Expected(unasked=True).checked(reply, request).usable
+    usable, _ = Expected(unasked=True).checked(reply, request, ModelSpec(()))
     if "global_score" not in reply.measurements or "global_score" in usable:
         return reply
     logger.warning(

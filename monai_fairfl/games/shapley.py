@@ -1,0 +1,369 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What each player is worth: exact and sampled Shapley values, GTG-Shapley, leave-one-out."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import comb
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.games.game import Game
+from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
+from monai_fairfl.messages import Estimate
+from monai_fairfl.utils.settings import check_whole, is_between
+
+Row = NDArray[np.float64]
+"""A marginal contribution of every player, shape (N,)."""
+
+Orders = Callable[[Sequence[str], np.random.Generator], Iterable[Sequence[str]]]
+"""(players, generator) -> the permutations of one pass."""
+
+SAMPLES = 200
+TOLERANCE = 0.001
+"""When sampling ends: after so many samples, or at such a standard error of every value."""
+
+LEAST = 30
+"""Permutations before convergence is looked for: the standard error of a few is itself too
+uncertain, and 0 when they happen to agree."""
+
+LAST = 10
+"""Running means that must agree (GTG)."""
+
+CHANGE = 0.05
+"""Largest mean relative change among these."""
+
+CAP = 0.8
+"""Share of 2^N: more permutations than that are never walked through (GTG)."""
+
+
+def shapley_values(table: ArrayLike) -> Row:
+    r"""Shapley value of every player of a game given as a table (Shapley, 1953).
+
+    :math:`\phi_i = \frac{1}{N} \sum_{S \not\ni i} \binom{N-1}{|S|}^{-1} [V(S \cup i) - V(S)]`: the
+    mean over coalition sizes of the mean marginal contribution to coalitions of that size. They sum
+    to V(all) - V(nobody). N times these values are the contribution index of Song et al. (2019)
+    with its constant C = 1.
+
+    Args:
+        table: utility of coalition S at index :math:`\sum_{i \in S} 2^i`, shape (2^N,), as
+            :meth:`Game.table` gives.
+
+    Returns:
+        The values, shape (N,), in the order of the bits.
+
+    Raises:
+        ConfigError: when the length is not a power of two above one.
+
+    >>> shapley_values([0.0, 1.0, 2.0, 5.0]).tolist()
+    [2.0, 3.0]
+    """
+    v = np.asarray(table, dtype=np.float64)
+    count = v.size.bit_length() - 1
+    if v.ndim != 1 or count < 1 or v.size != 2**count:
+        raise ConfigError(
+            f"a table of N players has 2^N values (2, 4, 8, ...), got shape {v.shape}"
+        )
+
+    # Sizes of the coalitions without one player: the bits set in 0 .. 2^(N-1) - 1.
+    sizes = np.zeros(1, dtype=int)
+    for _ in range(count - 1):
+        sizes = np.concatenate([sizes, sizes + 1])
+
+    # The factor of a marginal contribution to a coalition, 1 / (N binom(N - 1, |S|)).
+    factor_of_size = [1 / (count * comb(count - 1, size)) for size in range(count)]
+    factors = np.array(factor_of_size)[sizes]
+
+    values = np.empty(count)
+    for player in range(count):
+        # Along the second axis without and with the player; the other bits keep their order.
+        pairs = v.reshape(-1, 2, 2**player)
+        values[player] = factors @ (pairs[:, 1] - pairs[:, 0]).ravel()
+    return values
+
+
+def exact_shapley(game: Game) -> Valuation:
+    """Shapley values from all 2^N coalitions.
+
+    Nothing is sampled, so standard errors are 0 and the ranking is stable.
+
+    Args:
+        game: of at most 20 players.
+
+    Raises:
+        ConfigError: with more players than that.
+
+    >>> found = exact_shapley(Game("AB", lambda coalition: float(coalition == {"A", "B"})))
+    >>> found.values["A"].value, found.evaluations, found.total
+    (0.5, 4, 1.0)
+    """
+    before = game.evaluations
+    table = game.table()
+    values = {}
+    for player, value in zip(game.players, shapley_values(table).tolist()):
+        values[player] = Estimate(value, 0.0, len(table) // 2)
+    return Valuation("exact", values, game.evaluations - before, 1.0, float(table[-1] - table[0]))
+
+
+def leave_one_out(game: Game) -> Valuation:
+    r"""The drop in utility without each player, :math:`V(N) - V(N \setminus i)`.
+
+    It is FedCE's ground truth (CVPR 2023) and takes N + 1 evaluations. Two clients with the same
+    data both get nothing, as either replaces the other: where that matters use Shapley values. A
+    client whose absence helps has a negative drop in ``values``, and 0 in ``shares()``. For several
+    structures let the utility be their sum (or mean: the shares are the same). FedCE evaluates
+    every coalition's model on *all* clients' test images, also on those of the client left out.
+
+    Args:
+        game: of any number of players.
+
+    >>> worth = {"A": 3, "B": 1, "C": -1}
+    >>> game = Game(worth, lambda coalition: sum(worth[player] for player in coalition))
+    >>> found = leave_one_out(game)
+    >>> {player: value.value for player, value in found.values.items()}
+    {'A': 3.0, 'B': 1.0, 'C': -1.0}
+    >>> found.shares()
+    {'A': 0.75, 'B': 0.25, 'C': 0.0}
+    """
+    before = game.evaluations
+    whole = game(game.players)
+    values = {}
+    for player in game.players:
+        others = set(game.players) - {player}
+        values[player] = Estimate(whole - game(others), 0.0, 1)
+    total = math.fsum(drop.value for drop in values.values())
+    return Valuation("leave_one_out", values, game.evaluations - before, 1.0, total)
+
+
+def check_sampling(samples: int, tolerance: float) -> None:
+    """Refuse a rule by which sampling would never or at once end.
+
+    Raises:
+        ConfigError: naming what is out of its range.
+
+    >>> check_sampling(0, 0.001)
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: samples must be a whole number of at least 1, got 0
+    """
+    check_whole("samples", samples, 1)
+    if tolerance != 0 and not is_between(0, tolerance, math.inf):
+        raise ConfigError(f"tolerance must be a standard error of at least 0, got {tolerance!r}")
+
+
+def permutation_shapley(
+    game: Game,
+    samples: int = SAMPLES,
+    tolerance: float = TOLERANCE,
+    seed: int = 0,
+    permutations: Iterable[Sequence[str]] | None = None,
+) -> Valuation:
+    """Shapley values as mean marginal contributions over random permutations (Castro et al., 2009).
+
+    Players join one by one; each gets what the utility changes when it joins. Every permutation
+    shares out all of V(all) - V(nobody), so the estimates sum to it whatever their number.
+
+    Args:
+        game: of any number of players.
+        samples: the most permutations, at least 1. Each takes at most N + 1 evaluations.
+        tolerance: from 30 permutations on, sampling ends when every standard error is below it; in
+            the unit of the utility. 0: never.
+        seed: of the permutations.
+        permutations: to use instead of random ones; the valuation ends with them at the latest.
+
+    Returns:
+        Values with the standard error of the mean over samples; it is unknown after a single
+        sample.
+
+    Raises:
+        ConfigError: when ``samples`` or ``tolerance`` is out of range, a permutation does not name
+            each player once, or there is none.
+
+    >>> game = Game("AB", lambda coalition: float(len(coalition) == 2))
+    >>> found = permutation_shapley(game, 400, tolerance=0.0)
+    >>> found.values["A"].n, abs(found.values["A"].value - 0.5) < 0.1, found.evaluations
+    (400, True, 4)
+    """
+    check_sampling(samples, tolerance)
+    before = game.evaluations
+    if permutations is None:
+        rng = np.random.default_rng(seed)
+        draws = (rng.permutation(len(game.players)) for _ in range(samples))
+        permutations = ([game.players[i] for i in draw] for draw in draws)
+    running = _Running()
+    for order in islice(permutations, samples):
+        row, _ = _walk(game, order)
+        running.add(row)
+        if running.count >= LEAST and running.errors().max() < tolerance:
+            break
+    if not running.count:
+        raise ConfigError("there is no permutation to walk through; give at least one")
+    values = running.estimates(game.players)
+    total = game(game.players) - game(())
+    evaluations = game.evaluations - before
+    return Valuation("permutation", values, evaluations, rank_stability(values), total)
+
+
+def guided_orders(players: Sequence[str], rng: np.random.Generator) -> list[tuple[str, ...]]:
+    """One permutation for each player, who comes first in it; the others follow in random order.
+
+    >>> [order[0] for order in guided_orders("ABC", np.random.default_rng(0))]
+    ['A', 'B', 'C']
+    """
+    orders = []
+    for first in players:
+        others = [player for player in players if player != first]
+        shuffled = [others[position] for position in rng.permutation(len(others))]
+        orders.append((first, *shuffled))
+    return orders
+
+
+def gtg_shapley(
+    rounds: Sequence[Game],
+    between: float = 0.001,
+    within: float = 0.001,
+    seed: int = 0,
+    orders: Orders = guided_orders,
+) -> Valuation:
+    """Guided truncation gradient Shapley (Liu et al., ACM TIST 2022).
+
+    It needs no training beyond the federation's own. A round's game has as utility of a coalition
+    the score of the model made of its members' updates, and of nobody that of the model before the
+    round.
+
+    A round that changes the score by at most ``between``, up or down, is worth nothing to anybody;
+    one that loses more is shared out like one that gains. Permutations are walked through, one pass
+    of ``orders`` at a time; within ``within`` of the score of all, the rest gets nothing. It ends
+    when, after more than max(30, N) permutations, the last ten running means differ from the very
+    last by less than 5 % in the mean over players, or after 0.8 x 2^N permutations. Rounds are
+    summed.
+
+    Args:
+        rounds: a game for each round; players may differ.
+        between: truncation between rounds, in the unit of the utility; 0.001 to 0.01 for Dice or
+            accuracy.
+        within: truncation within a permutation, same unit.
+        seed: of the permutations.
+        orders: (players, generator) -> the permutations of one pass.
+
+    Returns:
+        Values, their standard errors over passes (the error of truncation is not in it; ``n``
+        counts passes), and what each round cost.
+
+    >>> first = Game("AB", lambda coalition: 0.4 * len(coalition))
+    >>> second = Game("AB", lambda coalition: 0.8)
+    >>> found = gtg_shapley([first, second])
+    >>> [value.value for value in found.values.values()]
+    [0.4, 0.4]
+    >>> [(spent["gain"], spent["skipped"], spent["evaluations"]) for spent in found.rounds]
+    [(0.8, False, 4), (0.0, True, 2)]
+    """
+    rng = np.random.default_rng(seed)
+    found = []
+    costs = []
+    for game in rounds:
+        before = game.evaluations
+        values = {player: Estimate(0.0, 0.0, 0) for player in game.players}
+        walks = _Running()
+        passes = _Running()
+        latest: deque[Row] = deque(maxlen=LAST)
+        truncated = 0
+
+        # Truncation between rounds: one that changes next to nothing is worth nothing to anybody.
+        gain = game(game.players) - game(())
+        skipped = abs(gain) <= between
+
+        while not skipped and not _has_converged(walks.count, latest, len(game.players)):
+            rows = []
+            for order in orders(game.players, rng):
+                # Truncation within a permutation: near the score of all, the rest gets nothing.
+                row, count = _walk(game, order, within)
+                rows.append(row)
+                truncated += count
+                walks.add(row)
+                latest.append(walks.mean)
+            # Within a pass, first places are dealt out and not drawn: only whole passes are alike.
+            passes.add(np.mean(rows, axis=0))
+            values = passes.estimates(game.players)
+
+        spent = game.evaluations - before
+        found.append(Valuation("gtg", values, spent, rank_stability(values), gain))
+        costs.append(
+            {
+                "gain": gain,
+                "skipped": skipped,
+                "permutations": walks.count,
+                "truncated": truncated,
+                "evaluations": spent,
+            }
+        )
+    return replace(sum_over_rounds(found), rounds=tuple(costs))
+
+
+def _has_converged(count: int, means: Sequence[Row], players: int) -> bool:
+    """Whether the running means agree, or the permutations are as many as there may be (GTG)."""
+    if count >= CAP * 2**players:
+        return True
+    if count <= max(LEAST, players):
+        return False
+    changes = np.abs(np.array(means) - means[-1]) / (np.abs(means[-1]) + 1e-12)
+    return bool(changes.mean(axis=1).max() < CHANGE)
+
+
+def _walk(game: Game, order: Sequence[str], tolerance: float = 0.0) -> tuple[Row, int]:
+    """Marginal contributions when players join in ``order``, and how many were truncated.
+
+    A player that joins when the utility is already less than ``tolerance`` from that of all players
+    counts as contributing 0, without evaluation.
+    """
+    if tuple(sorted(order)) != game.players:
+        raise ConfigError(
+            f"a permutation must name each of {list(game.players)} once, got {list(order)}"
+        )
+    whole = game(game.players)
+    value = game(())
+    row = np.zeros(len(order))
+    truncated = 0
+    for position, player in enumerate(order, 1):
+        if abs(whole - value) < tolerance:
+            truncated += 1
+            continue
+        with_player = game(order[:position])
+        row[game.players.index(player)] = with_player - value
+        value = with_player
+    return row, truncated
+
+
+class _Running:
+    """Mean and standard error of rows that come one by one (Welford, 1962)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Row = np.zeros(())
+        self.squares: Row = np.zeros(())
+
+    def add(self, row: Row) -> None:
+        """Take one more row into account."""
+        self.count += 1
+        change = row - self.mean
+        self.mean = self.mean + change / self.count
+        self.squares = self.squares + change * (row - self.mean)
+
+    def errors(self) -> Row:
+        """The standard errors of the means, from the second row on; shape (N,)."""
+        return np.sqrt(self.squares / (self.count - 1) / self.count)
+
+    def estimates(self, players: Sequence[str]) -> dict[str, Estimate]:
+        """player -> mean, with its standard error from the second row on."""
+        errors = self.errors().tolist() if self.count > 1 else [None] * len(players)
+        found = {}
+        for player, mean, error in zip(players, self.mean.tolist(), errors):
+            found[player] = Estimate(mean, error, self.count)
+        return found
