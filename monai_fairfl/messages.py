@@ -1276,3 +1276,50 @@ def _problem_of_counts(reply: Reply, most_samples: int) -> str | None:
 def _in_words(count: int) -> str:
     """A count as a text; one of thousands of digits, which Python refuses to write, by its size."""
     return str(count) if count.bit_length() <= 64 else f"a number of {count.bit_length()} bits"
+
+
+NOT_FINITE = "no finite number"
+"""Why a measurement that is malformed or not finite is dropped."""
+
+
+class Refused(Exception):
+    """Why a reply must not reach a strategy."""
+
+
+def accepted(
+    request: Request,
+    reply: Reply,
+    spec: ModelSpec,
+    expected: Expected | None = None,
+    most_samples: int = MOST_SAMPLES,
+) -> tuple[Reply, dict[str, str]]:
+    """Check a reply once, when it arrives.
+
+    Args:
+        request: that it answers.
+        reply: of a client.
+        spec: the model's tensors.
+        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
+        most_samples: images of one site in one local epoch, and cases, that are believed.
+
+    Returns:
+        The reply with its usable measurements, in Python's own numbers; and name -> reason of each
+        measurement that was dropped.
+
+    Raises:
+        Refused: with the reason, where the reply must not reach a strategy.
+
+    >>> asked = Request("A", "measure", {}, ("score", "local_score"))
+    >>> sent = asked.reply(measurements={"score": 0.8, "local_score": math.nan})
+    >>> reply, dropped = accepted(asked, sent, ModelSpec(()))
+    >>> reply.measurements, dropped
+    ({'score': 0.8}, {'local_score': 'no finite number'})
+    """
+    reason = refusal(request, reply, spec, most_samples)
+    if reason is not None:
+        raise Refused(reason)
+    # Each layer has a parameter or more; one value more is the mean.
+    most_parts = len(spec.parameters) + spec.classes(request.weights) + 1
+    found = (expected or Expected()).checked(reply, request, lambda: max(LEAST_PARTS, most_parts))
+    dropped = {**dict.fromkeys(found.not_finite, NOT_FINITE), **found.dropped}
+    return replace(reply, measurements=found.usable), dropped

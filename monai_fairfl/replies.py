@@ -15,9 +15,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.messages import (
-    LEAST_PARTS,
     Estimate,
-    Expected,
     ModelSpec,
     Reply,
     Request,
@@ -980,23 +978,11 @@ def _vector(weights: Mapping[str, float], clients: Sequence[str]) -> torch.Tenso
     return torch.tensor(rho, dtype=torch.float64)
 
 
-EXPECTED = Expected()
-
-
-def _most_parts(spec: ModelSpec, request: Request | None) -> int:
-    """How many classes or layers of the model a measurement may have."""
-    classes = 0 if request is None else spec.classes(request.weights)
-    # Each layer has a parameter or more; one value more is the mean.
-    return max(LEAST_PARTS, len(spec.parameters) + classes + 1)
-
-
 class Replies(list[Reply]):
     """The replies of one exchange, as a list that is sorted by client and id.
 
-    Measurements are checked here, and nowhere else, whatever engine brought the reply. Those that
-    are malformed or not finite are dropped and listed in :attr:`not_finite`. Those that are outside
-    of their range, or that nobody asked for, are dropped and listed in :attr:`dropped`, with the
-    reason. So code that reads ``reply.measurements`` of a reply in this list need not check them.
+    Each was checked when it arrived, by :func:`~monai_fairfl.messages.accepted`, so that code which
+    reads ``reply.measurements`` of a reply in this list need not check them.
 
     Args:
         replies: the replies, in any order.
@@ -1006,19 +992,14 @@ class Replies(list[Reply]):
         missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
             "error: ...", "quarantined: ...").
         matrix: the updates as rows, in the order of the sorted replies; ``None``: it is made here.
-        not_finite: id of a reply -> names of the measurements that were dropped from it before.
-        expected: the measurements that are accepted, with their ranges.
-        dropped: id of a reply -> name of a measurement -> why it was dropped from it before.
+        dropped: id of a reply -> name of a measurement -> why it was dropped from it.
         shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
         groups: clients whose updates are nearly the same, see :meth:`sharing`.
 
-    >>> request = Request("A", "measure", {}, ("score", "local_score", "train_loss"))
-    >>> sent = {"score": float("nan"), "local_score": 85.0, "train_loss": 0.3}
-    >>> replies = Replies([Reply("A", None, 1, sent)], [request], ModelSpec(()))
-    >>> replies[0].measurements, replies.not_finite
-    ({'train_loss': 0.3}, {0: ['score']})
-    >>> replies.dropped[0]["local_score"]
-    '85, outside of 0 to 1 (Dice): the setting ranges allows others'
+    >>> asked = [Request(name, "measure", {}, ("score",), id=id) for id, name in enumerate("AB")]
+    >>> sent = [request.reply(measurements={"score": 0.5}) for request in reversed(asked)]
+    >>> Replies(sent, asked, ModelSpec(())).clients
+    ['A', 'B']
     """
 
     def __init__(
@@ -1029,26 +1010,14 @@ class Replies(list[Reply]):
         *,
         missing: Mapping[str, str] | None = None,
         matrix: UpdateMatrix | None = None,
-        not_finite: Mapping[int, list[str]] | None = None,
-        expected: Expected = EXPECTED,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         shortened: Iterable[str] = (),
         groups: Sequence[Sequence[str]] = (),
     ):
-        super().__init__()
+        super().__init__(sorted(replies, key=lambda reply: (reply.client, reply.id)))
         self.shortened = frozenset(shortened)
         self.requests = {request.id: request for request in requests}
-        self.expected = expected
-        self.not_finite = dict(not_finite or {})
         self.dropped = dict(dropped or {})
-        for reply in sorted(replies, key=lambda reply: (reply.client, reply.id)):
-            request = self.requests.get(reply.id)
-            found = expected.checked(reply, request, partial(_most_parts, spec, request))
-            if found.not_finite:
-                self.not_finite[reply.id] = found.not_finite
-            if found.dropped:
-                self.dropped[reply.id] = found.dropped
-            self.append(replace(reply, measurements=found.usable))
         self.spec = spec
         self.missing = dict(missing or {})
         self._matrix = matrix
@@ -1064,11 +1033,9 @@ class Replies(list[Reply]):
     def why_dropped(self, name: str) -> dict[str, str]:
         """Map each client whose measurement ``name`` was dropped to the reason."""
         reasons: dict[str, str] = {}
-        for id, request in self.requests.items():
-            if name in self.not_finite.get(id, ()):
-                reasons[request.client] = "no finite number"
-            elif name in self.dropped.get(id, {}):
-                reasons[request.client] = self.dropped[id][name]
+        for id, of_reply in sorted(self.dropped.items()):
+            if name in of_reply:
+                reasons[self.requests[id].client] = of_reply[name]
         return dict(sorted(reasons.items()))
 
     def start(self, reply: Reply) -> Weights:
@@ -1168,8 +1135,6 @@ class Replies(list[Reply]):
             self.spec,
             missing=missing,
             matrix=matrix,
-            not_finite=self.not_finite,
-            expected=self.expected,
             dropped=self.dropped,
             shortened=self.shortened,
             groups=self.groups,

@@ -14,8 +14,6 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import (
-    Checked,
-    Expected,
     Measurement,
     ModelSpec,
     Reply,
@@ -244,17 +242,6 @@ class NoTensors(Mapping[str, torch.Tensor]):
         _refuse_tensors(self.what)
 
 
-class _TakenByTheRun(Expected):
-    """Takes every measurement: the run's server had dropped the others before it recorded.
-
-    It dropped by ranges and settings of which the ledger has a part only.
-    """
-
-    def checked(self, reply: Reply, request: Request | None, most_parts: object = None) -> Checked:
-        """All measurements of ``reply``."""
-        return Checked(dict(reply.measurements))
-
-
 class LedgerReplies(Replies):
     """The replies of one exchange as a strategy saw them, less the tensors.
 
@@ -287,7 +274,6 @@ class LedgerReplies(Replies):
             requests,
             spec,
             missing=missing,
-            expected=_TakenByTheRun(),
             shortened=shortened,
             groups=groups,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from monai_fairfl import __version__
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.messages import ModelSpec, Weights, add_note, is_of_own_model
+from monai_fairfl.messages import NOT_FINITE, ModelSpec, Weights, add_note, is_of_own_model
 from monai_fairfl.replies import Aggregation, Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
@@ -128,23 +128,28 @@ def _trained(replies: Replies) -> bool:
 
 
 def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
-    """client -> names of its measurements that were dropped, over all its replies."""
+    """client -> names of its measurements that are no finite number, over all its replies."""
     found: dict[str, list[str]] = {}
     for replies in exchanges:
         for reply in replies:
-            if reply.id in replies.not_finite:
-                found.setdefault(reply.client, []).extend(replies.not_finite[reply.id])
+            for name, reason in replies.dropped.get(reply.id, {}).items():
+                if reason == NOT_FINITE:
+                    found.setdefault(reply.client, []).append(name)
     return found
 
 
 def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
-    """client -> measurement -> why it was dropped; of several replies, the first reason."""
+    """client -> measurement -> why it was dropped, but for :func:`not_finite_of`.
+
+    Of several replies, the first reason.
+    """
     found: dict[str, dict[str, str]] = {}
     for replies in exchanges:
         for id, of_reply in sorted(replies.dropped.items()):
             client = replies.requests[id].client
             for name, reason in of_reply.items():
-                found.setdefault(client, {}).setdefault(name, reason)
+                if reason != NOT_FINITE:
+                    found.setdefault(client, {}).setdefault(name, reason)
     return found
 
 
