@@ -25,6 +25,10 @@ from monai_fairfl.strategies.base import Strategy
 PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
 """The same measurement of a client's personal model."""
 
+SENT_AS = {name: {**score_names(name), gain_name(name): gain_name(name)} for name in CANDIDATES}
+"""Candidate of the last mile -> measurement of it -> the name under which a client sends it."""
+SENT_AS["adapted"][ADAPTED_EPOCHS] = ADAPTED_EPOCHS
+
 Scores = dict[str, dict[str, Mapping[str, Measurement]]]
 """client -> model -> what it measured.
 
@@ -51,11 +55,13 @@ def closing_requests(
         last_mile: its settings as the context of a request; empty: there is none.
         score_global: whether clients with another model of their own are sent the global one.
     """
+    asked = [PERSONAL] if strategy.personal else []
+    if last_mile:
+        asked += [SENT_AS[candidate] for candidate in candidates_asked(last_mile)]
     names = list(final)
-    if strategy.personal:
-        names += [PERSONAL[name] for name in final if name in PERSONAL]
-    for candidate in candidates_asked(last_mile) if last_mile else ():
-        names += _names_of(candidate, final).values()
+    for sent_as in asked:
+        # All but the scores, which only the settings ask for.
+        names += [sent for name, sent in sent_as.items() if name in final or name not in PERSONAL]
     closing = {"closing": 1, **last_mile}
     requests = [Measure(client, strategy.start_of(client), names, closing) for client in clients]
     for client in clients:
@@ -64,70 +70,54 @@ def closing_requests(
     return requests
 
 
-def closing_scores(replies: Replies, final: Sequence[str]) -> Scores:
+def closing_scores(replies: Replies, final: Sequence[str]) -> tuple[Scores, dict[str, str]]:
     """What each client measured of its own model and of the global one.
 
     Args:
         replies: to :func:`closing_requests`.
         final: names of the measurements.
-    """
-    scores: Scores = {client: {} for client in replies.clients}
-    asked = replies.requests.values()
-    # Clients that were sent the global model by a request of its own.
-    sent_global = {request.client for request in asked if not request.context.get("closing")}
-    for reply in replies:
-        found = scores[reply.client]
-        if not replies.requests[reply.id].context.get("closing"):
-            found["global"] = reply.measurements
-            continue
-        left = dict(reply.measurements)
-        for candidate in CANDIDATES:
-            of_candidate = _taken(left, _names_of(candidate, final))
-            if of_candidate:
-                found[candidate] = of_candidate
-        own = _taken(left, PERSONAL)
-        if own:
-            # What it received is the global model, unless it has a reward.
-            if reply.client not in sent_global:
-                found["global"] = {name: left[name] for name in final if name in left}
-            own.update({name: left[name] for name in (IN_VALIDATION, IN_TRAINING) if name in left})
-        found["own"] = own or left
-    return scores
 
-
-def notes_on_own_models(replies: Replies) -> dict[str, str]:
-    """client -> note, of those that sent nothing of a model that they were to make for themselves.
-
-    Args:
-        replies: to :func:`closing_requests`.
+    Returns:
+        The scores; and client -> note, of those that sent nothing of a model that they were to make
+        for themselves.
 
     >>> from monai_fairfl.messages import ModelSpec
     >>> asked = Measure("A", {}, ("score", "personal_score"), {"closing": 1})
-    >>> notes_on_own_models(Replies([asked.reply(measurements={"score": 0.5})], [asked], None))
-    {'A': 'no score of a personal model came: its own score is of the model that it received'}
+    >>> sent = asked.reply(measurements={"score": 0.5})
+    >>> closing_scores(Replies([sent], [asked], ModelSpec(())), ["score"])
+    ({'A': {'own': {'score': 0.5}}}, {'A': 'no score of a personal model came: ...'})
     """
-    personal = set(PERSONAL.values())
-    gains = set(map(gain_name, CANDIDATES))
+    scores: Scores = {client: {} for client in replies.clients}
     notes: dict[str, str] = {}
+    # Clients that were sent the global model by a request of its own.
+    requests = replies.requests.values()
+    sent_global = {request.client for request in requests if not request.context.get("closing")}
     for reply in replies:
-        asked, sent = set(replies.requests[reply.id].measure), set(reply.measurements)
+        client, request = reply.client, replies.requests[reply.id]
+        if not request.context.get("closing"):
+            scores[client]["global"] = reply.measurements
+            continue
+        # What is left, after the models that the client made, is of the model that it received.
+        left = dict(reply.measurements)
+        made = {candidate: _taken(left, SENT_AS[candidate]) for candidate in CANDIDATES}
+        scores[client].update({name: found for name, found in made.items() if found})
+        own = _taken(left, PERSONAL)
+        if own:
+            # That is the global one, unless the client has a reward.
+            if client not in sent_global:
+                scores[client]["global"] = {name: left[name] for name in final if name in left}
+            own.update({name: left[name] for name in (IN_VALIDATION, IN_TRAINING) if name in left})
+        scores[client]["own"] = own or left
+
         # A test score is not sent where the test cases are not fit for one.
-        if asked & personal and sent & set(PERSONAL) and not sent & personal:
-            text = "no score of a personal model came: its own score is of the model that it "
-            add_note(notes, reply.client, text + "received")
-        if asked & gains and not sent & gains:
-            add_note(notes, reply.client, "no gain came: it did not take part in the last mile")
-    return notes
-
-
-def _names_of(candidate: str, final: Sequence[str]) -> dict[str, str]:
-    """Final measurement -> its name for a candidate of the last mile; its gain and epochs, too."""
-    names = score_names(candidate)
-    found = {name: names[name] for name in final if name in names}
-    found[gain_name(candidate)] = gain_name(candidate)
-    if candidate == "adapted":
-        found[ADAPTED_EPOCHS] = ADAPTED_EPOCHS
-    return found
+        asked = set(request.measure)
+        if asked & {*PERSONAL.values()} and not own and left.keys() & PERSONAL.keys():
+            text = "no score of a personal model came: its own score is of the received one"
+            add_note(notes, client, text)
+        gains = {gain_name(candidate) for candidate in CANDIDATES}
+        if asked & gains and not reply.measurements.keys() & gains:
+            add_note(notes, client, "no gain came: it did not take part in the last mile")
+    return scores, notes
 
 
 def _taken(measured: dict[str, Measurement], names: Mapping[str, str]) -> dict[str, Measurement]:

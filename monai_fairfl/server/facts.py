@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from monai_fairfl.messages import Estimate, Measurement, Reply, add_note
+from monai_fairfl.messages import Estimate, Measurement, add_note
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.settings import is_whole
 
@@ -88,42 +88,30 @@ class Facts:
 
         Returns:
             client -> note that names each number which was replaced and differs by more than an
-            epoch's draw.
+            epoch's draw; and a training without the state of the client's last round, which makes
+            its update a beginner's (one that does not state its round is not noted).
         """
         notes: dict[str, str] = {}
         for position, reply in enumerate(replies):
+            client = reply.client
             texts: list[str] = []
-            changed: dict[str, Any] = {}
-            for field, fact in COUNTS.items():
-                reported = getattr(reply, field)
-                if reply.update is not None and reported:
-                    changed[field] = self._counted(reply.client, fact, reported, texts)
-            changed["measurements"] = {
-                name: self._fixed(reply.client, name, value, texts)
-                for name, value in reply.measurements.items()
-            }
+            changed: dict[str, Any] = {"measurements": {}}
+            for name, value in reply.measurements.items():
+                changed["measurements"][name] = self._fixed(client, name, value, texts)
+            for field, fact in COUNTS.items() if reply.update is not None else ():
+                if reported := getattr(reply, field):
+                    changed[field] = self._counted(client, fact, reported, texts)
             replies[position] = replace(reply, **changed)
-            for text in texts:
-                add_note(notes, reply.client, text)
-        return notes
 
-    def lost_states(self, replies: Iterable[Reply]) -> dict[str, str]:
-        """client -> note, of those that trained without the state of their last round.
-
-        Their updates and contributions are those of a beginner. Nothing is noted of a client that
-        does not state from which round it went on.
-        """
-        notes: dict[str, str] = {}
-        for reply in replies:
-            last = self.last_trained.get(reply.client, -1)
-            if reply.update is None or not is_whole(reply.state_round):
-                continue
-            if reply.state_round < last:
-                notes[reply.client] = (
-                    f"it trained last in round {last} and went on from its state of round "
-                    f"{reply.state_round} (-1: it had none): its optimizer, and what it does not "
-                    "send, are not those of its last round"
+            last = self.last_trained.get(client, -1)
+            if reply.update is not None and is_whole(state := reply.state_round) and state < last:
+                texts.append(
+                    f"it trained last in round {last} and went on from its state of round {state} "
+                    "(-1: it had none): its optimizer, and what it does not send, are not those of "
+                    "its last round"
                 )
+            for text in texts:
+                add_note(notes, client, text)
         return notes
 
     def _fixed(self, client: str, name: str, value: Measurement, texts: list[str]) -> Measurement:
@@ -144,13 +132,12 @@ class Facts:
         facts = self.known.setdefault(client, {})
         if fact not in facts:
             facts[fact] = self._new.setdefault(client, {})[fact] = reported
-        known = facts[fact]
-        is_declared = fact == "samples" and client in self.declared
-        is_drawn = fact == "samples" and not is_declared
-        if known != reported and not (
-            is_drawn and abs(reported - known) < DRAWN_DIFFERENCE * known
-        ):
-            source = "the settings declare it" if is_declared else "it was reported first"
+        known, source, drawn = facts[fact], "it was reported first", 0.0
+        if fact == "samples" and client in self.declared:
+            source = "the settings declare it"
+        elif fact == "samples":
+            drawn = DRAWN_DIFFERENCE * known
+        if known != reported and abs(reported - known) >= drawn:
             texts.append(
                 f"{fact} {reported} reported, {known} counts: {source}; where the site's data "
                 "changed, begin a new run"

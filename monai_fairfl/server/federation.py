@@ -20,7 +20,7 @@ from monai_fairfl.messages import Measure, Measurement, ModelSpec, Request, Weig
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result
+from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result, kept_results
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recorded_updates import record_round
@@ -33,7 +33,7 @@ from monai_fairfl.run_folder.records import (
 )
 from monai_fairfl.run_folder.resuming import check_checkpoints, check_same
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.server.closing import closing_requests, closing_scores, notes_on_own_models
+from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import NotFinite, require_finite
@@ -41,12 +41,6 @@ from monai_fairfl.server.guarding import guarded, only_trained
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import Round, TooFewClients, drawn_clients
-from monai_fairfl.server.run_checks import (
-    checked_clients,
-    refuse_fewer_rounds,
-    require_ledger_of,
-    warn_of_new_clients,
-)
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.playing import play_round
@@ -235,7 +229,7 @@ class Federation:
         Returns:
             The number of rounds that are done.
         """
-        clients = checked_clients(self.transport.clients, self.strategy, self.settings)
+        clients = self._checked_clients()
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
             raise FederationError(
@@ -257,6 +251,32 @@ class Federation:
         self.ledger.truncate(0)
         self._record(opening)
         return 0
+
+    def _checked_clients(self) -> list[str]:
+        """The clients, sorted: enough of them, with names that can be file names."""
+        strategy, settings = self.strategy, self.settings
+        clients = sorted(map(safe_name, self.transport.clients))
+        if len({*clients, "best", "global"}) < len(clients) + 2:
+            raise ConfigError(
+                f"a client cannot be named twice, or 'best' or 'global' as the federation's own "
+                f"models: {clients}"
+            )
+        unknown = sorted(set(settings.samples) - set(clients))
+        if unknown:
+            logger.warning("samples names %s, and the clients are now %s", unknown, clients)
+        needed = max(strategy.min_clients, settings.min_clients)
+        if len(clients) < needed:
+            raise FederationError(
+                f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
+                "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
+            )
+        size = settings.clients_per_round
+        if size is not None and size < strategy.min_clients:
+            raise ConfigError(
+                f"{strategy.name} compares at least {strategy.min_clients} clients in a round, and "
+                f"clients_per_round is {size}: raise it"
+            )
+        return clients
 
     def _start(self, clients: Sequence[str]) -> dict[str, Any]:
         """Start strategy and guards with the initial model, and return the opening record.
@@ -297,26 +317,36 @@ class Federation:
         records, count = self.ledger.records, done + 1
         # As the run was begun: which sites are connected now does not count.
         opening = self._start(records[0]["clients"])
-        require_ledger_of(checkpoint, self.ledger, count)
+        # An intact chain does not show a ledger that was rewritten as a whole, or cut at its end.
+        if self.ledger.heads[done:count] != [checkpoint.state["ledger_head"]]:
+            raise FederationError(
+                f"{self.ledger.path} does not fit the checkpoint of round {checkpoint.round}, "
+                f"which was written after {count} records: one was changed, or some were cut off. "
+                "Restore the ledger from a copy, or choose another run_dir"
+            )
         planned = checkpoint.state["rounds"]
         ended = [record["kind"] for record in records[count:]] == ["end"]
         is_over = ended and self.rounds <= planned
-        if not ended:
-            refuse_fewer_rounds(self.run_dir, self.rounds, done, planned)
+        if not ended and self.rounds < done:
+            raise FederationError(
+                f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds "
+                f"is {self.rounds}: give rounds {planned} to go on, or {done} to end it here; "
+                f"earlier results: {[str(folder) for folder in kept_results(self.run_dir)]}"
+            )
         check_same(self.run_dir, records[0], opening)
 
         if is_over:
             count += 1
             self.conclude()
-            warn_of_new_clients(self.run_dir, clients, records)
+            trained = {client for record in records for client in record.get("clients", ())}
+            if new := sorted(set(clients) - trained):
+                logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
-            kept = keep_result(self.run_dir, done)
             logger.warning(
-                "%s ended after %d rounds and goes on to %d: its result is kept in %s",
+                "%s ended after %d rounds and goes on: its result is kept in %s",
                 self.run_dir,
                 done,
-                self.rounds,
-                kept,
+                keep_result(self.run_dir, done),
             )
         self.observer.run_started()
         if not is_over:
@@ -345,9 +375,6 @@ class Federation:
         strategy, settings = self.strategy, self.settings
         clients = drawn_clients(self.transport.clients, settings, number)
         played = self._tried(f"round {number}", number, clients, self._play)
-        result = played.result
-        assert result is not None
-
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
         # A client with a reward received that one, not the global model.
         of_global = {name: received[name] for name in received if name not in strategy.rewards}
@@ -358,38 +385,23 @@ class Federation:
             record_round(self.run_dir, number, strategy.weights, updates, settings.buffers)
 
         # The one place where the models change. Without rewards, those of earlier rounds stay.
-        strategy.weights = result.weights
-        if result.rewards is not None:
-            strategy.rewards = result.rewards
-        self.ledger.append(
-            round_record(
-                number,
-                clients,
-                result,
-                played.exchanges,
-                played.verdicts,
-                strategy,
-                played.digests,
-                played.notes,
-                played.facts,
-            )
-        )
-        self.checkpoints.save(self._checkpoint(number))
-        self.observer.record_added(self.ledger.records[-1])
-        seconds = time.monotonic() - begun
-        self.schedule.took(self.run_dir, number, seconds)
-        self.progress.round_done(number, seconds, received, result)
-
-    def _checkpoint(self, number: int) -> Checkpoint:
+        strategy.weights = played.result.weights
+        if played.result.rewards is not None:
+            strategy.rewards = played.result.rewards
+        self.ledger.append(round_record(played, strategy))
         state = {
-            "strategy": self.strategy.state_dict(),
+            "strategy": strategy.state_dict(),
             "guards": [guard.state_dict() for guard in self.guards],
             "best": self.models.best,
             "rounds": self.rounds,
             "ledger_head": self.ledger.head,
             "run_id": self.run_id,
         }
-        return Checkpoint(number, self.strategy.weights, self.strategy.rewards, state)
+        self.checkpoints.save(Checkpoint(number, strategy.weights, strategy.rewards, state))
+        self.observer.record_added(self.ledger.records[-1])
+        seconds = time.monotonic() - begun
+        self.schedule.took(self.run_dir, number, seconds)
+        self.progress.round_done(played, seconds)
 
     def _new_round(self, number: int, clients: Sequence[str], next_id: int = 0) -> Round:
         # The name as the run was begun: sites name their states by it, and the folder may be
@@ -438,17 +450,17 @@ class Federation:
         strategy.clients = sorted({*strategy.clients, *tried.clients})
 
         def answer(requests: Sequence[Request]) -> Replies:
-            return self._ask(tried, tried.stamped(requests, strategy.parts.training))
+            evaluate, training = self.settings.evaluate, strategy.parts.training
+            return self._ask(tried, tried.stamped(requests, evaluate, training))
 
-        result = play_round(strategy, tried.clients, answer)
+        tried.result = play_round(strategy, tried.clients, answer)
         # Before anything of the round is stored.
         strategy.state_as_json()
-        require_finite(result, strategy.weights, training_of(tried.exchanges))
+        require_finite(tried.result, strategy.weights, training_of(tried.exchanges))
         for trained in map(only_trained, tried.exchanges):
             for guard in self.guards if trained else ():
                 guard.remember(trained)
         self.facts.last_trained.update(dict.fromkeys(tried.digests, tried.number))
-        tried.result = result
 
     def _ask(self, tried: Round, requests: Sequence[Request]) -> Replies:
         """Send requests, take in what comes, and let the guards judge it."""
@@ -485,17 +497,16 @@ class Federation:
         requests = closing_requests(
             strategy, clients, settings.final, settings.last_mile, settings.score_global
         )
-        end, replies = Round(done, clients, settings, {}), Replies([], [], strategy.spec)
+        end = self._new_round(done, clients)
+        end.exchanges = [Replies([], [], strategy.spec)]
         if settings.final:
             end = self._tried(
-                "the end", done, clients, lambda tried: self._ask(tried, tried.numbered(requests))
+                "the end", done, clients, lambda tried: self._ask(tried, tried.stamped(requests))
             )
-            [replies] = end.exchanges
-        scores = closing_scores(replies, settings.final)
-        for client, note in notes_on_own_models(replies).items():
-            logger.warning("client %s: %s", client, note)
+        scores, notes = closing_scores(end.exchanges[0], settings.final)
+        for client, note in notes.items():
+            self._warn_once(client, note, note)
             add_note(end.notes, client, note)
-
         of_global = {
             client: found["global"] if "global" in found else found["own"]
             for client, found in scores.items()
@@ -503,11 +514,7 @@ class Federation:
         }
         self._save_if_best(done - 1, of_global, "score")
         self.models.write(strategy.weights, strategy.rewards, done)
-        self._record(
-            end_record(
-                done, scores, replies, self.models.best, strategy.weights, end.notes, end.facts
-            )
-        )
+        self._record(end_record(end, scores, self.models.best, strategy.weights))
         # Also where nothing is measured at the end: the last round's record is in no earlier head.
         self._announce(end)
 
@@ -517,7 +524,7 @@ class Federation:
         requests = [Measure(client, {}, (), {"ended": 1}) for client in told.clients]
         seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
         try:
-            for _ in self.transport.ask(told.numbered(requests), seconds):
+            for _ in self.transport.ask(told.stamped(requests), seconds):
                 pass
         except Exception as error:  # whatever a transport raises
             logger.warning("not every client was sent the last head of the ledger: %s", error)

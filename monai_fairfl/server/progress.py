@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -20,7 +20,7 @@ from rich.progress import TextColumn, TimeRemainingColumn
 
 from monai_fairfl.messages import value_of
 from monai_fairfl.replies import is_by_layer
-from monai_fairfl.strategies.base import RoundResult
+from monai_fairfl.server.round import Round
 
 logger = logging.getLogger(__name__)
 
@@ -90,37 +90,23 @@ class Progress:
             logger.warning("client %s does not count in this exchange: %s", client, refused)
         self.bar.update(self.task, news=client)
 
-    def round_done(
-        self,
-        number: int,
-        seconds: float,
-        received: Mapping[str, Mapping[str, Any]],
-        result: RoundResult,
-    ) -> None:
-        """A round is done.
-
-        Args:
-            number: of the round, from 0.
-            seconds: that it took.
-            received: client -> what it measured of the model that it was sent.
-            result: of the round.
-        """
-        self.done = number + 1
+    def round_done(self, played: Round, seconds: float) -> None:
+        """A round was played, in so many seconds."""
+        self.done = played.number + 1
         self.seconds.append(seconds)
         left = timedelta(seconds=round(median(self.seconds) * (self.rounds - self.done)))
         text = f"{self.title} round {self.done}/{self.rounds}, {seconds:.1f} s, {left} left"
-        scores = {
-            client: value_of(measured["global_score"])
-            for client, measured in received.items()
-            if "global_score" in measured
-        }
+        scores = {}
+        for reply in played.exchanges[0]:
+            if "global_score" in reply.measurements:
+                scores[reply.client] = value_of(reply.measurements["global_score"])
         if scores:
             worst = min(scores, key=lambda client: scores[client])
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
-        if not is_by_layer(result.aggregation):
-            weights = [f"{client} {weight:.2f}" for client, weight in result.aggregation.items()]
-            text += f"; weights {', '.join(weights)}"
+        weights = played.result.aggregation
+        if not is_by_layer(weights):
+            text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
         self._show_rounds()
 

@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Verdict
@@ -20,8 +18,6 @@ from monai_fairfl.server.guarding import Verdicts
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.utils.random_state import seed_of
-
-logger = logging.getLogger(__name__)
 
 
 class TooFewClients(Exception):
@@ -60,7 +56,7 @@ class Round:
 
     >>> stamp = {"run": "first", "run_id": "", "ledger_head": ""}
     >>> round_ = Round(0, ["elm"], RunSettings(1), stamp)
-    >>> [asked] = round_.stamped([Request("elm", "train", {})], {})
+    >>> [asked] = round_.stamped([Request("elm", "train", {})], ["global_score"])
     >>> asked.run, asked.measure, asked.id, round_.next_id
     ('first', ('global_score',), 0, 1)
     """
@@ -76,28 +72,31 @@ class Round:
     digests: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     facts: ByClient = field(default_factory=dict)
-    result: RoundResult | None = None
+    result: RoundResult = field(init=False)
 
-    def stamped(self, requests: Sequence[Request], training: Mapping[str, float]) -> list[Request]:
-        """A strategy's requests with the run's measurements, and what the federation adds.
+    def stamped(
+        self,
+        requests: Sequence[Request],
+        evaluate: Sequence[str] = (),
+        training: Mapping[str, float] = {},
+    ) -> list[Request]:
+        """The requests of one exchange with what the federation adds to them.
 
         Args:
-            requests: of one exchange.
+            requests: in the order of their ids.
+            evaluate: measurements of the model that a client receives, for the first exchange, and
+                of what it trains, for the first exchange in which it does.
             training: context of every training request, from ``compose``.
 
         Raises:
             ConfigError: when the strategy itself sends another number than ``training``: the run's
                 name would say what no client does.
         """
-        have_trained = {
-            earlier.client
-            for replies in self.exchanges
-            for earlier in replies.requests.values()
-            if earlier.task == "train"
-        }
+        earlier = [one for replies in self.exchanges for one in replies.requests.values()]
+        have_trained = {one.client for one in earlier if one.task == "train"}
         asked = []
         for request in requests:
-            context = dict(request.context)
+            context, due = dict(request.context), []
             trains = request.task == "train"
             for key, value in training.items() if trains else ():
                 if context.setdefault(key, value) != value:
@@ -105,38 +104,29 @@ class Round:
                         f"training has {key} {value:g}, and the strategy itself sends "
                         f"{context[key]:g}: leave {key} out of training"
                     )
-            # Of the received model once in the round's first exchange; of what a client trains
-            # in the first exchange in which it does.
-            names = []
-            for name in self.settings.evaluate:
-                if name == "train_loss" or is_of_own_model(name):
-                    is_due = trains and request.client not in have_trained
-                else:
-                    is_due = not self.exchanges
-                if is_due:
-                    names.append(name)
-            names += request.measure
-            asked.append(replace(request, context=context, measure=tuple(dict.fromkeys(names))))
-        return self.numbered(asked)
-
-    def numbered(self, requests: Sequence[Request]) -> list[Request]:
-        """Requests with id, round, seed and stamp, and without what stays at the clients."""
-        asked = []
-        for request in requests:
+            if self.settings.local_norm:
+                context["local_norm"] = 1.0
+            for name in evaluate:
+                needs_training = name == "train_loss" or is_of_own_model(name)
+                trains_first = trains and request.client not in have_trained
+                if trains_first if needs_training else not earlier:
+                    due.append(name)
             weights = request.weights
             if self.withheld:
                 weights = {name: weights[name] for name in weights if name not in self.withheld}
-            context = dict(request.context)
-            if self.settings.local_norm:
-                context["local_norm"] = 1.0
-            seed = seed_of(self.settings.seed, request.client, self.number)
-            own: dict[str, Any] = {
-                "id": self.next_id,
-                "round": self.number,
-                "seed": seed,
-                **self.stamp,
-            }
-            asked.append(replace(request, weights=weights, context=context, **own))
+            asked.append(
+                replace(
+                    request,
+                    weights=weights,
+                    # Each name once: a strategy may ask for what the run asks for.
+                    measure=tuple(dict.fromkeys([*due, *request.measure])),
+                    context=context,
+                    id=self.next_id,
+                    round=self.number,
+                    seed=seed_of(self.settings.seed, request.client, self.number),
+                    **self.stamp,
+                )
+            )
             self.next_id += 1
         return asked
 
@@ -149,8 +139,6 @@ class Round:
             if unsent:
                 text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "
                 add_note(notes, reply.client, text + "does without them; send Reply.buffers")
-        for client, note in facts.lost_states(replies).items():
-            add_note(notes, client, note)
         for client, note in notes.items():
             add_note(self.notes, client, note)
         return notes
@@ -166,21 +154,10 @@ class Round:
         present, least = len(replies.clients), self.settings.min_clients
         if present < least:
             asked = {request.client for request in replies.requests.values()}
+            missing, reasons = sorted(replies.missing), sorted(set(replies.missing.values()))
             raise TooFewClients(
                 f"{present} of {len(asked)} clients answered, min_clients is {least}; missing: "
-                f"{_by_reason(replies.missing)}"
+                f"{', '.join(missing)} ({'; '.join(reasons)})"
             )
         self.exchanges.append(replies)
         return replies
-
-
-def _by_reason(missing: Mapping[str, str]) -> str:
-    """Missing clients by the reason, so that one that many clients share is read once.
-
-    >>> _by_reason({"A": "timeout", "B": "error: ValueError: no cases", "C": "timeout"})
-    'A, C (timeout); B (error: ValueError: no cases)'
-    """
-    clients_of: dict[str, list[str]] = {}
-    for client in sorted(missing):
-        clients_of.setdefault(missing[client], []).append(client)
-    return "; ".join(f"{', '.join(names)} ({why})" for why, names in clients_of.items())

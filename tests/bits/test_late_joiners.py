@@ -7,7 +7,7 @@ FedGA divides its step by the number of known clients, AFL's mixture and CGSV's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
