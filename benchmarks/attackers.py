@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -281,15 +281,10 @@ class AttackersLast(InProcess):
         super().__init__(clients)
         self.attackers = attackers
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests."""
         last = sorted(requests, key=lambda request: request.client in self.attackers)
-        super().exchange(last, arrived, timeout)
+        return super().ask(last, timeout)
 
 
 class Watched:

@@ -32,7 +32,7 @@ from stopwatch import alternating
 
 from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.messages import ModelSpec, Reply, Request
-from monai_fairfl.server.exchange import Inbox
+from monai_fairfl.server.exchange import Exchange
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.observer import Observer
@@ -78,12 +78,10 @@ def our_step(
         generator = strategy.round(clients)
         requests = [replace(request, id=number) for number, request in enumerate(next(generator))]
         measured = {"leave_one_out_error": 0.5}
-        inbox = Inbox(requests, spec, start)
+        exchange = Exchange(requests, spec, start)
         for request in requests:
-            inbox.arrived(
-                Reply(request.client, updates[request.client], 10, measured, id=request.id)
-            )
-        replies = inbox.close()
+            exchange.take(request.reply(updates[request.client], 10, measurements=measured))
+        replies = exchange.replies()
         if guards is not None:
             replies, _ = guarded(replies, guards)
             # The ledger records it.

@@ -242,6 +242,10 @@ class UpdateMatrix:
         """A parameter of the output layer, whose classes are on ``axis``: (N, classes, ...)."""
         return self.of(name).unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
 
+    def select(self, rows: Sequence[int]) -> UpdateMatrix:
+        """A matrix of the given rows, as copies; itself when these are all."""
+        return self if len(rows) == len(self.rows) else self.with_rows(self.rows[list(rows)])
+
     def with_rows(self, rows: torch.Tensor) -> UpdateMatrix:
         """The same parameters of other updates, shape (M, P)."""
         other = copy.copy(self)
@@ -623,7 +627,7 @@ class Replies(list[Reply]):
         if self._matrix is not None:
             # Rows are copied where they are used: a coalition may be asked for its buffers alone.
             def matrix() -> UpdateMatrix:
-                return self.matrix.with_rows(self.matrix.rows[rows])
+                return self.matrix.select(rows)
 
         return self.rebuilt([self[row] for row in rows], missing, matrix)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from functools import partial
@@ -56,16 +56,11 @@ class Processes:
             for site in self.clients
         }
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         sent = {self.at[request.client].submit(answer, request): request for request in requests}
         with suppress(TimeoutError):  # who is late is missing
             for done in as_completed(sent, timeout):
-                arrived(_reply(done, sent[done]))
+                yield _reply(done, sent[done])
 
     def close(self) -> None:
         for process in self.at.values():
@@ -76,15 +71,7 @@ def _reply(done: Future[Reply], request: Request) -> Reply:
     error = done.exception()  # of one hospital; the others go on
     if error is None:
         return done.result()
-    return Reply(
-        request.client,
-        None,
-        0,
-        id=request.id,
-        run=request.run,
-        round=request.round,
-        error=str(error),
-    )
+    return request.reply(error=str(error))
 
 
 def run(

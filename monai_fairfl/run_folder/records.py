@@ -8,16 +8,19 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_fairfl import __version__
-from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.messages import ModelSpec, Weights, add_note, is_of_own_model
+from monai_fairfl.guards import Guard
+from monai_fairfl.messages import NOT_FINITE, ModelSpec, Weights, add_note, is_of_own_model
 from monai_fairfl.replies import Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
-from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.configuration import configuration_of
+
+if TYPE_CHECKING:
+    from monai_fairfl.server.round import Round
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A SHA-256, as a client states it of its update."""
@@ -128,39 +131,32 @@ def _trained(replies: Replies) -> bool:
 
 
 def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
-    """client -> names of its measurements that were dropped, over all its replies."""
+    """client -> names of its measurements that are no finite number, over all its replies."""
     found: dict[str, list[str]] = {}
     for replies in exchanges:
         for reply in replies:
             for name, reason in replies.dropped.get(reply.id, {}).items():
-                if reason == "no finite number":
+                if reason == NOT_FINITE:
                     found.setdefault(reply.client, []).append(name)
     return found
 
 
 def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
-    """client -> measurement -> why it was dropped; of several replies, the first reason."""
+    """client -> measurement -> why it was dropped, but for :func:`not_finite_of`.
+
+    Of several replies, the first reason.
+    """
     found: dict[str, dict[str, str]] = {}
     for replies in exchanges:
         for id, of_reply in sorted(replies.dropped.items()):
             client = replies.requests[id].client
             for name, reason in of_reply.items():
-                if reason != "no finite number":
+                if reason != NOT_FINITE:
                     found.setdefault(client, {}).setdefault(name, reason)
     return found
 
 
-def round_record(
-    number: int,
-    clients: Sequence[str],
-    result: RoundResult,
-    exchanges: Sequence[Replies],
-    verdicts: Mapping[str, Sequence[Verdict]],
-    strategy: Strategy,
-    digests: Mapping[str, str],
-    server_notes: Mapping[str, str] | None = None,
-    facts: Mapping[str, Mapping[str, int]] | None = None,
-) -> dict[str, Any]:
+def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
     """One round: who was asked and answered, measurements, Gram matrix, weights, contributions.
 
     ``of_round`` names the round whose resulting model each measurement is of: ``global_score`` of
@@ -170,25 +166,19 @@ def round_record(
     for it.
 
     Args:
-        number: of the round, from 0.
-        clients: that were asked.
-        result: of the strategy.
-        exchanges: the replies of each exchange, in order, as the strategy saw them.
-        verdicts: client -> verdicts of the guards.
-        strategy: that played the round.
-        digests: client -> SHA-256 of the update that arrived, as the client stated it.
-        server_notes: client -> what the server replaced in its replies.
-        facts: client -> fact -> number, of those that became known in this round.
+        played: the round.
+        strategy: that played it.
     """
+    result, exchanges = played.result, played.exchanges
     local = training_of(exchanges)
-    measured, of_round = _measurements(exchanges, number)
+    measured, of_round = _measurements(exchanges, played.number)
     missing: dict[str, str] = {}
     for replies in exchanges:
         missing.update(replies.missing)
 
     judged: dict[str, str] = {}
     details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
-    for client, of_client in verdicts.items():
+    for client, of_client in played.verdicts.items():
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
         details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
 
@@ -198,12 +188,12 @@ def round_record(
     rewards = result.rewards or {}
     precision = {reply.client: reply.precision for reply in local if reply.precision}
     notes = dict(result.notes)
-    for client, note in (server_notes or {}).items():
+    for client, note in played.notes.items():
         add_note(notes, client, note)
     return {
         "kind": "round",
-        "round": number,
-        "clients": list(clients),
+        "round": played.number,
+        "clients": list(played.clients),
         "known_clients": list(strategy.clients),
         "planned_rounds": strategy.rounds_planned,
         "missing": missing,
@@ -217,13 +207,13 @@ def round_record(
         "of_round": of_round,
         "not_finite": not_finite_of(exchanges),
         "dropped": dropped_of(exchanges),
-        "facts": facts or {},
+        "facts": played.facts,
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
         "steps": {reply.client: reply.num_steps for reply in local},
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
         **({"precision": precision} if precision else {}),
-        "digests": digests,
+        "digests": played.digests,
         "exchanges": [_exchange_record(replies) for replies in exchanges],
         "gram": gram,
         "model": digest_of(result.weights),
@@ -320,34 +310,25 @@ def _exchange_record(replies: Replies) -> list[dict[str, Any]]:
 
 
 def end_record(
-    rounds_done: int,
-    scores: Mapping[str, Mapping[str, Any]],
-    replies: Replies,
-    best: Mapping[str, float],
-    weights: Weights,
-    notes: Mapping[str, str] | None = None,
-    facts: Mapping[str, Mapping[str, int]] | None = None,
+    end: Round, scores: Mapping[str, Mapping[str, Any]], best: Mapping[str, float], weights: Weights
 ) -> dict[str, Any]:
     """The end of a run.
 
     Args:
-        rounds_done: number of its rounds.
+        end: its only exchange has the replies to the closing requests.
         scores: client -> model -> what the client measured of it.
-        replies: to the closing requests.
         best: round and score of the best global model.
         weights: the last global model.
-        notes: client -> what the server replaced in its replies.
-        facts: sizes of data sets that became known by them.
     """
     return {
         "kind": "end",
         "scores": scores,
-        "of_round": rounds_of_end(scores, rounds_done - 1),
-        "missing": replies.missing,
-        "notes": notes or {},
-        "not_finite": not_finite_of([replies]),
-        "dropped": dropped_of([replies]),
-        "facts": facts or {},
+        "of_round": rounds_of_end(scores, end.number - 1),
+        "missing": end.exchanges[0].missing,
+        "notes": end.notes,
+        "not_finite": not_finite_of(end.exchanges),
+        "dropped": dropped_of(end.exchanges),
+        "facts": end.facts,
         "best": best,
         "model": digest_of(weights),
     }

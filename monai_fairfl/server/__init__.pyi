@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
-from .exchange import Inbox as Inbox
-from .exchange import TooFewClients as TooFewClients
+from .exchange import Exchange as Exchange
 from .exchange import Transport as Transport
 from .federation import Federation as Federation
 from .federation import History as History

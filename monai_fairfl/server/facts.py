@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a client says of its own data: fixed when it first says it, or declared by the run."""
+"""What a client says of itself: its counts are fixed when it first states them, and its state is
+that of its last round.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from monai_fairfl.messages import Estimate, Measurement, Reply, add_note
+from monai_fairfl.messages import Estimate, Measurement, add_note
 from monai_fairfl.replies import Replies
+from monai_fairfl.utils.settings import is_whole
 
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 """Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""
@@ -26,7 +29,7 @@ ByClient = dict[str, dict[str, int]]
 
 
 class Facts:
-    """The sizes of the clients' data sets, which do not change in a run.
+    """The sizes of the clients' data sets, which do not change in a run, and their last rounds.
 
     Weights follow from images, pooled scores from cases. Nobody but the site can count them. So
     each number counts as the site first reported it, or as the run's settings declare it; a later
@@ -41,43 +44,40 @@ class Facts:
         declared: client -> images of one local epoch, from the run's settings.
         records: of the run's ledger, where it goes on.
 
-    >>> facts = Facts({"A": 50}, [{"kind": "round", "facts": {"B": {"samples": 30}}}])
-    >>> facts.known
-    {'A': {'samples': 50}, 'B': {'samples': 30}}
+    >>> first = {"round": 0, "facts": {"B": {"samples": 30}}, "digests": {"B": "31e5"}}
+    >>> facts = Facts({"A": 50}, [first])
+    >>> facts.known, facts.last_trained
+    ({'A': {'samples': 50}, 'B': {'samples': 30}}, {'B': 0})
     """
 
     def __init__(
         self, declared: Mapping[str, int] | None = None, records: Iterable[Mapping[str, Any]] = ()
     ):
         self.declared = dict(declared or {})
-        self.known: ByClient = {}
-        for client, samples in self.declared.items():
-            self.known[client] = {"samples": samples}
+        self.known: ByClient = {client: {"samples": n} for client, n in self.declared.items()}
+        self.last_trained: dict[str, int] = {}
         for record in records:
             for client, found in (record.get("facts") or {}).items():
                 self.known.setdefault(client, {}).update(found)
+            for client in record.get("digests") or ():
+                self.last_trained[client] = record["round"]
+        # What became known since the last call of `settled`.
+        self._new: ByClient = {}
 
-    def copy(self) -> ByClient:
-        """What is known now, for :meth:`restore` and :meth:`since`."""
-        return {client: dict(found) for client, found in self.known.items()}
-
-    def restore(self, earlier: ByClient) -> None:
-        """Forget what became known since ``earlier``: that part of the run was undone."""
-        self.known = {client: dict(found) for client, found in earlier.items()}
-
-    def since(self, earlier: ByClient) -> ByClient:
-        """What became known since ``earlier``, for the ledger."""
-        new: ByClient = {}
-        for client, found in sorted(self.known.items()):
-            before = earlier.get(client, {})
-            added = {name: number for name, number in found.items() if name not in before}
-            if added:
-                new[client] = added
+    def settled(self) -> ByClient:
+        """What became known since the last call, for the ledger; it stays known."""
+        new, self._new = self._new, {}
         return new
+
+    def undo(self) -> None:
+        """Forget what became known since the last :meth:`settled`: that try was undone."""
+        for client, found in self.settled().items():
+            for fact in found:
+                del self.known[client][fact]
 
     def learn(self, client: str, name: str, value: Measurement) -> None:
         """Remember the counts behind a measurement that was taken earlier, where none is known."""
-        self._fixed_measurement(client, name, value, {})
+        self._fixed(client, name, value, [])
 
     def fix(self, replies: Replies) -> dict[str, str]:
         """Put the known numbers in the place of those that differ, and remember new ones.
@@ -88,59 +88,58 @@ class Facts:
 
         Returns:
             client -> note that names each number which was replaced and differs by more than an
-            epoch's draw.
+            epoch's draw; and a training without the state of the client's last round, which makes
+            its update a beginner's (one that does not state its round is not noted).
         """
         notes: dict[str, str] = {}
         for position, reply in enumerate(replies):
-            changes: dict[str, str] = {}
-            replies[position] = self._fixed(reply, changes)
-            for text in changes.values():
-                add_note(notes, reply.client, text)
+            client = reply.client
+            texts: list[str] = []
+            changed: dict[str, Any] = {"measurements": {}}
+            for name, value in reply.measurements.items():
+                changed["measurements"][name] = self._fixed(client, name, value, texts)
+            for field, fact in COUNTS.items() if reply.update is not None else ():
+                if reported := getattr(reply, field):
+                    changed[field] = self._counted(client, fact, reported, texts)
+            replies[position] = replace(reply, **changed)
+
+            last = self.last_trained.get(client, -1)
+            if reply.update is not None and is_whole(state := reply.state_round) and state < last:
+                texts.append(
+                    f"it trained last in round {last} and went on from its state of round {state} "
+                    "(-1: it had none): its optimizer, and what it does not send, are not those of "
+                    "its last round"
+                )
+            for text in texts:
+                add_note(notes, client, text)
         return notes
 
-    def _fixed(self, reply: Reply, changes: dict[str, str]) -> Reply:
-        """``reply`` with the known numbers; ``changes`` gets a text for each that is noted."""
-        counts: dict[str, int] = {}
-        if reply.update is not None:
-            for field, fact in COUNTS.items():
-                reported = getattr(reply, field)
-                if reported:
-                    counts[field] = self._counted(reply.client, fact, reported, changes)
-        measurements = {}
-        for name, value in reply.measurements.items():
-            measurements[name] = self._fixed_measurement(reply.client, name, value, changes)
-        return replace(reply, measurements=measurements, **counts)  # type: ignore[arg-type]
-
-    def _fixed_measurement(
-        self, client: str, name: str, value: Measurement, changes: dict[str, str]
-    ) -> Measurement:
+    def _fixed(self, client: str, name: str, value: Measurement, texts: list[str]) -> Measurement:
+        """A measurement with the known numbers of observations."""
         if name in COUNTED_BY_MODEL:
             return value
-        if not isinstance(value, Mapping):
-            return self._fixed_estimate(client, f"n of {name}", value, changes)
-        parts: dict[str, float | Estimate] = {}
-        for part, number in value.items():
-            parts[part] = self._fixed_estimate(client, f"n of {name}: {part}", number, changes)
-        return parts
+        if isinstance(value, Mapping):
+            return {
+                part: self._fixed(client, f"{name}: {part}", number, texts)  # type: ignore[misc]
+                for part, number in value.items()
+            }
+        if isinstance(value, Estimate):
+            return replace(value, n=self._counted(client, f"n of {name}", value.n, texts))
+        return value
 
-    def _fixed_estimate(
-        self, client: str, fact: str, value: float | Estimate, changes: dict[str, str]
-    ) -> float | Estimate:
-        if not isinstance(value, Estimate):
-            return value
-        return replace(value, n=self._counted(client, fact, value.n, changes))
-
-    def _counted(self, client: str, fact: str, reported: int, changes: dict[str, str]) -> int:
+    def _counted(self, client: str, fact: str, reported: int, texts: list[str]) -> int:
         """The number that counts, which is the reported one where none is known."""
-        known = self.known.setdefault(client, {}).setdefault(fact, reported)
-        if known == reported:
-            return known
-        source, advice = "it was reported first", "Where the site's data changed, begin a new run"
+        facts = self.known.setdefault(client, {})
+        if fact not in facts:
+            facts[fact] = self._new.setdefault(client, {})[fact] = reported
+        known, source, drawn = facts[fact], "it was reported first", 0.0
         if fact == "samples" and client in self.declared:
             source = "the settings declare it"
         elif fact == "samples":
-            if abs(reported - known) < DRAWN_DIFFERENCE * known:
-                return known
-            advice = f"A sampler may draw another number in each epoch. {advice}"
-        changes[fact] = f"{fact} {reported} reported, {known} counts: {source}. {advice}"
+            drawn = DRAWN_DIFFERENCE * known
+        if known != reported and abs(reported - known) >= drawn:
+            texts.append(
+                f"{fact} {reported} reported, {known} counts: {source}; where the site's data "
+                "changed, begin a new run"
+            )
         return known

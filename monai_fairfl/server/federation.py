@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.messages import Measurement, ModelSpec, Weights, add_note
+from monai_fairfl.messages import Measure, Measurement, ModelSpec, Request, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result
+from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result, kept_results
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recorded_updates import record_round
@@ -33,31 +33,25 @@ from monai_fairfl.run_folder.records import (
 )
 from monai_fairfl.run_folder.resuming import check_checkpoints, check_same
 from monai_fairfl.run_folder.schedule import Schedule
-from monai_fairfl.server.closing import (
-    closing_requests,
-    closing_scores,
-    notes_on_own_models,
-    scores_of_global_model,
-)
-from monai_fairfl.server.continuity import Continuity
-from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.closing import closing_requests, closing_scores
+from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.facts import Facts
-from monai_fairfl.server.global_models import GlobalModels
+from monai_fairfl.server.finite import NotFinite, require_finite
+from monai_fairfl.server.guarding import guarded, only_trained
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
-from monai_fairfl.server.round import MeasuredEnd, PlayedRound, RoundPlayer, drawn_clients
-from monai_fairfl.server.run_checks import (
-    checked_clients,
-    refuse_fewer_rounds,
-    require_ledger_of,
-    warn_of_new_clients,
-)
+from monai_fairfl.server.round import Round, TooFewClients, drawn_clients
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.strategies.playing import play_round
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.torch_threads import torch_threads
+from monai_fairfl.utils.words import rounds_done
+
+SECONDS_TO_ANNOUNCE = 60.0
+"""How long the clients have to take the last head; nothing depends on their answers."""
 
 Initial = Callable[[], tuple[Weights, ModelSpec]]
 """Builds the initial model: called inside ``run()``, under the run's seed."""
@@ -135,8 +129,9 @@ class Federation:
 
     # Set when a run begins or is taken up:
     ledger: Ledger
-    global_models: GlobalModels
+    facts: Facts
     models: Models
+    progress: Progress
     schedule: Schedule
     run_id: str
     """Tells this run from another one of the same settings."""
@@ -169,8 +164,10 @@ class Federation:
         self.recipe = recipe
         self.observer = observer or Observer()
         self.checkpoints = Checkpoints(self.run_dir / "checkpoints", self.settings.keep)
-        self._stop_asked = threading.Event()
-        self._conclude_asked = threading.Event()
+        self._stop_asked = False
+        self._conclude_asked = False
+        # (client, what) of the warnings that were logged in this run.
+        self._warned: set[tuple[str, str]] = set()
 
     @property
     def rounds(self) -> int:
@@ -179,11 +176,11 @@ class Federation:
 
     def stop(self) -> None:
         """Ask the run to stop after the current round. It can be resumed."""
-        self._stop_asked.set()
+        self._stop_asked = True
 
     def conclude(self) -> None:
         """Make the current round the last one: the run then ends as if all rounds were done."""
-        self._conclude_asked.set()
+        self._conclude_asked = True
 
     def run(self, resume: bool = False) -> History:
         """Run until all rounds are done, or :meth:`stop` is called.
@@ -202,41 +199,26 @@ class Federation:
         try:
             with torch_threads(self.settings.threads), locked(self.run_dir):
                 done = self._open(resume)
-                with Progress(self.rounds, done, self.strategy.name) as progress:
-                    finished = self._run_rounds(done, progress)
+                self.facts = Facts(self.settings.samples, self.ledger.records)
+                self._warned.clear()
+                with Progress(self.rounds, done, self.strategy.name) as self.progress:
+                    finished = self._play_rounds(done)
                 return History(self.run_dir, self.ledger.records, finished)
         finally:
             # What was asked of this run is not asked of the next.
-            self._stop_asked.clear()
-            self._conclude_asked.clear()
+            self._stop_asked = self._conclude_asked = False
             self.transport.close()
 
-    def _run_rounds(self, done: int, progress: Progress) -> bool:
-        """Run the rounds from number ``done`` on, and close the run.
-
-        Returns:
-            Whether the run is finished; it is not where it was asked to stop.
-        """
-        player = RoundPlayer(
-            # As the run was begun: sites name their states by it, and the folder may be renamed.
-            self.ledger.records[0]["run"],
-            self.run_id,
-            self.strategy,
-            self.transport,
-            self.settings,
-            self.guards,
-            self.models.withheld,
-            progress,
-            Facts(self.settings.samples, self.ledger.records),
-            Continuity(self.ledger.records),
-        )
+    def _play_rounds(self, done: int) -> bool:
+        """Play the rounds from number ``done`` on, and close the run, unless it is to stop."""
         for number in range(done, self.rounds):
-            if self._conclude_asked.is_set():
+            if self._conclude_asked:
                 break
-            if self._stop_asked.is_set():
+            if self._stop_asked:
                 return False
-            self._round(number, player, progress)
-        self._close(player)
+            self._round(number)
+        if self.ledger.records[-1]["kind"] != "end":
+            self._close()
         return True
 
     # ---- the beginning
@@ -247,7 +229,7 @@ class Federation:
         Returns:
             The number of rounds that are done.
         """
-        clients = checked_clients(self.transport.clients, self.strategy, self.settings)
+        clients = self._checked_clients()
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
             raise FederationError(
@@ -257,71 +239,73 @@ class Federation:
         check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
         self.ledger = Ledger(ledger_path)
-        if checkpoint is None:
-            self._begin(self._start(clients))
-            return 0
-        # As the run was begun: which sites are connected now does not count.
-        opening = self._start(self.ledger.records[0]["clients"])
-        self._take_up(checkpoint, opening, clients)
-        return checkpoint.round + 1
+        if checkpoint is not None:
+            self._take_up(checkpoint, clients)
+            return checkpoint.round + 1
 
-    def _start(self, clients: Sequence[str]) -> dict[str, Any]:
-        """Start strategy and guards with the initial model.
-
-        Args:
-            clients: of the run's beginning.
-
-        Returns:
-            The opening record.
-        """
-        weights, spec = self._initial_model()
-        spec.require_averageable(weights)
-        self.strategy.buffers = self.settings.buffers
-        self.strategy.rounds_planned = self.rounds
-        self.strategy.start(weights, clients, spec)
-        self._use(GlobalModels(weights))
-        self._load_guards(self._guards_at_start)
-        self.models = self._model_files(spec)
-        return opening_record(
-            self.run_dir.name,
-            self.strategy,
-            self.guards,
-            clients,
-            spec,
-            weights,
-            self.settings.opening(),
-        )
-
-    def _initial_model(self) -> tuple[Weights, ModelSpec]:
-        """The first global model, and what each of its tensors is."""
-        with own_random_state(self.settings.seed):
-            weights, spec = self.initial()
-        if self.settings.local_norm:
-            spec = spec.with_local_norms()
-        return weights, spec
-
-    def _model_files(self, spec: ModelSpec) -> Models:
-        """The files of the run's models, which lack the tensors that stay each client's own."""
-        withheld = {*spec.local}
-        if self.settings.buffers == "local":
-            withheld.update(spec.buffers)
-        recipe = self.recipe
-        if recipe is not None:
-            recipe = recipe.trained(strategy=self.strategy.name, seed=self.settings.seed)
-        return Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
-
-    def _begin(self, opening: Mapping[str, Any]) -> None:
-        """Begin a run in an empty folder."""
+        opening = self._start(clients)
         # By chance, and not by the seed: the same run may be begun twice.
         self.run_id = secrets.token_hex(8)
         self.observer.run_started()
         self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=False)
         self.ledger.truncate(0)
         self._record(opening)
+        return 0
 
-    def _take_up(
-        self, checkpoint: Checkpoint, opening: Mapping[str, Any], clients: Sequence[str]
-    ) -> None:
+    def _checked_clients(self) -> list[str]:
+        """The clients, sorted: enough of them, with names that can be file names."""
+        strategy, settings = self.strategy, self.settings
+        clients = sorted(map(safe_name, self.transport.clients))
+        if len({*clients, "best", "global"}) < len(clients) + 2:
+            raise ConfigError(
+                f"a client cannot be named twice, or 'best' or 'global' as the federation's own "
+                f"models: {clients}"
+            )
+        unknown = sorted(set(settings.samples) - set(clients))
+        if unknown:
+            logger.warning("samples names %s, and the clients are now %s", unknown, clients)
+        needed = max(strategy.min_clients, settings.min_clients)
+        if len(clients) < needed:
+            raise FederationError(
+                f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
+                "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
+            )
+        size = settings.clients_per_round
+        if size is not None and size < strategy.min_clients:
+            raise ConfigError(
+                f"{strategy.name} compares at least {strategy.min_clients} clients in a round, and "
+                f"clients_per_round is {size}: raise it"
+            )
+        return clients
+
+    def _start(self, clients: Sequence[str]) -> dict[str, Any]:
+        """Start strategy and guards with the initial model, and return the opening record.
+
+        Args:
+            clients: of the run's beginning.
+        """
+        settings, strategy = self.settings, self.strategy
+        with own_random_state(settings.seed):
+            weights, spec = self.initial()
+        if settings.local_norm:
+            spec = spec.with_local_norms()
+        spec.require_averageable(weights)
+        strategy.buffers = settings.buffers
+        strategy.rounds_planned = self.rounds
+        strategy.start(weights, clients, spec)
+        self._load_guards(self._guards_at_start)
+
+        # The files of models lack what stays each client's own.
+        withheld = {*spec.local, *(spec.buffers if settings.buffers == "local" else ())}
+        recipe = self.recipe
+        if recipe is not None:
+            recipe = recipe.trained(strategy=strategy.name, seed=settings.seed)
+        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
+        return opening_record(
+            self.run_dir.name, strategy, self.guards, clients, spec, weights, settings.opening()
+        )
+
+    def _take_up(self, checkpoint: Checkpoint, clients: Sequence[str]) -> None:
         """Go on after ``checkpoint``: its models and state, and the ledger's records until then.
 
         A run that has not ended goes on. One that has is extended where more rounds are asked for;
@@ -329,172 +313,235 @@ class Federation:
         """
         # The opening, and rounds 0 to r. What follows was written after the checkpoint, or is the
         # end of the run.
-        rounds_done = checkpoint.round + 1
-        records_done = rounds_done + 1
-        require_ledger_of(checkpoint, self.ledger, records_done)
+        done = checkpoint.round + 1
+        records, count = self.ledger.records, done + 1
+        # As the run was begun: which sites are connected now does not count.
+        opening = self._start(records[0]["clients"])
+        # An intact chain does not show a ledger that was rewritten as a whole, or cut at its end.
+        if self.ledger.heads[done:count] != [checkpoint.state["ledger_head"]]:
+            raise FederationError(
+                f"{self.ledger.path} does not fit the checkpoint of round {checkpoint.round}, "
+                f"which was written after {count} records: one was changed, or some were cut off. "
+                "Restore the ledger from a copy, or choose another run_dir"
+            )
         planned = checkpoint.state["rounds"]
-        ended = [record["kind"] for record in self.ledger.records[records_done:]] == ["end"]
+        ended = [record["kind"] for record in records[count:]] == ["end"]
         is_over = ended and self.rounds <= planned
-
-        if not ended:
-            refuse_fewer_rounds(self.run_dir, self.rounds, rounds_done, planned)
-        check_same(self.run_dir, self.ledger.records[0], opening)
+        if not ended and self.rounds < done:
+            raise FederationError(
+                f"{self.run_dir} has {done} of {planned} rounds and has not ended, and now rounds "
+                f"is {self.rounds}: give rounds {planned} to go on, or {done} to end it here; "
+                f"earlier results: {[str(folder) for folder in kept_results(self.run_dir)]}"
+            )
+        check_same(self.run_dir, records[0], opening)
 
         if is_over:
-            records_done += 1
+            count += 1
             self.conclude()
-            warn_of_new_clients(self.run_dir, clients, self.ledger.records)
+            trained = {client for record in records for client in record.get("clients", ())}
+            if new := sorted(set(clients) - trained):
+                logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
-            kept = keep_result(self.run_dir, rounds_done)
             logger.warning(
-                "%s is finished after %d rounds, and now it is extended to %d: its result is kept "
-                "in %s",
+                "%s ended after %d rounds and goes on: its result is kept in %s",
                 self.run_dir,
-                rounds_done,
-                self.rounds,
-                kept,
+                done,
+                keep_result(self.run_dir, done),
             )
         self.observer.run_started()
         if not is_over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
-        self.ledger.truncate(records_done)
-        self._restore(checkpoint)
+        self.ledger.truncate(count)
 
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        """Take over the models and the state of a checkpoint, and replay the ledger."""
         self.strategy.load_state_dict(checkpoint.state["strategy"])
-        self.strategy.clients = self._known_after(checkpoint.round + 1)
-        self._use(GlobalModels(checkpoint.weights, checkpoint.rewards))
+        self.strategy.clients = sorted(self.ledger.records[done]["known_clients"])
+        self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
         self._load_guards(checkpoint.state["guards"])
-        self.models.best = self._best_until(checkpoint)
+        # The best global model so far, whose file is there; an earlier end may have found it.
+        best = dict(checkpoint.state["best"])
+        for earlier in best_at_earlier_ends(self.run_dir):
+            if not best or earlier["score"] > best["score"]:
+                best = dict(earlier)
+        self.models.best = best
         self.run_id = checkpoint.state["run_id"]
         for record in self.ledger.records:
             self.observer.record_replayed(record)
 
-    def _best_until(self, checkpoint: Checkpoint) -> dict[str, float]:
-        """Round and score of the best global model so far, whose file is there."""
-        best = checkpoint.state["best"]
-        for earlier in best_at_earlier_ends(self.run_dir):
-            if not best or earlier["score"] > best["score"]:
-                best = earlier
-        return dict(best)
+    # ---- a round
 
-    def _known_after(self, rounds_done: int) -> list[str]:
-        """The clients that the strategy knew after so many rounds."""
-        # The first record is the opening.
-        return sorted(self.ledger.records[rounds_done]["known_clients"])
-
-    # ---- a round and the end
-
-    def _round(self, number: int, player: RoundPlayer, progress: Progress) -> None:
+    def _round(self, number: int) -> None:
         """Play one round, record it, and save a checkpoint."""
         begun = time.monotonic()
-        clients = drawn_clients(self.transport.clients, self.settings, number)
-        played = player.play(number, clients, self.ledger.head)
-
+        strategy, settings = self.strategy, self.settings
+        clients = drawn_clients(self.transport.clients, settings, number)
+        played = self._tried(f"round {number}", number, clients, self._play)
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
-        self._save_if_best(number, received)
-        if self.settings.record_updates:
+        # A client with a reward received that one, not the global model.
+        of_global = {name: received[name] for name in received if name not in strategy.rewards}
+        self._save_if_best(model_round("global_score", number), of_global, "global_score")
+        if settings.record_updates:
             # Before the checkpoint, so that a round that is done is a recorded one.
             updates = training_of(played.exchanges)
-            record_round(
-                self.run_dir, number, self.global_models.weights, updates, self.settings.buffers
-            )
-        self._use(self.global_models.after(played.result))
-        self.ledger.append(_record_of(number, played, self.strategy))
-        self.checkpoints.save(self._checkpoint(number))
-        self.observer.record_added(self.ledger.records[-1])
-        seconds = time.monotonic() - begun
-        self.schedule.took(self.run_dir, number, seconds)
-        progress.round_done(number, seconds, received, played.result)
+            record_round(self.run_dir, number, strategy.weights, updates, settings.buffers)
 
-    def _checkpoint(self, number: int) -> Checkpoint:
+        # The one place where the models change. Without rewards, those of earlier rounds stay.
+        strategy.weights = played.result.weights
+        if played.result.rewards is not None:
+            strategy.rewards = played.result.rewards
+        self.ledger.append(round_record(played, strategy))
         state = {
-            "strategy": self.strategy.state_dict(),
+            "strategy": strategy.state_dict(),
             "guards": [guard.state_dict() for guard in self.guards],
             "best": self.models.best,
             "rounds": self.rounds,
             "ledger_head": self.ledger.head,
             "run_id": self.run_id,
         }
-        return Checkpoint(number, self.global_models.weights, self.global_models.rewards, state)
+        self.checkpoints.save(Checkpoint(number, strategy.weights, strategy.rewards, state))
+        self.observer.record_added(self.ledger.records[-1])
+        seconds = time.monotonic() - begun
+        self.schedule.took(self.run_dir, number, seconds)
+        self.progress.round_done(played, seconds)
 
-    def _save_if_best(self, number: int, received: Mapping[str, Mapping[str, Measurement]]) -> None:
-        """Store the global model if its score, measured in round ``number``, is the best so far."""
-        of_global = {}
-        for client, measured in received.items():
-            # A client with a reward received that one, not the global model.
-            if client not in self.global_models.rewards:
-                of_global[client] = measured
-        scored = model_round("global_score", number)
-        self._write_best(scored, of_global, "global_score")
+    def _new_round(self, number: int, clients: Sequence[str], next_id: int = 0) -> Round:
+        # The name as the run was begun: sites name their states by it, and the folder may be
+        # renamed.
+        run = self.ledger.records[0]["run"]
+        stamp = {"run": run, "run_id": self.run_id, "ledger_head": self.ledger.head}
+        return Round(number, clients, self.settings, stamp, self.models.withheld, next_id)
 
-    def _write_best(
+    def _tried(
+        self, what: str, number: int, clients: Sequence[str], play: Callable[[Round], object]
+    ) -> Round:
+        """A round that ``play`` has played; it is undone and repeated while too few answer.
+
+        Raises:
+            FederationError: when all retries failed, or a model is not finite.
+        """
+        snapshot = self.strategy.state_as_json()
+        known_clients = self.strategy.clients
+        reason: Exception
+        next_id = 0
+        for _ in range(self.settings.retries + 1):
+            tried = self._new_round(number, clients, next_id)
+            try:
+                play(tried)
+            except TooFewClients as error:
+                self.strategy.load_state_dict(json.loads(snapshot))
+                self.strategy.clients = known_clients
+                self.facts.undo()
+                reason, next_id = error, tried.next_id
+            except NotFinite as error:
+                reason = error
+                break
+            else:
+                tried.facts = self.facts.settled()
+                return tried
+        raise FederationError(
+            f"{what}: {reason}. Nothing of it was recorded; {rounds_done(number)}. Mend the cause, "
+            "and run the same command with --resume True (in Python: run(resume=True))"
+        ) from None
+
+    def _play(self, tried: Round) -> None:
+        """Play the strategy's round, and let guards and facts take it in."""
+        strategy = self.strategy
+        # A client that joins is known from here on. The record of the round has its name, and a
+        # resumed run takes it from there.
+        strategy.clients = sorted({*strategy.clients, *tried.clients})
+
+        def answer(requests: Sequence[Request]) -> Replies:
+            evaluate, training = self.settings.evaluate, strategy.parts.training
+            return self._ask(tried, tried.stamped(requests, evaluate, training))
+
+        tried.result = play_round(strategy, tried.clients, answer)
+        # Before anything of the round is stored.
+        strategy.state_as_json()
+        require_finite(tried.result, strategy.weights, training_of(tried.exchanges))
+        for trained in map(only_trained, tried.exchanges):
+            for guard in self.guards if trained else ():
+                guard.remember(trained)
+        self.facts.last_trained.update(dict.fromkeys(tried.digests, tried.number))
+
+    def _ask(self, tried: Round, requests: Sequence[Request]) -> Replies:
+        """Send requests, take in what comes, and let the guards judge it."""
+        strategy, settings = self.strategy, self.settings
+        exchange = Exchange(
+            requests,
+            strategy.spec,
+            strategy.weights,
+            settings.expected(strategy.ranges),
+            settings.most_samples,
+            self.progress.answered,
+        )
+        arrived = exchange.ask(self.transport, settings.timeout)
+        for id, dropped in arrived.dropped.items():
+            client = arrived.requests[id].client
+            for name, reason in dropped.items():
+                self._warn_once(client, name, f"its {name!r} does not count: {reason}")
+        for client, note in tried.noted(arrived, self.facts).items():
+            self._warn_once(client, note, note)
+        return tried.judged(*guarded(arrived, self.guards, strategy.shares_nothing))
+
+    def _warn_once(self, client: str, what: str, text: str) -> None:
+        if (client, what) not in self._warned:
+            self._warned.add((client, what))
+            logger.warning("client %s: %s", client, text)
+
+    # ---- the end
+
+    def _close(self) -> None:
+        """Measure what every client would use and the global model, and write the models."""
+        strategy, settings = self.strategy, self.settings
+        clients = sorted(self.transport.clients)
+        done = count_rounds(self.ledger.records)
+        requests = closing_requests(
+            strategy, clients, settings.final, settings.last_mile, settings.score_global
+        )
+        end = self._new_round(done, clients)
+        end.exchanges = [Replies([], [], strategy.spec)]
+        if settings.final:
+            end = self._tried(
+                "the end", done, clients, lambda tried: self._ask(tried, tried.stamped(requests))
+            )
+        scores, notes = closing_scores(end.exchanges[0], settings.final)
+        for client, note in notes.items():
+            self._warn_once(client, note, note)
+            add_note(end.notes, client, note)
+        of_global = {
+            client: found["global"] if "global" in found else found["own"]
+            for client, found in scores.items()
+            if "global" in found or client not in strategy.rewards
+        }
+        self._save_if_best(done - 1, of_global, "score")
+        self.models.write(strategy.weights, strategy.rewards, done)
+        self._record(end_record(end, scores, self.models.best, strategy.weights))
+        # Also where nothing is measured at the end: the last round's record is in no earlier head.
+        self._announce(end)
+
+    def _announce(self, end: Round) -> None:
+        """Send every client the head of the whole ledger; one that takes it not is no error."""
+        told = self._new_round(end.number, end.clients, end.next_id)
+        requests = [Measure(client, {}, (), {"ended": 1}) for client in told.clients]
+        seconds = min(self.settings.timeout or SECONDS_TO_ANNOUNCE, SECONDS_TO_ANNOUNCE)
+        try:
+            for _ in self.transport.ask(told.stamped(requests), seconds):
+                pass
+        except Exception as error:  # whatever a transport raises
+            logger.warning("not every client was sent the last head of the ledger: %s", error)
+
+    def _save_if_best(
         self, scored: int, of_global: Mapping[str, Mapping[str, Measurement]], name: str
     ) -> None:
+        """Store the global model if its score is the best so far, over all clients of the start."""
         everybody = self.ledger.records[0]["clients"]
-        self.models.save_if_best(scored, self.global_models.weights, of_global, name, everybody)
-
-    def _close(self, player: RoundPlayer) -> None:
-        """Measure what every client would use and the global model, and write the models."""
-        records = self.ledger.records
-        if records[-1]["kind"] == "end":
-            return
-        clients = sorted(self.transport.clients)
-        personal = self.strategy.personal
-        final = self.settings.final
-        done = count_rounds(records)
-
-        end = MeasuredEnd(Replies([], [], self.strategy.spec))
-        if final:
-            requests = closing_requests(
-                self.global_models,
-                personal,
-                clients,
-                final,
-                self.settings.last_mile,
-                self.settings.score_global,
-            )
-            end = player.measure_at_end(requests, done, self.ledger.head)
-        scores = closing_scores(end.replies, personal, final)
-        notes = dict(end.notes)
-        for client, note in notes_on_own_models(end.replies).items():
-            logger.warning("client %s: %s", client, note)
-            add_note(notes, client, note)
-        self._write_best(done - 1, scores_of_global_model(scores, self.global_models), "score")
-        self.models.write(self.global_models.weights, self.global_models.rewards, done)
-        weights = self.global_models.weights
-        self._record(
-            end_record(done, scores, end.replies, self.models.best, weights, notes, end.facts)
-        )
-        # Also where nothing is measured at the end: the last round's record is in no earlier head.
-        player.announce_end(clients, done, self.ledger.head)
+        self.models.save_if_best(scored, self.strategy.weights, of_global, name, everybody)
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Set what the guards remember, in their order."""
         for guard, state in zip(self.guards, states, strict=True):
             guard.load_state_dict(copy.deepcopy(dict(state)))
 
-    def _use(self, models: GlobalModels) -> None:
-        """Hold ``models`` from now on: the one place where the strategy is lent them, too."""
-        self.global_models = models
-        models.lend_to(self.strategy)
-
     def _record(self, record: Mapping[str, Any]) -> None:
         """Write a record to the ledger, and notify the observer."""
         self.ledger.append(record)
         self.observer.record_added(self.ledger.records[-1])
-
-
-def _record_of(number: int, played: PlayedRound, strategy: Strategy) -> dict[str, Any]:
-    return round_record(
-        number,
-        played.clients,
-        played.result,
-        played.exchanges,
-        played.verdicts,
-        strategy,
-        digests=played.digests,
-        server_notes=played.notes,
-        facts=played.facts,
-    )

@@ -7,9 +7,13 @@ from __future__ import annotations
 import math
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Weights, is_finite_or_unchanged
+from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import RoundResult
+
+
+class NotFinite(FederationError):
+    """A round's model is not finite; the text names it, the tensor and the client."""
 
 
 def require_finite(result: RoundResult, previous: Weights, local: Replies) -> None:
@@ -24,14 +28,14 @@ def require_finite(result: RoundResult, previous: Weights, local: Replies) -> No
         local: the replies that trained.
 
     Raises:
-        FederationError: naming the model, the tensor and the client that most likely caused it.
+        NotFinite: naming the model, the tensor and the client that most likely caused it.
 
     >>> import torch
     >>> bad = RoundResult({"w": torch.tensor([float("inf")])}, {}, {})
     >>> require_finite(bad, {"w": torch.zeros(1)}, Replies([], [], None))
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.FederationError: the new global model is not finite in 'w'
+    monai_fairfl.server.finite.NotFinite: the new global model is not finite in 'w'; ...
     """
     models = {"the new global model": result.weights}
     for client, model in (result.rewards or {}).items():
@@ -45,23 +49,18 @@ def require_finite(result: RoundResult, previous: Weights, local: Replies) -> No
                 continue
             seen.add(id(tensor))
             if not is_finite_or_unchanged(tensor, previous.get(name)):
-                raise FederationError(f"{title} is not finite in {name!r}{_suspect(name, local)}")
+                largest = {reply.client: _largest(reply, name) for reply in local}
+                suspect = max(largest, key=lambda client: largest[client], default=None)
+                raise NotFinite(
+                    f"{title} is not finite in {name!r}; the largest entry there is of client "
+                    f"{suspect!r}: look at that site's training"
+                )
 
 
-def _suspect(name: str, local: Replies) -> str:
-    """The client whose update, or buffer, has the largest entry of this tensor; as an ending."""
-    largest: dict[str, float] = {}
-    for reply in local:
-        sent = (reply.update or {}).get(name)
-        if sent is None:
-            sent = (reply.buffers or {}).get(name)
-        if sent is not None and sent.numel():
-            entry = float(sent.double().abs().max())
-            largest[reply.client] = math.inf if math.isnan(entry) else entry
-    if not largest:
-        return ""
-    client = max(largest, key=lambda name: largest[name])
-    return (
-        f"; client {client!r} most likely caused it, whose largest entry there is "
-        f"{largest[client]:.3g}"
-    )
+def _largest(reply: Reply, name: str) -> float:
+    """The largest entry of one tensor of a client's update or buffers."""
+    sent = {**(reply.buffers or {}), **(reply.update or {})}.get(name)
+    if sent is None or not sent.numel():
+        return 0.0
+    entry = float(sent.double().abs().max())
+    return math.inf if math.isnan(entry) else entry

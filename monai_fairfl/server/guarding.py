@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from monai_fairfl.guards import Guard, Verdict
-from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
 
 logger = logging.getLogger(__name__)
@@ -34,14 +33,12 @@ def guarded(
     trained = only_trained(replies)
     if not trained:
         return replies, {}
-    if each_alone:
-        passed, verdicts = _judged_alone(trained, guards)
-    else:
-        passed, verdicts = _judged(trained, guards)
+    passed, verdicts = (_judged_alone if each_alone else _judged)(trained, guards)
     measured = [reply for reply in replies if reply.update is None]
-    if not measured:
-        return passed, verdicts
-    return _some_of(passed, [*passed, *measured]), verdicts
+    if measured:
+        # The matrix has rows of those that trained only, and their order stays.
+        passed = passed.rebuilt([*passed, *measured], passed.missing, passed.matrix)
+    return passed, verdicts
 
 
 def only_trained(replies: Replies) -> Replies:
@@ -49,37 +46,43 @@ def only_trained(replies: Replies) -> Replies:
     trained = [reply for reply in replies if reply.update is not None]
     if len(trained) == len(replies):
         return replies
-    if not trained:
-        return replies.rebuilt((), replies.missing, None)
-    return _some_of(replies, trained)
+    return replies.rebuilt(trained, replies.missing, replies.matrix if trained else None)
 
 
 def _judged(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
-    """Let every guard judge ``replies``, all of which carry an update.
-
-    Each guard sees the replies as the previous guards let them pass.
-    """
-    verdicts: dict[str, list[Verdict]] = {}
+    """Let each guard judge the updates as the previous guards let them pass."""
+    verdicts: list[tuple[str, Verdict]] = []
     for guard in guards:
         if not replies:
             break
         clients = {reply.id: reply.client for reply in replies}
         found = _verdicts_of(guard, replies)
-        for id, verdict in found.items():
-            verdicts.setdefault(clients[id], []).append(verdict)
+        verdicts += [(clients[id], verdict) for id, verdict in found.items()]
         replies = _passed(replies, found)
 
     # A client whose copies were quarantined shares with nobody.
     sharing = {client for group in replies.groups for client in group}
     counted: dict[str, list[Verdict]] = {}
-    for client, of_client in verdicts.items():
-        for verdict in of_client:
-            if verdict.action != "share" or client in sharing:
-                counted.setdefault(client, []).append(verdict)
-                logger.warning(
-                    "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
-                )
+    for client, verdict in verdicts:
+        if verdict.action != "share" or client in sharing:
+            counted.setdefault(client, []).append(verdict)
+            logger.warning(
+                "client %s: %s by %s: %s", client, verdict.action, verdict.guard, verdict.reason
+            )
     return replies, counted
+
+
+def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
+    """As :func:`_judged`, where the guards see one update at a time."""
+    passed = replies
+    verdicts: dict[str, Sequence[Verdict]] = {}
+    for reply in replies:
+        others = {other.id: "" for other in replies if other is not reply}
+        _, found = _judged(replies.without(others), guards)
+        verdicts.update(found)
+        for verdict in found.get(reply.client, ()):
+            passed = _passed(passed, {reply.id: verdict})
+    return passed, verdicts
 
 
 def _verdicts_of(guard: Guard, replies: Replies) -> dict[int, Verdict]:
@@ -93,9 +96,9 @@ def _verdicts_of(guard: Guard, replies: Replies) -> dict[int, Verdict]:
     for group in replies.groups:
         for client in group[1:]:
             beside = (copies | set(group)) - {client}
-            for id, verdict in guard.check(_without(replies, beside)).items():
-                if any(reply.id == id and reply.client == client for reply in replies):
-                    found[id] = verdict
+            own = {reply.id for reply in replies if reply.client == client}
+            verdicts = guard.check(_without(replies, beside))
+            found.update({id: verdicts[id] for id in verdicts if id in own})
     return {id: replace(found[id], guard=type(guard).__name__) for id in sorted(found)}
 
 
@@ -104,41 +107,13 @@ def _without(replies: Replies, clients: Collection[str]) -> Replies:
     return replies.without({reply.id: "" for reply in replies if reply.client in clients})
 
 
-def _judged_alone(replies: Replies, guards: Sequence[Guard]) -> tuple[Replies, Verdicts]:
-    """As :func:`_judged`, where the guards see one update at a time."""
-    passed = replies
-    verdicts: dict[str, Sequence[Verdict]] = {}
-    for reply in replies:
-        others = {other.id: "judged by itself" for other in replies if other is not reply}
-        _, found = _judged(replies.without(others), guards)
-        verdicts.update(found)
-        for verdict in found.get(reply.client, ()):
-            passed = _passed(passed, {reply.id: verdict})
-    return passed, verdicts
-
-
 def _passed(replies: Replies, verdicts: Mapping[int, Verdict]) -> Replies:
-    """``replies`` after one guard's verdicts were carried out.
-
-    Args:
-        replies: that the guard judged.
-        verdicts: id of a reply -> verdict.
-    """
-    quarantined: dict[int, str] = {}
-    factors: dict[int, float] = {}
-    for id, verdict in verdicts.items():
-        if verdict.action == "quarantine":
-            quarantined[id] = f"quarantined: {verdict.reason}"
-        if verdict.action == "clip":
-            factors[id] = verdict.factor
-    groups = {verdict.group for verdict in verdicts.values() if verdict.action == "share"}
-    return replies.scaled(factors).sharing(sorted(groups)).without(quarantined)
-
-
-def _some_of(replies: Replies, some: Sequence[Reply]) -> Replies:
-    """``some`` replies of the same exchange.
-
-    The matrix stays: its rows are of the replies that trained, in their sorted order, and both
-    callers leave that order as it is.
-    """
-    return replies.rebuilt(some, replies.missing, replies.matrix)
+    """``replies`` after the verdicts of one guard, by id of a reply, were carried out."""
+    factors = {id: one.factor for id, one in verdicts.items() if one.action == "clip"}
+    groups = sorted({one.group for one in verdicts.values() if one.action == "share"})
+    quarantined = {
+        id: f"quarantined: {one.reason}"
+        for id, one in verdicts.items()
+        if one.action == "quarantine"
+    }
+    return replies.scaled(factors).sharing(groups).without(quarantined)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -16,10 +16,11 @@ from typing import Any
 
 from rich.progress import BarColumn
 from rich.progress import Progress as Bar
-from rich.progress import TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TextColumn, TimeRemainingColumn
 
 from monai_fairfl.messages import value_of
-from monai_fairfl.strategies.base import RoundResult
+from monai_fairfl.replies import is_by_layer
+from monai_fairfl.server.round import Round
 
 logger = logging.getLogger(__name__)
 
@@ -68,25 +69,15 @@ class Progress:
             TimeRemainingColumn(),
             disable=self.shown_by is not None or not sys.stderr.isatty(),
         )
-        self.task: TaskID | None = None
-        # Why an answer of this exchange does not count -> the first client with that reason.
-        self._first_refused: dict[str, str] = {}
+        self.task = self.bar.add_task(title, total=rounds, completed=done, news="")
 
     def __enter__(self) -> Progress:
         self.bar.__enter__()
-        self.task = self.bar.add_task(self.title, total=self.rounds, completed=self.done, news="")
-        if self.shown_by is not None:
-            self.shown_by(self.done)
+        self._show_rounds()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self.bar.__exit__(*error)
-
-    def asked(self, requests: int) -> None:
-        """An exchange of ``requests`` requests begins."""
-        self.expected = requests
-        self.answers = 0
-        self._first_refused = {}
 
     def answered(self, client: str, refused: str | None) -> None:
         """A client answered.
@@ -95,60 +86,31 @@ class Progress:
             client: its name.
             refused: why its answer does not count; ``None`` where it does.
         """
-        self.answers += 1
         if refused is not None:
-            self._warn_of_refused(client, refused)
-        if self.task is not None:
-            self.bar.update(self.task, news=f"{client} {self.answers}/{self.expected}")
+            logger.warning("client %s does not count in this exchange: %s", client, refused)
+        self.bar.update(self.task, news=client)
 
-    def _warn_of_refused(self, client: str, reason: str) -> None:
-        """Log why a client does not count; a reason that several share stands there once."""
-        first = self._first_refused.setdefault(reason, client)
-        if first == client:
-            logger.warning("client %s does not count in this exchange: %s", client, reason)
-        else:
-            logger.warning(
-                "client %s does not count in this exchange, for the same reason as %s",
-                client,
-                first,
-            )
-
-    def round_done(
-        self,
-        number: int,
-        seconds: float,
-        received: Mapping[str, Mapping[str, Any]],
-        result: RoundResult,
-    ) -> None:
-        """A round is done.
-
-        Args:
-            number: of the round, from 0.
-            seconds: that it took.
-            received: client -> what it measured of the model that it was sent.
-            result: of the round.
-        """
-        self.done = number + 1
+    def round_done(self, played: Round, seconds: float) -> None:
+        """A round was played, in so many seconds."""
+        self.done = played.number + 1
         self.seconds.append(seconds)
         left = timedelta(seconds=round(median(self.seconds) * (self.rounds - self.done)))
-        scores = {}
-        for client, measured in received.items():
-            if "global_score" in measured:
-                scores[client] = value_of(measured["global_score"])
         text = f"{self.title} round {self.done}/{self.rounds}, {seconds:.1f} s, {left} left"
+        scores = {}
+        for reply in played.exchanges[0]:
+            if "global_score" in reply.measurements:
+                scores[reply.client] = value_of(reply.measurements["global_score"])
         if scores:
             worst = min(scores, key=lambda client: scores[client])
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
-        # Weights by layer are not shown: they would be too many.
-        weights = []
-        for client, weight in result.aggregation.items():
-            if isinstance(weight, float):
-                weights.append(f"{client} {weight:.2f}")
-        if weights:
-            text += f"; weights {', '.join(weights)}"
+        weights = played.result.aggregation
+        if not is_by_layer(weights):
+            text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
-        if self.task is not None:
-            self.bar.update(self.task, completed=self.done, news="")
+        self._show_rounds()
+
+    def _show_rounds(self) -> None:
+        self.bar.update(self.task, completed=self.done, news="")
         if self.shown_by is not None:
             self.shown_by(self.done)

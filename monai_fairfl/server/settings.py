@@ -29,6 +29,14 @@ RECORDED = "recorded"
 COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
 
+LEAST = {
+    **{"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2},
+    **{"adapt_epochs": 0, "most_samples": 1},
+}
+"""Smallest value of each whole number."""
+
+SWITCHES = ("score_global", "local_norm", "record_updates", "adapt_fuse", "unasked")
+
 
 @dataclass(frozen=True)
 class RunSettings(Settings):
@@ -112,62 +120,32 @@ class RunSettings(Settings):
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
-        self._check_whole_numbers()
-        switches = ("score_global", "local_norm", "record_updates", "adapt_fuse", "unasked")
-        check_switches(self, *switches)
-        if self.timeout is not None and not is_between(0, self.timeout, math.inf):
-            raise ConfigError(
-                f"timeout must be a number of seconds above 0, or None for no limit, got "
-                f"{self.timeout!r}"
-            )
-        if not is_between(0, self.adapt_rate, 1):
-            raise ConfigError(
-                "adapt_rate must be a learning rate between 0 and 1, such as 3e-4, got "
-                f"{self.adapt_rate!r}"
-            )
-        if self.adapt_fuse and not self.adapt_epochs:
-            raise ConfigError(
-                "adapt_fuse is a candidate of the last mile, which adapt_epochs switches on: give "
-                "adapt_epochs, such as 10"
-            )
-        if self.buffers not in BUFFER_POLICIES:
-            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
-        for name in ("evaluate", "final"):
-            object.__setattr__(self, name, self._checked_names(name))
-        object.__setattr__(self, "groups", self._checked_groups())
-        ranges = checked_mapping("ranges", self.ranges)
-        ranges = {name: _two_numbers(name, given) for name, given in ranges.items()}
-        object.__setattr__(self, "ranges", ranges)
-        object.__setattr__(self, "samples", self._checked_samples())
-
-    def _check_whole_numbers(self) -> None:
-        # PyTorch's generator takes no larger one.
+        # PyTorch's generator takes no larger seed.
         if not is_whole(self.seed) or abs(self.seed) >= 2**63:
             raise ConfigError(f"seed must be a whole number below 2**63, got {self.seed!r}")
-        least = {"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2}
-        least["adapt_epochs"] = 0
-        least["most_samples"] = 1
+        least = dict(LEAST)
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
         for name, minimum in least.items():
             check_whole(name, getattr(self, name), minimum)
+        check_switches(self, *SWITCHES)
+        if self.timeout is not None and not is_between(0, self.timeout, math.inf):
+            raise ConfigError(f"timeout must be seconds above 0, or None, got {self.timeout!r}")
+        if not is_between(0, self.adapt_rate, 1):
+            raise ConfigError(f"adapt_rate must be between 0 and 1, got {self.adapt_rate!r}")
+        if self.adapt_fuse and not self.adapt_epochs:
+            raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
+        if self.buffers not in BUFFER_POLICIES:
+            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
 
-    def _checked_names(self, setting_name: str) -> tuple[str, ...]:
-        """The measurements of ``evaluate`` or ``final``."""
-        given = getattr(self, setting_name)
-        if not _is_list(given) or not all(isinstance(name, str) for name in given):
-            raise ConfigError(f"{setting_name} must be a list of measurements, got {given!r}")
-        return tuple(given)
-
-    def _checked_groups(self) -> dict[str, list[str]]:
-        groups = {}
-        for name, clients in checked_mapping("groups", self.groups).items():
-            if not _is_list(clients):
-                raise ConfigError(f"groups: {name!r} must be a list of clients, got {clients!r}")
-            groups[name] = list(clients)
-        return groups
-
-    def _checked_samples(self) -> dict[str, int]:
+        groups = checked_mapping("groups", self.groups)
+        lists = {"evaluate": self.evaluate, "final": self.final}
+        lists |= {f"groups: {name!r}": clients for name, clients in groups.items()}
+        for place, given in lists.items():
+            # One text would be a name for each of its letters.
+            is_list = isinstance(given, Collection) and not isinstance(given, str)
+            if not is_list or not all(isinstance(name, str) for name in given):
+                raise ConfigError(f"{place} must be a list of names, got {given!r}")
         samples = checked_mapping("samples", self.samples)
         for client, count in samples.items():
             if not is_whole(count) or not 1 <= count <= self.most_samples:
@@ -175,7 +153,21 @@ class RunSettings(Settings):
                     f"samples of {client!r} must be a whole number from 1 to most_samples, which "
                     f"is {self.most_samples}, got {count!r}"
                 )
-        return samples
+        ranges = checked_mapping("ranges", self.ranges)
+        for name, given in ranges.items():
+            try:
+                least_value, most_value = map(float, given)
+                Range(name, least_value, most_value)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(
+                    f"ranges: {name!r} must have two finite numbers, such as [-1, 1], got {given!r}"
+                ) from error
+            ranges[name] = [least_value, most_value]
+        plain: dict[str, Any] = {"samples": samples, "ranges": ranges}
+        plain["groups"] = {name: list(clients) for name, clients in groups.items()}
+        plain |= {"evaluate": tuple(self.evaluate), "final": tuple(self.final)}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     def expected(self, of_strategy: Mapping[str, Range]) -> Expected:
         """The measurements that a server takes.
@@ -205,32 +197,8 @@ class RunSettings(Settings):
 
     def opening(self) -> dict[str, Any]:
         """The settings in the ledger's opening record, as JSON has them."""
-        found = {}
-        for name, value in marked(self, RECORDED).items():
-            found[name] = list(value) if isinstance(value, tuple) else value
-        return found
+        return {**marked(self, RECORDED), "evaluate": list(self.evaluate)}
 
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
-
-
-def _is_list(given: object) -> bool:
-    """Whether a setting is a list of names; one text would be a name for each of its letters."""
-    return isinstance(given, Collection) and not isinstance(given, str)
-
-
-def _two_numbers(name: str, given: Sequence[float]) -> list[float]:
-    """The range of a measurement as the settings hold it.
-
-    Raises:
-        ConfigError: when it is none.
-    """
-    try:
-        least, most = (float(number) for number in given)
-        Range(name, least, most)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"ranges: {name!r} must have two finite numbers, such as [-1, 1], got {given!r}"
-        ) from error
-    return [least, most]

@@ -7,23 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, Request, plain_numbers
 from monai_fairfl.replies import Replies
-from monai_fairfl.strategies.base import RoundResult, Rounds, Strategy
+from monai_fairfl.strategies.base import RoundResult, Strategy
 
-Asked = TypeVar("Asked")
-Answer = TypeVar("Answer")
-Returned = TypeVar("Returned")
-
-FORMS = {
-    "aggregation": ("client -> weight, or layer -> client -> weight", 1, 2),
-    "contributions": ("client -> number or Estimate", 1, 1),
-    "details": ("name -> client -> number, or name -> client -> class or layer -> number", 2, 3),
-}
-"""What a round gives to the ledger -> its form, and its fewest and most mappings in each other."""
+DEPTHS = {"aggregation": (1, 2), "contributions": (1, 1), "details": (2, 3)}
+"""What a round gives to the ledger -> its fewest and most mappings in each other."""
 
 
 def play_round(
@@ -44,115 +36,55 @@ def play_round(
             must.
 
     >>> import torch
-    >>> from monai_fairfl import ModelSpec, Reply
+    >>> from monai_fairfl import ModelSpec
     >>> from monai_fairfl.strategies import FedAvg
     >>> fedavg = FedAvg()
     >>> fedavg.start({"w": torch.zeros(1)}, ["elm", "oak"], ModelSpec(("w",)))
     >>> def answer(requests):
     ...     asked = [replace(request, id=id) for id, request in enumerate(requests)]
-    ...     step = {"w": torch.ones(1)}
-    ...     replies = [Reply(one.client, step, 10, {}, id=one.id) for one in asked]
+    ...     replies = [request.reply({"w": torch.ones(1)}, 10) for request in asked]
     ...     return Replies(replies, asked, fedavg.spec)
     >>> play_round(fedavg, ["elm", "oak"], answer).aggregation
     {'elm': 0.5, 'oak': 0.5}
     """
-    returned = drive(
-        _begun(strategy, clients), lambda asked: answer(_require_requests(strategy, asked))
-    )
-    return _require_result(strategy, returned)
-
-
-def drive(
-    generator: Generator[Asked, Answer, Returned], answer: Callable[[Asked], Answer]
-) -> Returned:
-    """Send a generator the answer to each thing that it yields.
-
-    Returns:
-        What it returned.
-
-    >>> def lengths():
-    ...     first = yield "one"
-    ...     second = yield "three"
-    ...     return first, second
-    >>> drive(lengths(), len)
-    (3, 5)
-    """
+    generator: object = strategy.round(clients)
+    if not isinstance(generator, Generator):
+        raise _slip(strategy, "ask with replies = yield [Train(...), ...]", generator)
+    replies: Replies | None = None
     with closing(generator):
-        answered: Any = None
         while True:
             try:
                 # The first None begins it.
-                asked = generator.send(answered)
+                asked = generator.send(replies)
             except StopIteration as stop:
-                returned: Returned = stop.value
-                return returned
-            answered = answer(asked)
+                return _checked(strategy, stop.value)
+            is_list = isinstance(asked, (list, tuple))
+            if not is_list or not all(isinstance(item, Request) for item in asked):
+                raise _slip(strategy, "yield a list of requests", asked)
+            replies = answer(list(asked))
 
 
-def _begun(strategy: Strategy, clients: Sequence[str]) -> Rounds:
-    """The strategy's round, if it is a generator of requests."""
-    generator: object = strategy.round(clients)
-    if isinstance(generator, Generator):
-        return generator
-    raise ConfigError(
-        f"strategy {strategy.name}: its round has no yield, and returned a "
-        f"{type(generator).__name__}; it must ask with replies = yield [Train(...), ...]"
-    )
+def _checked(strategy: Strategy, result: Any) -> RoundResult:
+    """What a round returned, if the ledger can hold it; its numbers become Python's."""
+    if not isinstance(result, RoundResult):
+        raise _slip(strategy, "end with return self.finish(...)", result)
+    plain: dict[str, Any] = {name: plain_numbers(getattr(result, name)) for name in DEPTHS}
+    for name, (least, most) in DEPTHS.items():
+        _check_depth(strategy, plain[name], name, least, most)
+    return replace(result, **plain)
 
 
-def _require_requests(strategy: Strategy, asked: Any) -> list[Request]:
-    """Return what a round yielded, if it is a list of requests."""
-    if isinstance(asked, (list, tuple)):
-        others = [item for item in asked if not isinstance(item, Request)]
-        if not others:
-            return list(asked)
-        asked = others[0]
-        what = f"a list with a {type(asked).__name__}"
-    else:
-        what = f"a {type(asked).__name__}"
-    raise ConfigError(
-        f"strategy {strategy.name}: its round yielded {what}; it must yield a list of requests: "
-        "replies = yield [Train(...), ...]"
-    )
-
-
-def _require_result(strategy: Strategy, returned: Any) -> RoundResult:
-    """Return what a round returned, if it is the outcome of one; its numbers become Python's."""
-    if not isinstance(returned, RoundResult):
-        what = "nothing" if returned is None else f"a {type(returned).__name__}"
-        raise ConfigError(
-            f"strategy {strategy.name}: its round returned {what}; it must end with "
-            "return self.finish(...)"
-        )
-    plain: dict[str, Any] = {}
-    for name, (form, least, most) in FORMS.items():
-        found = plain_numbers(getattr(returned, name))
-        wrong = _misplaced(found, name, least, most)
-        if wrong is not None:
-            raise ConfigError(f"strategy {strategy.name}: {wrong}; {name} must map {form}")
-        plain[name] = found
-    return replace(returned, **plain)
-
-
-def _misplaced(value: Any, place: str, least: int, most: int) -> str | None:
-    """What stands where a mapping or a number should; ``None`` where all is in its place.
-
-    Args:
-        value: of which the numbers are Python's.
-        place: where it stands, for the text.
-        least: fewest mappings that come before a number.
-        most: most of them.
-
-    >>> _misplaced({"gap": {"A": 0.5, "B": [1, 2]}}, "details", 2, 3)
-    "details['gap']['B'] is a list"
-    """
+def _check_depth(strategy: Strategy, value: Any, place: str, least: int, most: int) -> None:
+    """Refuse what is no number after ``least`` to ``most`` mappings; ``None`` stands for one."""
     if isinstance(value, Mapping) and most > 0:
         for key, item in value.items():
-            wrong = _misplaced(item, f"{place}[{key!r}]", least - 1, most - 1)
-            if wrong is not None:
-                return wrong
-        return None
-    # None is a number that a client does not have.
-    if least <= 0 and (value is None or isinstance(value, (int, float, Estimate))):
-        return None
-    return f"{place} is {'None' if value is None else f'a {type(value).__name__}'}"
+            _check_depth(strategy, item, f"{place}[{key!r}]", least - 1, most - 1)
+    elif least > 0 or not (value is None or isinstance(value, (int, float, Estimate))):
+        wanted = "a mapping" if least > 0 else "a number"
+        raise _slip(strategy, f"give {place} as {wanted}", value)
+
+
+def _slip(strategy: Strategy, must: str, found: object) -> ConfigError:
+    """The error of a round that asks or returns something else."""
+    kind = "None" if found is None else type(found).__name__
+    return ConfigError(f"strategy {strategy.name}: its round must {must}, got {kind}")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -99,9 +99,8 @@ class InProcess:
     ...         return Reply(request.client, None, 0, {"score": score})
     >>> sites = InProcess({"elm": Hospital, "oak": Hospital})
     >>> asked = [Measure(name, {}, ("score",)) for name in sites.clients]
-    >>> sites.exchange(asked, lambda reply: print(reply.client, reply.error or reply.measurements))
-    elm {'score': 0.8}
-    oak KeyError: 'oak'
+    >>> [reply.error or reply.measurements for reply in sites.ask(asked)]
+    [{'score': 0.8}, "KeyError: 'oak'"]
     """
 
     def __init__(self, clients: Mapping[str, Callable[[], Client]]):
@@ -109,24 +108,17 @@ class InProcess:
         self._clients = Clients()
         self.clients: Sequence[str] = sorted(clients)
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests, one after the other.
 
         The exception of a client becomes the ``error`` of its reply, and the others go on.
 
         Args:
             requests: to one client or several.
-            arrived: is called with each reply.
             timeout: has no effect within one process, which waits for each client.
         """
         for request in requests:
-            make = partial(self._make, request.client)
-            arrived(self._clients.answer(request, make))
+            yield self._clients.answer(request, partial(self._make, request.client))
 
     def _make(self, name: str) -> Client:
         if name not in self._makers:

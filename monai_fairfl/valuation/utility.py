@@ -24,7 +24,7 @@ from monai_fairfl.messages import (
     to_json,
     value_of,
 )
-from monai_fairfl.server.exchange import Inbox, Transport
+from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.utils.files import append_line, write_atomically
 
@@ -193,24 +193,19 @@ class Panel:
             request = Measure(client, weights, (measurement,))
             requests.append(replace(request, id=self._next_id, run="valuation", round=0))
             self._next_id += 1
-        inbox = Inbox(requests, ModelSpec(()), {}, expected=self.expected)
-        self.transport.exchange(requests, inbox.arrived, self.timeout)
-        replies = inbox.close()
+        exchange = Exchange(requests, ModelSpec(()), {}, self.expected)
+        replies = exchange.ask(self.transport, self.timeout)
         for client, note in self.facts.fix(replies).items():
             logger.warning("client %s: %s", client, note)
-        measured = {}
-        reasons = dict(replies.missing)
-        for reply in replies:
-            if measurement in reply.measurements:
-                measured[reply.client] = reply.measurements[measurement]
-            dropped = replies.dropped.get(reply.id, {})
-            if measurement in dropped:
-                reasons[reply.client] = f"it is {dropped[measurement]}"
+        measured = {
+            reply.client: reply.measurements[measurement]
+            for reply in replies
+            if measurement in reply.measurements
+        }
+        reasons = {**replies.missing, **replies.why_dropped(measurement)}
         for client in self.clients:
             if client not in measured:
-                reason = reasons.get(
-                    client, "it sent no finite value: check its data and its evaluator"
-                )
+                reason = reasons.get(client, "it sent none: check its data and its evaluator")
                 raise FederationError(
                     f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition "
                     "must be scored by the same clients; what was measured so far is stored: mend "

@@ -7,7 +7,7 @@ FedGA divides its step by the number of known clients, AFL's mixture and CGSV's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,15 +45,10 @@ class Connecting(InProcess):
     def connected(self, number: int) -> list[str]:
         return ALL if number in self.with_oak else WITHOUT_OAK
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         number = requests[0].round
         if number < self.silent_from:
-            super().exchange(requests, arrived, timeout)
+            yield from super().ask(requests, timeout)
             self.clients = self.connected(number + 1)
 
 

@@ -186,12 +186,12 @@ def test_a_digest_of_another_form_does_not_count_and_ends_nothing(tmp_path: Path
 
 def test_a_transport_that_fails_at_the_last_message_does_not_undo_the_run(tmp_path: Path) -> None:
     run = federation(FedCE(), tmp_path, rounds=1)
-    send = run.transport.exchange
+    send = run.transport.ask
 
-    def exchange(requests: Any, arrived: Any, timeout: Any = None) -> None:
+    def ask(requests: Any, timeout: Any = None) -> Any:
         if any(request.context.get("ended") for request in requests):
             raise OSError("the line is dead")
-        send(requests, arrived, timeout)
+        return send(requests, timeout)
 
-    run.transport.exchange = exchange  # type: ignore[method-assign]
+    run.transport.ask = ask  # type: ignore[method-assign]
     assert run.run().finished and proof(tmp_path, "ash").covered == 2

@@ -307,7 +307,7 @@ def test_the_cases_behind_a_score_are_a_fact_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stated", "word"),
-    [(-1, "without"), (0, "round 0"), (1, ""), (2, ""), (None, ""), ("no number", "")],
+    [(-1, "-1"), (0, "round 0"), (1, ""), (2, ""), (None, ""), ("no number", "")],
 )
 def test_a_client_that_goes_on_from_an_earlier_round_than_its_last_is_noted(
     stated: Any, word: str, tmp_path: Path

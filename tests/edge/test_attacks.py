@@ -221,9 +221,7 @@ def as_before(federation: Any) -> Any:
     transport = federation.transport
 
     def fault(request: Any, reply: Reply) -> Reply:
-        found: list[Reply] = []
-        transport.exchange([request], found.append)
-        return found[0]
+        return next(transport.ask([request]))
 
     return fault
 

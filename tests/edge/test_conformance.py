@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,22 +46,16 @@ class Watched(InProcess):
         self.backwards = backwards
         self.asked: list[Request] = []
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         self.asked += requests
         present = [r for r in requests if (r.client, r.round) != (ABSENT, 1)]
-        replies: list[Reply] = []
-        super().exchange(present, replies.append, timeout)
+        replies = list(super().ask(present, timeout))
         if self.backwards:
             replies.reverse()
         for reply in replies:
             if (reply.client, reply.round) == (SICK, 1):
                 reply = _without_numbers(reply)
-            arrived(reply)
+            yield reply
 
 
 def _without_numbers(reply: Reply) -> Reply:

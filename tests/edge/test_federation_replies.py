@@ -34,6 +34,13 @@ from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
 QUIET: dict[str, Any] = {"evaluate": (), "final": ()}
 
 
+class Lost(dict[str, Any]):
+    """Tensors that wait on a disk, and whose files are gone."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise OSError(f"the file of {name!r} is gone")
+
+
 def trained_by_b_in_round_1(request: Request) -> bool:
     return (request.client, request.round, request.task) == ("B", 1, "train")
 
@@ -48,6 +55,7 @@ def trained_by_b_in_round_1(request: Request) -> bool:
         ({"error": "disk full"}, ["error", "disk full"]),
         ({"update": [vector([1.0, 2.0])]}, ["refused", "update", "list"]),
         ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
+        ({"update": Lost(w=None)}, ["error", "'w'", "read"]),
         ({"num_samples": 10**9}, ["refused", "num_samples", "1000000000", "most_samples"]),
         ({"measurements": None}, ["refused", "measurements", "NoneType"]),
         ({"update": {"w": vector([math.nan, 0.0])}}, ["quarantined", "'w'"]),

@@ -45,8 +45,7 @@ def workers_of(pool: WorkerPool, makers: Mapping[str, Any], number: int = 2) -> 
 
 def answers(transport: WorkerClients, requests: list[Request]) -> dict[str, Reply]:
     """Client -> its reply."""
-    replies: list[Reply] = []
-    transport.exchange(requests, replies.append)
+    replies = list(transport.ask(requests))
     assert len(replies) == len(requests)
     return {reply.client: reply for reply in replies}
 
@@ -192,13 +191,11 @@ def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
 ) -> None:
     clients = workers_of(pool, with_one("A", partial(time.sleep, 2), 0, tmp_path))
 
-    def interrupted(reply: Reply) -> None:
-        raise KeyboardInterrupt
-
     # A sleeps when B's reply comes.
     with pytest.raises(KeyboardInterrupt):
         asked = [Request(name, "train", MODEL, round=0, id=7) for name in "AB"]
-        clients.exchange(asked, interrupted)
+        for _ in clients.ask(asked):
+            raise KeyboardInterrupt
     found = answers(clients, [Request(name, "train", MODEL, round=1, id=8) for name in "AB"])
     assert [found["A"].id, found["B"].id] == [8, 8]
 
@@ -262,7 +259,7 @@ threading.Thread(target=end_when_both_work, daemon=True).start()
 with WorkerPool(2) as pool:
     makers = dict.fromkeys("AB", partial(Endless, file))
     clients = WorkerClients(pool, makers, {"A": 0, "B": 1})
-    clients.exchange([Train(name, {}) for name in "AB"], print)
+    list(clients.ask([Train(name, {}) for name in "AB"]))
 """
 
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from monai_fairfl import Client, InProcess, Reply, Request
 
@@ -24,23 +24,14 @@ class FaultyTransport(InProcess):
         super().__init__(makers)
         self.fault = fault
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         by_id = {request.id: request for request in requests}
-
-        def pass_on(reply: Reply) -> None:
+        for reply in super().ask(requests, timeout):
             result = self.fault(by_id[reply.id], reply)
-            if result is None:
-                return
-            arriving = [result] if isinstance(result, Reply) else result
-            for each in arriving:
-                arrived(each)
-
-        super().exchange(requests, pass_on, timeout)
+            if isinstance(result, Reply):
+                yield result
+            elif result is not None:
+                yield from result
 
 
 class ReorderingTransport(InProcess):
@@ -59,14 +50,7 @@ class ReorderingTransport(InProcess):
         super().__init__(makers)
         self.reorder = reorder
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
-        replies: list[Reply] = []
-        super().exchange(requests, replies.append, timeout)
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        replies = list(super().ask(requests, timeout))
         self.reorder(replies)
-        for reply in replies:
-            arrived(reply)
+        yield from replies

@@ -112,16 +112,13 @@ def test_a_hospital_that_fails_or_is_late_does_not_stop_the_others(
         round=0,
     )
     requests = [asked(site, id=id) for id, site in enumerate(SITES)]
-    replies = {}
-    transport.exchange(requests, lambda reply: replies.update({reply.client: reply}))
+    replies = {reply.client: reply for reply in transport.ask(requests)}
     assert replies["cedar"].error
     assert all(
         replies[site].error is None and replies[site].measurements for site in ("alder", "birch")
     )
 
-    late: list[Any] = []
-    transport.exchange(requests[:1], late.append, timeout=1e-6)
-    assert not late
+    assert not list(transport.ask(requests[:1], timeout=1e-6))
     transport.close()
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from monai_fairfl.errors import ConfigError, in_words
@@ -77,12 +77,7 @@ class WorkerClients:
         # Numbers of the workers that may have clients of this transport.
         self._used: set[int] = set()
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests, those to one worker one after the other.
 
         As in one process there is no ``timeout``: a client that works is waited for.
@@ -98,7 +93,7 @@ class WorkerClients:
                 busy = [number for number, queue in queues.items() if queue]
                 wait_for([self._pool.worker(number) for number in busy])
                 for number in busy:
-                    self._take_answer(number, queues[number], arrived)
+                    yield from self._answers(number, queues[number])
         finally:
             self._end_busy()
             for worker in self._pool.running().values():
@@ -137,28 +132,20 @@ class WorkerClients:
             with suppress(WorkerEnded):
                 self._pool.worker(number).ask(self._owner, request, make)
 
-    def _take_answer(
-        self, number: int, queue: deque[Request], arrived: Callable[[Reply], None]
-    ) -> None:
-        """Take in what a worker answered, if it has, and ask it the next."""
+    def _answers(self, number: int, queue: deque[Request]) -> Iterator[Reply]:
+        """What a worker answered, if it has; it is asked the next when that is taken."""
         try:
             reply = self._pool.worker(number).answer()
         except WorkerEnded as reason:
-            self._give_up(number, queue, reason, arrived)
+            yield from self._given_up(number, queue, reason)
         else:
             if not isinstance(reply, Reply):
                 return
             queue.popleft()
-            arrived(reply)
+            yield reply
         self._ask_next(number, queue)
 
-    def _give_up(
-        self,
-        number: int,
-        queue: deque[Request],
-        reason: WorkerEnded,
-        arrived: Callable[[Reply], None],
-    ) -> None:
+    def _given_up(self, number: int, queue: deque[Request], reason: WorkerEnded) -> Iterator[Reply]:
         """Answer for the client whose worker ended.
 
         A worker that ended before it had begun would do so again: then for all of its clients.
@@ -173,7 +160,7 @@ class WorkerClients:
             lost += queue
             queue.clear()
         for request in lost:
-            arrived(failed(request, f"{reason}; another one answers its next request"))
+            yield failed(request, f"{reason}; another one answers its next request")
 
     def _end_busy(self) -> None:
         """End the workers that did not answer: a late answer would be taken for another one."""

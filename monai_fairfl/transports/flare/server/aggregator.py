@@ -28,7 +28,7 @@ from monai_fairfl.guards.catalogue import Given
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
-from monai_fairfl.server.exchange import Inbox
+from monai_fairfl.server.exchange import Exchange
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import guarded
@@ -205,19 +205,18 @@ class FairFLAggregator(ModelAggregator):
             self._start_strategy()
 
         known_clients = self.strategy.clients
-        known = self._facts.copy()
         self.strategy.clients = sorted({*known_clients, *self._results})
         try:
             result = self._played_round()
         except FederationError:
             # A round that is not recorded makes nothing known.
-            self._facts.restore(known)
+            self._facts.undo()
             self.strategy.clients = known_clients
             raise
 
         number = self._round_number()
         missing = {**self._replies.missing, **self._refused}
-        new_facts = self._facts.since(known)
+        new_facts = self._facts.settled()
         self._state.write(number, result, missing, self._verdicts, self._notes, new_facts)
         meta = {"nr_aggregated": len(self._replies), **self._weights_for_clients()}
         return FLModel(
@@ -324,11 +323,11 @@ class FairFLAggregator(ModelAggregator):
         for number, request in enumerate(requests):
             stamped.append(replace(request, id=number, weights=self._origin))
         spec = self.strategy.spec
-        inbox = Inbox(stamped, spec, self._origin, _log_refusal, expected=self._expected)
+        exchange = Exchange(stamped, spec, self._origin, self._expected, answered=_log_refusal)
         for request in stamped:
-            self._take_in(request, inbox)
+            exchange.take(self._reply(request))
 
-        arrived = inbox.close()
+        arrived = exchange.replies()
         for client, dropped in dropped_of([arrived]).items():
             logger.warning("client %s: measurements are left out: %s", client, dropped)
         self._notes = self._facts.fix(arrived)
@@ -387,14 +386,14 @@ class FairFLAggregator(ModelAggregator):
             absolute.append(replace(reply, buffers=buffers))
         return _same_exchange(replies, absolute, requests)
 
-    def _take_in(self, request: Request, inbox: Inbox) -> None:
-        """Hand one result to the inbox; one that cannot be read is an error of its client."""
+    def _reply(self, request: Request) -> Reply:
+        """One client's result as a reply; one that cannot be read is an error of its client."""
         model = self._results[request.client]
         try:
             measurements = measurements_of(model, request.client, self.strategy, self.key_metric)
-            inbox.arrived(reply_from(model, request, self.strategy.spec, measurements))
+            return reply_from(model, request, self.strategy.spec, measurements)
         except Exception as error:
-            inbox.arrived(unreadable(request, error))
+            return unreadable(request, error)
 
     def _like_results(self, weights: Mapping[str, torch.Tensor]) -> dict[str, Any]:
         """Return arrays where most clients sent arrays, else tensors."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
 from typing import Protocol
 
 from nvflare.app_common.abstract.fl_model import FLModel
@@ -15,13 +16,12 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import TransportAborted
 from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.transports.engines.wire import unreadable
 from monai_fairfl.transports.flare import wire
 
 TASKS = {"train": AppConstants.TASK_TRAIN, "measure": AppConstants.TASK_VALIDATION}
 """A request's task -> the name of the NVFlare task."""
 SILENT = "its task failed or its process ended; the log of the site shows the reason"
-
-Arrived = Callable[[Reply], None]
 
 
 class Messages(Protocol):
@@ -53,10 +53,8 @@ class FlareTransport:
         """The job's clients, as NVFlare authenticated them."""
         return sorted(client.name for client in self.controller.engine.get_clients())
 
-    def exchange(
-        self, requests: Sequence[Request], arrived: Arrived, timeout: float | None = None
-    ) -> None:
-        """Send every request, and wait until all are answered or ``timeout`` seconds are over.
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Send every request, and yield replies until all came or ``timeout`` seconds are over.
 
         Raises:
             TransportAborted: when the job was aborted.
@@ -64,11 +62,19 @@ class FlareTransport:
         begun = time.monotonic()
         # NVFlare's time limits are whole seconds, and 0 means none.
         limit = math.ceil(timeout or 0)
+        # NVFlare's threads put the replies here.
+        replies: SimpleQueue[Reply] = SimpleQueue()
         answered: set[int] = set()
         for request in requests:
-            self._send(request, limit, arrived, answered)
+            self._send(request, limit, replies, answered)
 
-        while self.controller.get_num_standing_tasks():
+        while True:
+            # Looked at before the queue, so that nothing that came is left in it.
+            waits = self.controller.get_num_standing_tasks()
+            while not replies.empty():
+                yield replies.get()
+            if not waits:
+                break
             if self.controller.abort_signal.triggered:
                 raise TransportAborted("the job was aborted")
             time.sleep(0.1)
@@ -78,18 +84,21 @@ class FlareTransport:
         if in_time:
             for request in requests:
                 if request.id not in answered:
-                    arrived(failed(request, SILENT))
+                    yield failed(request, SILENT)
 
     def close(self) -> None:
         """Do nothing: NVFlare ends the clients with the job."""
 
-    def _send(self, request: Request, limit: int, arrived: Arrived, answered: set[int]) -> None:
-        """Send one request; its answer goes to ``arrived``, its id to ``answered``."""
+    def _send(
+        self, request: Request, limit: int, replies: SimpleQueue[Reply], answered: set[int]
+    ) -> None:
+        """Send one request; NVFlare calls ``receive`` with its answer, from a thread of its own."""
 
         def receive(model: FLModel) -> bool:
+            reply = self._read(model, request)
+            replies.put(reply)
             answered.add(request.id)
-            self._log_offload(model, request.client)
-            return self._read(model, request, arrived)
+            return reply.error is None
 
         self.controller.send_model(
             task_name=TASKS[request.task],
@@ -99,27 +108,15 @@ class FlareTransport:
             callback=receive,
         )
 
-    def _log_offload(self, model: FLModel, client: str) -> None:
-        params = model.params or {}
-        if any(wire.waits_on_disk(value) for value in params.values()):
-            self.controller.info(f"the update of {client} waits on disk")
+    def _read(self, model: FLModel, request: Request) -> Reply:
+        """Return a reply; an answer that cannot be read is an error of its client.
 
-    def _read(self, model: FLModel, request: Request, arrived: Arrived) -> bool:
-        """Hand over a reply, and return whether it is a good one.
-
-        An answer that cannot be read is an error of its client. NVFlare would swallow the
-        exception.
+        NVFlare would swallow the exception. A tensor that waits on disk is read when the server
+        takes the reply.
         """
+        if any(map(wire.waits_on_disk, (model.params or {}).values())):
+            self.controller.info(f"the update of {request.client} waits on disk")
         try:
-            reply = self.messages.reply_of(model, request)
-            arrived(reply)
+            return self.messages.reply_of(model, request)
         except Exception as error:
-            reason = f"its update cannot be read ({type(error).__name__}: {error})"
-            if isinstance(error, TypeError):
-                reason += (
-                    f"; {self.controller.strategy.name} compares updates, so it cannot work under "
-                    "homomorphic encryption"
-                )
-            arrived(failed(request, reason))
-            return False
-        return reply.error is None
+            return unreadable(request, error)

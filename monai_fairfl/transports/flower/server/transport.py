@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
@@ -79,13 +79,8 @@ class FlowerTransport:
             looks += 1
             time.sleep(SECONDS_BETWEEN_LOOKS)
 
-    def exchange(
-        self,
-        requests: Sequence[Request],
-        arrived: Callable[[Reply], None],
-        timeout: float | None = None,
-    ) -> None:
-        """Send every request, and wait until all are answered or ``timeout`` seconds are over.
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Send every request, and yield replies until all came or ``timeout`` seconds are over.
 
         A later answer is never looked at.
         """
@@ -96,14 +91,13 @@ class FlowerTransport:
             node = nodes.get(request.client)
             number = None if node is None else self._push(request, node, timeout)
             if number is None:
-                arrived(failed(request, NOT_CONNECTED))
+                yield failed(request, NOT_CONNECTED)
             else:
                 sent[number] = request
 
         while sent and time.monotonic() < end:
             for answer in self.grid.pull_messages(list(sent)):
-                request = sent.pop(answer.metadata.reply_to_message_id)
-                _read(answer, request, arrived)
+                yield _reply(answer, sent.pop(answer.metadata.reply_to_message_id))
             time.sleep(self.interval)
 
     def close(self) -> None:
@@ -117,20 +111,14 @@ class FlowerTransport:
         return numbers[0] if numbers else None
 
 
-def _read(answer: Message, request: Request, arrived: Callable[[Reply], None]) -> None:
-    """Hand over what came of ``request``.
+def _reply(answer: Message, request: Request) -> Reply:
+    """Return what a node answered, or what Flower says in its place.
 
-    An answer that cannot be read, or taken in, is an error of its client. It must not end the run
-    of the others.
+    An answer that cannot be read is an error of its client. It must not end the run of the others.
     """
     try:
-        arrived(_reply(answer, request))
+        if answer.has_error():
+            return failed(request, f"Flower reports: {answer.error.reason}")
+        return reply_of(answer.content, request)
     except Exception as error:
-        arrived(unreadable(request, error))
-
-
-def _reply(answer: Message, request: Request) -> Reply:
-    """Return what a node answered, or what Flower says in its place."""
-    if answer.has_error():
-        return failed(request, f"Flower reports: {answer.error.reason}")
-    return reply_of(answer.content, request)
+        return unreadable(request, error)
