@@ -169,7 +169,7 @@ class Expected:
         found = Checked()
         values = 0
         for name, sent in reply.measurements.items():
-            value = plain_numbers(sent)
+            value = math.nan if _is_nested(sent) else plain_numbers(sent)
             problem = self._problem_of_name(name, request)
             if problem is None and _size(value) > LEAST_PARTS and _size(value) > most_parts():
                 problem = f"it has more than {most_parts()} values"
@@ -212,6 +212,13 @@ class Expected:
             if problem is not None:
                 return f"{part!r} is {problem}"
         return None
+
+
+def _is_nested(sent: object) -> bool:
+    """Whether a mapping has a mapping in it, which may even be itself."""
+    if not isinstance(sent, Mapping):
+        return False
+    return any(isinstance(part, Mapping) for part in sent.values())
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.protocol.values import Weights
 
 
@@ -151,6 +152,32 @@ class ModelSpec:
         parameters, buffers = self.split(state)
         return {**parameters, **buffers}
 
+    def require_averageable(self, weights: Weights) -> None:
+        """Refuse a model whose tensors cannot be averaged.
+
+        Raises:
+            ConfigError: naming a tensor that is missing, sparse, or of a type without a mean.
+
+        >>> ModelSpec(("w",)).require_averageable({"w": torch.zeros(2, dtype=torch.complex64)})
+        Traceback (most recent call last):
+        ...
+        monai_fairfl.errors.ConfigError: the model's 'w' is a torch.complex64 tensor: ...
+        """
+        for name in (*self.parameters, *self.buffers):
+            if name not in weights and name in self.buffers:
+                continue  # it stays at the sites
+            tensor = weights.get(name)
+            if tensor is None or tensor.layout is not torch.strided or tensor.is_meta:
+                raise ConfigError(
+                    f"the model's {name!r} is missing, sparse or has no data: give a dense tensor"
+                )
+            is_small = tensor.is_floating_point() and tensor.element_size() < 2
+            if tensor.is_complex() or tensor.is_quantized or is_small:
+                raise ConfigError(
+                    f"the model's {name!r} is a {tensor.dtype} tensor: it cannot be averaged; "
+                    "convert it to torch.float32"
+                )
+
     def missing_from(self, weights: Weights) -> list[str]:
         """The parameters and buffers that ``weights`` lacks."""
         return [name for name in (*self.parameters, *self.buffers) if name not in weights]
@@ -178,6 +205,10 @@ class ModelSpec:
 
 BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
 NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
+PARAMETRISED = ".parametrizations."
+EXTRA_STATE = "_extra_state"
+POWER_ITERATION = ("._u", ".weight_u")
+"""How a buffer of ``spectral_norm`` ends, in its new form and in its old one."""
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -194,6 +225,12 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         inputs: example inputs of the forward pass, such as one image of shape (1, C, H, W). Without
             inputs, the output layer stays unknown.
 
+    A parametrised weight (``weight_norm``) is averaged in its parts, which belong to their layer.
+
+    Raises:
+        ConfigError: naming a module with ``spectral_norm``, whose estimate of the norm has no mean,
+            or with an extra state, which is no tensor.
+
     >>> import torch
     >>> from torch import nn
     >>> net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
@@ -208,11 +245,17 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     parameters: list[str] = []
     buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
+        if name.rpartition(".")[2] == EXTRA_STATE or name.endswith(POWER_ITERATION):
+            what = "an extra state" if name.endswith(EXTRA_STATE) else "spectral_norm"
+            raise ConfigError(
+                f"the layer {_layer_of(name)!r} has {what} ({name!r}), which cannot be averaged: "
+                "use a network without it"
+            )
         canonical = first_name.setdefault(id(tensor), name)
         if canonical != name:
             aliases[name] = canonical
             continue
-        layers[name] = name.rpartition(".")[0]
+        layers[name] = _layer_of(name)
         if id(tensor) in trainable:
             parameters.append(name)
         else:
@@ -234,6 +277,16 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     )
 
 
+def _layer_of(name: str) -> str:
+    """The module that owns a tensor; the parts of a parametrised weight belong to its module.
+
+    >>> _layer_of("head.weight"), _layer_of("head.parametrizations.weight.original0")
+    ('head', 'head')
+    """
+    module, parametrised, _ = name.partition(PARAMETRISED)
+    return module if parametrised else name.rpartition(".")[0]
+
+
 def _output_layer(
     network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]
 ) -> tuple[str, int] | None:
@@ -246,6 +299,8 @@ def _output_layer(
     last = called[-1]
     weight = aliases.get(f"{last}.weight", f"{last}.weight")
     owner = weight.rpartition(".")[0]
+    if weight not in network.state_dict():
+        return None  # it is parametrised: no tensor has a row for each class
     class_axis = 1 if isinstance(network.get_submodule(last), TRANSPOSED) else 0
     return owner, class_axis
 
@@ -265,7 +320,7 @@ def _modules_called(network: nn.Module, inputs: tuple[torch.Tensor, ...]) -> lis
     hooks = []
     for module in network.modules():
         weight = getattr(module, "weight", None)
-        if weight is not None and weight.ndim >= 2:
+        if isinstance(weight, torch.Tensor) and weight.ndim >= 2:
             hooks.append(module.register_forward_hook(record))
     was_training = network.training
     try:

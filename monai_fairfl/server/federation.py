@@ -276,6 +276,7 @@ class Federation:
             The opening record.
         """
         weights, spec = self._initial_model()
+        spec.require_averageable(weights)
         self.strategy.buffers = self.settings.buffers
         self.strategy.rounds_planned = self.rounds
         self.strategy.start(weights, clients, spec)
