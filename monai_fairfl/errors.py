@@ -78,7 +78,10 @@ def in_words(error: BaseException) -> str:
     """
     words: list[str] = []
     cause: BaseException | None = error
-    while cause is not None and len(words) < 5:
+    seen: list[BaseException] = []
+    # An error may be its own cause.
+    while cause is not None and cause not in seen and len(words) < 5:
+        seen.append(cause)
         text = _as_users_read_it(" ".join(str(cause).split()))
         if not words or text not in words[-1]:
             words.append(f"{type(cause).__name__}: {text}")

@@ -23,3 +23,9 @@ def test_an_error_of_monai_names_the_part_and_the_reason_and_nothing_for_a_debug
 def test_the_same_error_of_two_objects_is_the_same_text() -> None:
     one, two = (in_words(RuntimeError(f"applying transform {Flip(0)}")) for _ in range(2))
     assert one == two == "RuntimeError: applying transform monai.transforms.spatial.array.Flip"
+
+
+def test_an_error_that_is_its_own_cause_is_said_once() -> None:
+    error = RuntimeError("no disk")
+    error.__cause__ = error
+    assert in_words(error) == "RuntimeError: no disk"
