@@ -1,15 +1,17 @@
-# Everything is set up by make: a virtual environment in .venv, made once.
+# Everything is set up by make: a virtual environment in .venv, made once, and one for Flower's tests.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
+FLOWER_BIN := .venv-flower/bin
+FLOWER_READY := .venv-flower/.ready
 
 # One thread per process: on small machines more threads are slower, and their number changes bits.
 export OMP_NUM_THREADS := 1
-# Compiled modules are stored: pytest rewrites the asserts of 350 test files only when they change.
+# Compiled modules are stored: pytest rewrites the asserts of the test files only when they change.
 unexport PYTHONDONTWRITEBYTECODE
-# The longest files begin, and a worker that has none left takes tests of another.
+# A worker that has no tests left takes some of another.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 BUNDLE := bundles/prostate_mri_segmentation
@@ -19,7 +21,7 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-attack demo-flare test test-all test-consumers test-extended test-flare test-flower test-quick net-bits net-update lint format
+.PHONY: help setup demo demo-attack demo-flare test test-engines test-consumers net-bits net-update lint format
 .PHONY: site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
@@ -46,38 +48,23 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
 		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
 
-test: lint ## lint, then the tests of less than about three seconds each: about 4 minutes on two cores
-	$(PYTEST) -m "not long and not poc and not simulator"
-
-# One worker more than cores: tests of real processes wait for these.
-test-all: WORKERS := 3
-test-all: lint ## lint, then all tests but the extended ones: about 15 minutes
-	$(PYTEST) -m "not extended and not consumers and not flower"
-
-test-extended: WORKERS := 3
-test-extended: $(READY) ## NVIDIA FLARE's own programs beside ours, variants of whole runs: about a quarter of an hour
-	$(PYTEST) -m "extended and not flower"
+test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
+	$(PYTEST) -m "not engines and not consumers"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
 	$(PYTEST) -m consumers
 
-test-flare: $(READY) ## NVIDIA FLARE's simulator, and servers and clients with mTLS on loopback
-	$(PYTEST) -m "poc or simulator"
-
-# Flower 1.41 needs an older rich and protobuf: it is installed for its own tests, after all others.
-test-flower: WORKERS := 3
-test-flower: $(READY) ## Flower's simulation, and a SuperLink and SuperNodes with TLS and keys; installs Flower: about ten minutes
-	$(BIN)/pip install --quiet --editable '.[dev,report,flower]'
-	$(PYTEST) -m flower
+# Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
+FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)
+test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
+	$(PYTEST) -m engines
+	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower
 
 net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/before names, to the bit: about 10 minutes
 	$(BIN)/python tests/net/play.py --before
 
 net-update: $(READY) ## write the net's rows that moved anew, once it is clear why they moved
 	$(BIN)/python tests/net/play.py --update
-
-test-quick: $(READY) ## the tests of less than about a fifth of a second: about a minute
-	$(PYTEST) -m "not slow"
 
 lint: $(READY) ## check format, imports, style, types and who imports whom
 	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy lint-imports; do \
@@ -117,17 +104,19 @@ BENCHMARKS := attacks augmentation contributions engines growth jobs resizing re
 bench: $(READY) ## run the benchmarks that need no GPU; each prints its table
 	@set -e; for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
-clean: ## remove all that make made: .venv, demo, build products and caches
-	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove all that make made: environments, demo, build products and caches
+	rm -rf .venv .venv-flower demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # torch comes first and alone, so that the version that was tested is the one that stays.
-$(READY): setup.py
+$(READY): NEEDED := dev,report
+$(FLOWER_READY): NEEDED := tests,report,flower
+$(READY) $(FLOWER_READY): setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 		echo "Python 3.10 or newer is needed; '$(PYTHON)' is older or cannot be started." >&2; \
 		echo "Install one and name it: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -m venv .venv || { \
+	@$(PYTHON) -m venv $(@D) || { \
 		echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	$(BIN)/pip install --quiet $(TORCH)
-	$(BIN)/pip install --quiet --editable '.[dev,report]'
+	$(@D)/bin/pip install --quiet $(TORCH)
+	$(@D)/bin/pip install --quiet --editable '.[$(NEEDED)]'
 	@touch $@

@@ -22,6 +22,8 @@ TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
 # whose small data the controls of experiments/ train on
 EXPERIMENTS = ["scikit-learn"]
+# what pytest needs for every test; Flower's tests have an environment with these alone
+TESTS = ["pytest", "pytest-xdist>=3.7", "filelock", "hypothesis"]
 DOCS = ["mkdocs-material", "mkdocstrings[python]", "latex2mathml"]
 NVFLARE = ["nvflare>=2.9,<2.10"]
 # 1.42 does not resolve together with NVFlare 2.9; Ray is for the simulation
@@ -134,11 +136,8 @@ setup(
         "onnx": ONNX,
         "experiments": EXPERIMENTS,
         "docs": DOCS,
+        "tests": TESTS,
         "dev": [
-            "pytest",
-            "pytest-xdist>=3.7",
-            "filelock",
-            "hypothesis",
             "matplotlib",
             "einops",  # SwinUNETR's, which a test adopts
             "black",
@@ -152,6 +151,7 @@ setup(
             "build",  # with the next two: the archive and the wheel, and how an index shows them
             "twine",
             "readme-renderer[md]",
+            *TESTS,
             *REPORT,
             *DICOM,
             *TRACKING,

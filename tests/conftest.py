@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
 
-from monai_fairfl.data.synthetic import write_sites
+from monai_fairfl.data import write_sites
 
 pytest_plugins = ["helpers.made_once"]
 
@@ -68,21 +67,6 @@ def _no_wait_for_the_disk() -> Iterator[None]:
 def hospitals(made_once: MadeOnce) -> Path:
     """Six synthetic hospitals of four small cases, ``SITE/CaseNN.nii.gz``; read only."""
     return made_once("hospitals", partial(write_sites, seed=0, size=(48, 48, 8), cases=4))
-
-
-# About how long a test takes that carries the marker, in seconds; one without takes QUICK.
-SECONDS = {"poc": 60.0, "simulator": 30.0, "slow": 2.0}
-QUICK = 0.1
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, so that all workers end at about the same time."""
-    expected: defaultdict[Path, float] = defaultdict(float)
-    for item in items:
-        marked = [SECONDS[mark.name] for mark in item.iter_markers() if mark.name in SECONDS]
-        expected[item.path] += max(marked, default=QUICK)
-    items.sort(key=lambda item: expected[item.path], reverse=True)
 
 
 @pytest.fixture(scope="session")

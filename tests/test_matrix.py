@@ -56,7 +56,6 @@ def test_the_oldest_libraries_are_not_run_with_a_python_that_has_no_wheel_of_the
     assert said in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_a_row_that_fails_names_its_command_and_its_log(dist: Path, tmp_path: Path) -> None:
     # A Python that can do nothing: its first command fails.
     broken = tmp_path / "bin" / "python3.99"

@@ -25,8 +25,6 @@ from helpers.checkout import CHECKOUT, files_of_the_project
 from packaging.requirements import Requirement
 from readme_renderer import markdown
 
-from monai_fairfl.cli.program import _parser
-
 HEADER = (CHECKOUT / "monai_fairfl" / "errors.py").read_text().partition('"""')[0]
 MACHINE_PATHS = [f"/{name}/" for name in ("work", "root", "tmp/venv", "home")]
 REGISTRIES = [
@@ -58,8 +56,6 @@ def copy_of_the_project(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
     source = copy_of_the_project(tmp_path / "source")
     site = tmp_path / "site"
@@ -115,8 +111,6 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
         assert (tmp_path / f"copy-{name}" / "configs" / "train.json").is_file()
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_source_archive_is_the_project(tmp_path: Path) -> None:
     source = copy_of_the_project(tmp_path / "source")
     build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
@@ -176,8 +170,6 @@ def test_the_package_alone_loads_nothing_heavy(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_strategies_and_guards_know_neither_client_nor_engine_nor_ledger(tmp_path: Path) -> None:
     code = """
 import importlib
@@ -185,16 +177,13 @@ for room in ("protocol", "games", "strategies", "guards"):
     package = importlib.import_module(f"monai_fairfl.{room}")
     for name in package.__all__:
         getattr(package, name)
-import monai_fairfl.statistics.fairness
 """
     loaded = modules_after(code, tmp_path)
-    assert "monai_fairfl.strategies.fedce" in loaded
+    assert {"torch", "monai_fairfl.strategies"} <= loaded
     assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
     assert not {"monai_fairfl.run_folder", "monai_fairfl.server", "monai_fairfl.client"} & loaded
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_no_module_outside_its_transport_loads_an_engine(tmp_path: Path) -> None:
     code = """
 import importlib, monai_fairfl
@@ -241,14 +230,11 @@ sys.exit(main({[*command, "--json"]!r}))
     assert done.returncode == 2 and f"pip install 'monai-fairfl[{extra}]'" in done.stdout
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_server_of_nvflare_does_not_load_monai(tmp_path: Path) -> None:
-    loaded = modules_after("import monai_fairfl.transports.flare.server.controller", tmp_path)
+    loaded = modules_after("from monai_fairfl.transports.flare import FairFLController", tmp_path)
     assert "nvflare" in loaded and not {"monai", "ignite", "nibabel"} & loaded
 
 
-@pytest.mark.slow
 def test_every_module_begins_with_the_licence() -> None:
     bare = [
         str(file)
@@ -301,6 +287,3 @@ def test_the_demos_of_make_take_one_seed_for_images_and_training() -> None:
     assert len(commands) == 4  # images and training, in one process and in NVIDIA FLARE
     for command in commands:
         assert command[command.index("--seed") + 1] == "7"
-    for command in commands:
-        if command[0] == ".venv/bin/monai-fairfl":
-            assert _parser().parse_args(command[1:]).seed == 7  # the command line knows every word

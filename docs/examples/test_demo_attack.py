@@ -6,18 +6,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import pytest
 from attacked import LYING, NOISY, STORIES
 
-from monai_fairfl.run_folder.ledger import number_in, read_ledger
+from monai_fairfl import read_ledger
 
 ROUNDS = 3
 
 
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
+def value_of(measured: Any) -> float:
+    """The number of a measurement of the ledger, the mean of a mapping."""
+    if "mean" in measured:
+        measured = measured["mean"]
+    return float(measured["value"])
+
+
 def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     tmp_path: Path,
 ) -> None:
@@ -31,18 +35,18 @@ def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     assert (tmp_path / "report.html").exists()
 
     weights = {}
-    errors: dict[str, dict[str, float | None]] = {}
+    errors: dict[str, dict[str, float]] = {}
     for story in STORIES:
         records = read_ledger(tmp_path / story.name / "ledger.jsonl")
         last = [record for record in records if record["kind"] == "round"][-1]
         weights[story.name] = last["aggregation"]
         errors[story.name] = {}
         for site, measured in last["measurements"].items():
-            errors[story.name][site] = number_in(measured["leave_one_out_error"])
+            errors[story.name][site] = value_of(measured["leave_one_out_error"])
     # Its own overlay makes it lie, and nothing else does.
     assert errors["unguarded"][LYING.name] == 1.0
     error_of_honest = errors["honest"][LYING.name]
-    assert error_of_honest is not None and error_of_honest < 1.0
+    assert error_of_honest < 1.0
     for attacker in (NOISY.name, LYING.name):
         assert weights["unguarded"][attacker] > 1.2 * weights["honest"][attacker]
     assert weights["guarded"].get(NOISY.name, 0.0) == 0.0

@@ -16,6 +16,7 @@ import numpy as np
 from figures import PALETTE, lines, panels
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from reading import (
     DRAWS,
     NOT_FOUND,
@@ -126,35 +127,30 @@ def table2() -> str:
 
 def _gain_follows(alone: Mapping[str, BySite], found: Mapping[str, BySite]) -> list[str]:
     correlation = performance_fairness_pearson(site_means(alone), site_means(found))
-    pearson, distance = _follows(site_means(alone), site_means(found))
-    drawn = np.array([_follows(*pair) for pair in _redrawn(alone, found)])
+    distance = performance_distance(site_means(alone), site_means(found))
+    means = np.array(list(_redrawn(alone, found)))
+    of_alone, of_found = means[..., 0], means[..., 1]
+    pearsons = 100 * pearsonr(of_alone, of_found, axis=1).statistic
+    distances = 100 * np.linalg.norm(of_alone - of_found, axis=1)
+    drawn = np.stack([pearsons, distances], axis=1)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return [
-        words(Interval(pearson, low[0], high[0]), 1),
+        words(Interval(correlation.r, low[0], high[0]), 1),
         f"{correlation.p_value:.2f}",
         words(Interval(distance, low[1], high[1]), 1),
     ]
 
 
-def _follows(alone: BySite, means: BySite) -> tuple[float, float]:
-    return performance_fairness_pearson(alone, means).r, performance_distance(alone, means)
-
-
 def _redrawn(
     alone: Mapping[str, BySite], found: Mapping[str, BySite]
-) -> Iterator[tuple[BySite, BySite]]:
-    """Yield both means of the same cases, drawn with replacement within sites."""
+) -> Iterator[list[NDArray[np.float64]]]:
+    """Yield each site's two means of the same cases, drawn with replacement within sites."""
     rng = np.random.default_rng(0)
-    pairs = {}
+    pairs = []
     for site, scores in found.items():
-        pairs[site] = np.array([[alone[site][case], dice] for case, dice in scores.items()])
+        pairs.append(np.array([[alone[site][case], dice] for case, dice in scores.items()]))
     for _ in range(DRAWS):
-        means_alone = {}
-        means_found = {}
-        for site, of_site in pairs.items():
-            drawn = of_site[rng.integers(len(of_site), size=len(of_site))]
-            means_alone[site], means_found[site] = (float(mean) for mean in drawn.mean(0))
-        yield means_alone, means_found
+        yield [pair[rng.integers(len(pair), size=len(pair))].mean(0) for pair in pairs]
 
 
 # --- Tables 3 to 5: contributions beside leave-one-out by retraining

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def figure3_table() -> str:
 def _rank_correlation(values: np.ndarray, true: np.ndarray) -> str:
     """Compute the mean over the seeds of Spearman's correlation over all entries."""
     of_seeds = [spearmanr(*map(np.ravel, pair)).statistic for pair in zip(values, true)]
-    return words(over_folds(of_seeds, np.mean), 2)
+    return words(over_folds(of_seeds, fmean), 2)
 
 
 # --- Fig. 5: photographs, five even shares

@@ -157,7 +157,8 @@ def adapt_model(
     cases = None
     if datalist_file is not None and Path(datalist_file).is_file():
         cases = cases_of_list(Path(datalist_file), Path(dataset_dir))
-    check_listed(root, Path(dataset_dir), cases, configuration.train_config(root, values, files))
+    training = configuration.train_config(root, values, files)
+    check_listed(root, Path(dataset_dir), cases, training, files)
     has_tests = datalist_file is None or _lists_tests(Path(datalist_file))
     client = bundle_client(
         root,
@@ -219,7 +220,11 @@ def _closing_request(
 
 
 def check_listed(
-    bundle_root: Path, dataset_dir: Path, cases: Sequence[CaseFiles] | None, training: ConfigParser
+    bundle_root: Path,
+    dataset_dir: Path,
+    cases: Sequence[CaseFiles] | None,
+    training: ConfigParser,
+    files: Sequence[str] = TRAIN,
 ) -> None:
     """Check the files of a hospital as a training does.
 
@@ -229,12 +234,13 @@ def check_listed(
         dataset_dir: the hospital's images and labels.
         cases: of a data list, with absolute paths; ``None``: all that the hospital has.
         training: the training's configuration.
+        files: of this configuration; those of an adopted bundle say which cases it lists.
 
     Raises:
         DataError: naming each file and fix.
     """
     if configuration.takes_any_folder(bundle_root):
-        check_listed_site(str(dataset_dir), str(bundle_root), cases=cases)
+        check_listed_site(str(dataset_dir), str(bundle_root), files, cases)
         return
     for number, step in enumerate(training.get("run") or []):
         if not isinstance(step, Mapping) or step.get("_target_") != CHECK:

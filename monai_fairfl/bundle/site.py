@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.bundle import ConfigParser
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
@@ -57,10 +56,9 @@ def closing_measurements(bundle_root: str | Path) -> tuple[str, ...]:
     """
     if not has_evaluation(bundle_root):
         return ("score",)
-    files = [Path(bundle_root) / file for file in (*TRAIN, *evaluation_files(bundle_root))]
-    parser = ConfigParser()
-    parser.read_config([str(file) for file in files if file.exists()])
-    if HD95 not in parser:
+    root = Path(bundle_root)
+    files = [file for file in (*TRAIN, *evaluation_files(root)) if (root / file).exists()]
+    if HD95 not in configuration.train_config(root, {}, files):
         return ("score", "test_score")
     return ("score", "test_score", "test_hd95")
 

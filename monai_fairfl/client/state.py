@@ -18,6 +18,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.protocol.values import Weights
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
+from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.saved_files import damaged_part, system_reason
 from monai_fairfl.utils.spreadsheets import csv_text
 
@@ -65,6 +66,8 @@ class ClientState:
             )
         for number in stored:
             self._path(run, number).unlink()
+        # A site of a job begins before its client makes the folder.
+        private_folder(self.folder)
         write_atomically(file, run_id.encode())
         return bool(stored)
 

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .repeated import write_comparison as write_comparison
 from .terminal import as_text as as_text
 from .terminal import summary_table as summary_table
 from .write import write_report as write_report

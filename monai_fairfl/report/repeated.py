@@ -92,6 +92,14 @@ def write_comparison(
         FederationError: when no run finished, or a ledger is broken.
         ConfigError: when no two strategies can be compared, after ``cases.csv`` is written; when
             jinja2 is missing, after all but the page is written.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     write_comparison(Path(folder), {"strategies": {}}, [], {"FedAvg, seed 0": "no disk"})
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.FederationError: nothing can be compared, ... FedAvg, seed 0: no disk
     """
     reasons = dict(failed or {})
     if not runs:

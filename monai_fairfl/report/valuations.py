@@ -71,6 +71,9 @@ def _check_form(valuation: Mapping[str, Any]) -> None:
             raise ValueError(f"it lacks {key}")
         if not isinstance(valuation[key], types):
             raise ValueError(f"{key} is {valuation[key]!r}")
+    for client, value in valuation["values"].items():
+        if not isinstance(value, dict) or not {"value", "stderr"} <= set(value):
+            raise ValueError(f"the value of {client} is {value!r}")
 
 
 def is_current(valuation: Mapping[str, Any], run: Run) -> bool:

@@ -47,6 +47,9 @@ class CaseScore(NamedTuple):
     """The score of one case, as the strategy's model of one seed and fold reached it.
 
     ``fold`` is ``None`` without a cross-validation.
+
+    >>> CaseScore("FedCE", seed=0, fold=None, site="elm", case="P7", value=0.81).value
+    0.81
     """
 
     strategy: str
@@ -156,6 +159,7 @@ def compare_paired(
             one seed, strategies were tested in different folds, or no case is common to two
             strategies.
 
+    >>> import itertools
     >>> scores = []
     >>> for seed, case in itertools.product((0, 1, 2), ("a", "b", "c", "d")):
     ...     score = 0.6 + 0.01 * seed + 0.1 * "abcd".index(case)
@@ -466,6 +470,7 @@ def bootstrap_seeds_and_cases(
         ConfigError: when there is no site, the sites differ in their number of seeds, or the level
             is not between 0 and 1.
 
+    >>> import numpy as np
     >>> differences = {"elm": np.array([[0.01, 0.03], [0.02, 0.04]])}
     >>> bootstrap_seeds_and_cases(differences).words(3)
     '0.025 (0.010 to 0.040)'

@@ -70,7 +70,6 @@ def test_no_order_of_tensors_changes_a_bit(strategy: type[Strategy], tmp_path: P
     assert ledger_bytes(tmp_path / "other") == ledger_bytes(tmp_path / "one")
 
 
-@pytest.mark.slow
 def test_no_number_of_workers_changes_a_bit(tmp_path: Path) -> None:
     makers = {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
     federation(tmp_path / "plain").run()

@@ -61,7 +61,6 @@ def federation(strategy: Strategy, folder: Path, transport: Any) -> Federation:
     return Federation(strategy, transport, ROUNDS, initial, run_dir=folder / "run")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("with_oak", [(3, 4, 6), (0, 1, 2, 5, 6)], ids=["late", "away"])
 @pytest.mark.parametrize("make", [lambda: AFL(step=0.5), lambda: CGSV(gamma=None), FedGA])
 def test_the_bits_are_the_same_with_other_sites_connected_at_a_restart(

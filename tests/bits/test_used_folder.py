@@ -22,8 +22,6 @@ from monai_fairfl.data import check_cases
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.strategies import FedAvg, FedGA, Standalone, Strategy
 
-pytestmark = pytest.mark.slow
-
 SITES = ["alder", "cedar"]
 
 

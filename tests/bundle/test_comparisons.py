@@ -1,12 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison in which one method fails: the others run, and the report names it."""
+"""Several strategies in one folder: what they share, and what happens where one of them fails."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,34 +12,32 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import warm_python
 from helpers.bundle_runs import command
-from helpers.checkout import CHECKOUT
-from helpers.linear_federation import LinearClient, bundle_federation, in_place_of_training
+from helpers.bundle_runs import run as run_command
+from helpers.linear_federation import bundle_federation, in_place_of_training
 
+from monai_fairfl import History, Reply, Request, Strategy, read_ledger
+from monai_fairfl.client import FairMonaiAlgo
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import DEFAULT, NonFinite, TooLong
-from monai_fairfl.protocol.messages import Reply, Request
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy
-from monai_fairfl.strategies.base import Rounds
-from monai_fairfl.utils.files import locked
+from monai_fairfl.strategies import CGSV, FedAvg, Rounds, Standalone
 from monai_fairfl.valuation import Reconstruction
 
 
 class Failing(FedAvg):
-    """FedAvg whose rounds from ``first`` on raise ``error``."""
+    """FedAvg whose round 1 raises an error, or does something else."""
 
-    def __init__(self, error: BaseException | None = None, first: int = 1):
+    def __init__(self, error: BaseException | None = None, signalled: bool = False):
         super().__init__()
         self._error = error
-        self._first = first
+        self._signalled = signalled
         self._done = 0
 
     def round(self, clients: Sequence[str]) -> Rounds:
+        if self._signalled and not self._done:
+            signal.raise_signal(signal.SIGINT)
         result = yield from super().round(clients)
-        if self._error is not None and self._done >= self._first:
+        if self._error is not None and (self._done or self._signalled):
             raise self._error
         self._done += 1
         return result
@@ -65,23 +61,44 @@ def report_of(run_dir: Path) -> dict[str, Any]:
     return found
 
 
-def finished(run_dir: Path) -> dict[str, bool]:
-    """Strategy -> whether it finished, by the report."""
-    strategies = report_of(run_dir)["strategies"]
-    return {name: found["finished"] for name, found in strategies.items()}
+def opening(folder: Path) -> dict[str, Any]:
+    return dict(read_ledger(folder / "ledger.jsonl")[0])
+
+
+# --- what they share
+
+
+def test_strategies_share_sites_splits_first_model_seed_and_guards(
+    sites: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    guards = [{"_target_": "monai_fairfl.guards.TooLong", "times": 8.0}, "NonFinite"]
+    run(sites, run_dir, [FedAvg(), Standalone()], guards=guards)
+    first, second = opening(run_dir / "FedAvg"), opening(run_dir / "Standalone")
+    for name in ("model", "seed", "guards"):
+        assert first[name] == second[name]
+    assert first["guards"] == ["TooLong-times_8.0", "NonFinite"]
+    for others in (None, [], [NonFinite()]):
+        with pytest.raises(FederationError, match="guards.*TooLong"):
+            run(sites, run_dir, [FedAvg(), CGSV()], guards=others, resume=True)
+    run(sites, run_dir, [FedAvg(), CGSV()], guards=[TooLong(8.0), NonFinite()], resume=True)
+    assert opening(run_dir / "CGSV")["guards"] == first["guards"]
+    run(sites, tmp_path / "default", [FedAvg()], rounds=1)
+    names = [type(guard).__name__ for guard in DEFAULT]
+    assert opening(tmp_path / "default")["guards"] == names
 
 
 def test_a_valuation_measures_with_the_threads_of_the_run(
     sites: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = {}
-    answer = LinearClient.answer
+    answer = FairMonaiAlgo.answer
 
-    def noted(client: LinearClient, request: Request) -> Reply:
+    def noted(client: FairMonaiAlgo, request: Request) -> Reply:
         threads[request.run] = torch.get_num_threads()
         return answer(client, request)
 
-    monkeypatch.setattr(LinearClient, "answer", noted)
+    monkeypatch.setattr(FairMonaiAlgo, "answer", noted)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
@@ -93,167 +110,89 @@ def test_a_valuation_measures_with_the_threads_of_the_run(
     assert threads == {"run": 2, "valuation": 2}
 
 
-# --- the other strategies go on
+# --- the others go on
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("error", "reason", "traceback"),
-    [
-        (FederationError("no client measured it"), "no client measured it", False),
-        (ZeroDivisionError("of my own"), "ZeroDivisionError: of my own", True),
-    ],
-    ids=["of the method", "of its code"],
-)
-def test_the_other_strategies_run_after_one_has_failed_and_the_report_names_it(
-    error: Exception,
-    reason: str,
-    traceback: bool,
-    sites: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    capsys: pytest.CaptureFixture[str],
+def test_the_others_run_and_are_valued_after_one_has_failed_which_the_report_names(
+    sites: Path, tmp_path: Path
 ) -> None:
     run_dir = tmp_path / "run"
-    message = f"1 of 3 strategies failed .Failing: {reason}.*tries again: Failing"
-    with pytest.raises(FederationError, match=message):
-        run(sites, run_dir, [Standalone(), Failing(error), FedAvg()])
-    assert finished(run_dir) == {"Standalone": True, "FedAvg": True}
-    assert report_of(run_dir)["failed"] == {"Failing": reason}
+    strategies = [Standalone(), Failing(ZeroDivisionError("of my own")), FedAvg()]
+    valued = {"record_updates": True, "valuations": [Reconstruction()]}
+    with pytest.raises(FederationError, match="1 of 3 .*Failing: .*of my own"):
+        run(sites, run_dir, strategies, **valued)
+    report = report_of(run_dir)
+    assert "of my own" in report["failed"]["Failing"]
+    assert list(report["strategies"]) == ["Standalone", "FedAvg"]
+    assert len(report["strategies"]["FedAvg"]["valuations"]) == 1
+    assert "of my own" in (run_dir / "report.html").read_text()
 
-    warning = f"Failing failed and is not in this report: {reason}"
-    assert warning in capsys.readouterr().out
-    assert warning in (run_dir / "report.html").read_text()
-
-    logged = next(
-        record for record in caplog.records if record.message.startswith("Failing failed")
-    )
-    assert logged.levelno == logging.ERROR
-    assert (logged.exc_info is not None) == traceback
-
-
-@pytest.mark.slow
-def test_resume_tries_again_what_failed_from_where_it_stopped(sites: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    with pytest.raises(FederationError, match="1 of 2 strategies failed"):
-        run(sites, run_dir, [Failing(FederationError("for now")), FedAvg()])
     ledger = run_dir / "Failing" / "ledger.jsonl"
     of_the_failed_run = ledger.read_bytes()
-
-    histories = run(sites, run_dir, [Failing(), FedAvg()], resume=True)
-    assert [history.finished for history in histories] == [True, True]
+    again = [Standalone(), Failing(), FedAvg()]
+    histories = run(sites, run_dir, again, resume=True, **valued)
+    assert [history.finished for history in histories] == [True] * 3
     assert ledger.read_bytes().startswith(of_the_failed_run)
-    assert finished(run_dir) == {"Failing": True, "FedAvg": True}
     assert report_of(run_dir)["failed"] == {}
 
 
-@pytest.mark.slow
-def test_what_finished_is_valued_where_another_strategy_failed(sites: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    strategies = [Failing(FederationError("for now")), FedAvg()]
-    valued = {"record_updates": True, "valuations": [Reconstruction()]}
-    with pytest.raises(FederationError, match="1 of 2 strategies failed"):
-        run(sites, run_dir, strategies, **valued)
-    assert len(report_of(run_dir)["strategies"]["FedAvg"]["valuations"]) == 1
-    assert not (run_dir / "Failing" / "valuations").exists()
+METHODS = """
+from monai_fairfl import Strategy, Train
+from monai_fairfl.errors import FederationError
+
+class FirstOnly(Strategy):
+    def round(self, clients):
+        local = yield [Train(client, self.start_of(client)) for client in clients]
+        weights = {client: float(client == local.clients[0]) for client in local.clients}
+        return self.finish(local, weights, weights)
+
+class Failing(FirstOnly):
+    def round(self, clients):
+        yield from super().round(clients)
+        raise FederationError("nobody measured it")
+"""
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_the_command_ends_with_an_error_code_and_the_name_of_what_failed(
+def test_the_command_takes_strategies_of_ones_own_and_ends_with_2_where_one_fails(
     hospitals: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "my_methods.py").write_text(
-        "from monai_fairfl.errors import FederationError\n"
-        "from monai_fairfl.strategies import FedAvg\n"
-        "class Failing(FedAvg):\n"
-        "    def round(self, clients):\n"
-        "        yield from super().round(clients)\n"
-        "        raise FederationError('nobody measured it')\n"
-    )
-    targets = ["my_methods.Failing", "monai_fairfl.strategies.FedAvg"]
-    strategies = json.dumps([{"_target_": target} for target in targets])
-    # Of two options of one name the last counts.
-    arguments = command(hospitals, tmp_path / "run", "--report", "True")
-    arguments += ["--site_names", "['alder', 'cedar']"]
-    arguments += ["--rounds", "1"]
-    arguments += ["--strategies", strategies]
-    search_path = f"{CHECKOUT}{os.pathsep}{tmp_path}"
-    done = warm_python.run(arguments, tmp_path, PYTHONPATH=search_path)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert "1 of 2 strategies failed (Failing: nobody measured it)" in done.stderr.splitlines()[-1]
-    assert "Failing failed and is not in this report: nobody measured it" in done.stdout
-    assert finished(tmp_path / "run") == {"FedAvg": True}
+    (tmp_path / "my_methods.py").write_text(METHODS)
+    targets = [{"_target_": f"my_methods.{name}"} for name in ("Failing", "FirstOnly")]
+    arguments = command(hospitals, tmp_path / "run", "--site_names", "['alder', 'cedar']")
+    arguments += ["--rounds", "1", "--report", "True", "--strategies", json.dumps(targets)]
+    done = run_command(arguments, tmp_path)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "Failing" in last and "nobody measured it" in last
+    report = report_of(tmp_path / "run")
+    assert (list(report["strategies"]), list(report["failed"])) == (["FirstOnly"], ["Failing"])
+    records = read_ledger(tmp_path / "run" / "FirstOnly" / "ledger.jsonl")
+    assert records[1]["aggregation"] == {"alder": 1.0, "cedar": 0.0}
 
 
 # --- the comparison ends
 
 
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(1), OSError(28, "No space left on device")]
-)
-def test_what_concerns_all_strategies_ends_the_comparison(
-    error: BaseException, sites: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(type(error)):
-        run(sites, tmp_path / "run", [Failing(error), FedAvg()])
-    assert not (tmp_path / "run" / "FedAvg").exists()
+def test_what_concerns_all_strategies_ends_the_comparison(sites: Path, tmp_path: Path) -> None:
+    full = OSError(28, "No space left on device")
+    for number, error in enumerate((KeyboardInterrupt(), SystemExit(1), full)):
+        with pytest.raises(type(error)):
+            run(sites, tmp_path / str(number), [Failing(error), FedAvg()])
+        assert not (tmp_path / str(number) / "FedAvg").exists()
+    with pytest.raises(ZeroDivisionError):
+        run(sites, tmp_path / "single", [Failing(ZeroDivisionError())])
 
 
-def test_a_folder_in_use_by_another_run_ends_the_comparison(sites: Path, tmp_path: Path) -> None:
-    with (
-        locked(tmp_path / "run" / "Standalone"),
-        pytest.raises(FederationError, match="^.*Standalone is in use by"),
-    ):
-        run(sites, tmp_path / "run", [Standalone(), FedAvg()])
-    assert not (tmp_path / "run" / "FedAvg").exists()
-
-
-def test_a_strategy_that_fails_after_ctrl_c_does_not_begin_the_next(
+def test_after_ctrl_c_no_other_strategy_begins_and_resume_goes_on(
     sites: Path, tmp_path: Path
 ) -> None:
-    class Interrupted(Failing):
-        def round(self, clients: Sequence[str]) -> Rounds:
-            signal.raise_signal(signal.SIGINT)
-            result = yield from super().round(clients)
-            return result
-
-    interrupted = Interrupted(FederationError("too few"), first=0)
-    with pytest.raises(FederationError, match="1 of 2 strategies failed"):
-        run(sites, tmp_path / "run", [interrupted, FedAvg()])
-    assert not (tmp_path / "run" / "FedAvg").exists()
-
-
-def test_the_error_of_a_single_strategy_is_its_own(sites: Path, tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError, match="of my own"):
-        run(sites, tmp_path / "run", [Failing(ZeroDivisionError("of my own"))])
-
-
-# --- guards
-
-
-@pytest.mark.slow
-def test_the_runs_of_a_comparison_share_their_guards(sites: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "compared"
-    run(sites, folder, [FedAvg(), Standalone()], guards=["NonFinite"])
-    for name in ("FedAvg", "Standalone"):
-        assert read_ledger(folder / name / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
-    config = json.loads((folder / "config.json").read_text())
-    assert config["federation"]["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
-
-    for others in (None, [], [TooLong()]):
-        with pytest.raises(
-            FederationError, match=r"begun with guards = \['NonFinite'\], now it is"
-        ):
-            run(sites, folder, [FedAvg(), CGSV()], guards=others, resume=True)
-    run(sites, folder, [FedAvg(), CGSV()], guards=[NonFinite()], resume=True)
-    assert read_ledger(folder / "CGSV" / "ledger.jsonl")[0]["guards"] == ["NonFinite"]
-
-
-@pytest.mark.slow
-def test_a_run_without_named_guards_has_the_default_ones(sites: Path, tmp_path: Path) -> None:
-    run(sites, tmp_path / "run", [FedAvg()])
-    opening = read_ledger(tmp_path / "run" / "ledger.jsonl")[0]
-    assert opening["guards"] == [type(guard).__name__ for guard in DEFAULT]
-    assert "guards" not in json.loads((tmp_path / "run" / "config.json").read_text())["federation"]
+    run_dir = tmp_path / "run"
+    histories = run(sites, run_dir, [Failing(signalled=True), FedAvg()], rounds=1)
+    assert [history.run_dir.name for history in histories] == ["Failing"]
+    histories = run(sites, run_dir, [Failing(), FedAvg()], rounds=1, resume=True)
+    assert [history.finished for history in histories] == [True, True]
+    # It fails after the signal came.
+    interrupted = Failing(FederationError("too few"), signalled=True)
+    with pytest.raises(FederationError, match="1 of 2"):
+        run(sites, tmp_path / "failed", [interrupted, FedAvg()])
+    assert not (tmp_path / "failed" / "FedAvg").exists()

@@ -54,7 +54,6 @@ def copied(bundle: Bundle, folder: Path) -> Path:
     return Path(shutil.copytree(bundle.root, folder, ignore=ignored))
 
 
-@pytest.mark.slow
 def test_a_command_names_in_one_line_what_is_missing(bundle: Bundle, tmp_path: Path) -> None:
     both = "['configs/train.json','configs/evaluate.json']"
     for files in ("configs/train.json", both):
@@ -67,8 +66,6 @@ def test_a_command_names_in_one_line_what_is_missing(bundle: Bundle, tmp_path: P
         assert str(tmp_path) in last
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_copy_of_the_bundle_trains_evaluates_and_infers(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -101,7 +98,6 @@ def test_a_copy_of_the_bundle_trains_evaluates_and_infers(
     assert "--dataset_dir" in nothing.stderr.splitlines()[-1], nothing.stderr[-3000:]
 
 
-@pytest.mark.slow
 def test_the_readmes_checks_of_a_bundle_pass(bundle: Bundle) -> None:
     metadata = ["--meta_file", "configs/metadata.json"]
     inference = ["--config_file", "configs/inference.json", "--device", "cpu"]
@@ -113,8 +109,6 @@ def test_the_readmes_checks_of_a_bundle_pass(bundle: Bundle) -> None:
         assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_copy_of_the_bundle_federates_and_an_overlay_reaches_its_group(
     bundle: Bundle, sites: Path, tmp_path: Path
 ) -> None:
@@ -211,8 +205,6 @@ def saved_weights(file: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_step_of_two_processes_is_the_mean_of_their_steps(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -251,8 +243,6 @@ def dice_by_case(folder: Path) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_two_processes_evaluate_each_case_once_as_one_process_does(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -277,9 +267,7 @@ def test_two_processes_evaluate_each_case_once_as_one_process_does(
 # --- as the model zoo runs them
 
 
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.parametrize("ending", ["", pytest.param("_dist", marks=pytest.mark.extended)])
+@pytest.mark.parametrize("ending", ["", pytest.param("_dist", marks=pytest.mark.consumers)])
 def test_the_unit_test_that_goes_to_the_zoo_passes_there(
     ending: str, bundle: Bundle, tmp_path: Path
 ) -> None:
@@ -309,8 +297,6 @@ verify(name, "models", mode)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "weights"), [("min", "without"), ("full", "without"), ("full", "with")]
 )

@@ -56,7 +56,6 @@ def test_metadata_satisfy_our_schema_which_asks_for_all_that_the_official_one_do
         verify_metadata(meta_file=str(tmp_path / "metadata.json"), filepath=str(SCHEMA))
 
 
-@pytest.mark.slow
 def test_every_property_of_the_workflows_is_defined_and_wired(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -87,7 +86,6 @@ def test_our_example_of_an_own_bundle_passes_the_same_checks() -> None:
     verify_net_in_out("network_def", metadata, str(configs / "train.json"), device="cpu")
 
 
-@pytest.mark.slow
 def test_bare_weights_are_exported_as_the_zoo_exports_them(bundle: Bundle, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.pt", "*.ts", "datalist.json", "eval", "__pycache__")
     root = Path(shutil.copytree(bundle.root, tmp_path / bundle.name, ignore=ignored))

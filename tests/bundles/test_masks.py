@@ -27,8 +27,6 @@ from monai_fairfl.cli import main
 from monai_fairfl.model_files import fused_weights, read_recipe, save_model_file, state_of_file
 from monai_fairfl.strategies import Ditto, FedAvg
 
-pytestmark = pytest.mark.slow
-
 OWN = "own overlay"
 OWN_OVERLAYS: dict[str, dict[str, Any]] = {
     PROSTATE.name: {
@@ -240,7 +238,6 @@ def test_dicom_series_are_segmented_as_the_volumes_that_they_hold(run: Run, tmp_
 # --- a client's own model, a fused model, and ONNX
 
 
-@pytest.mark.long
 def test_a_clients_own_model_needs_no_values_either(
     bundle: Bundle, sites: Path, site: Path, tmp_path: Path
 ) -> None:
@@ -267,7 +264,6 @@ def test_a_clients_own_model_needs_no_values_either(
     assert scores == pytest.approx(recorded, abs=1e-4)
 
 
-@pytest.mark.long
 def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
     bundle: Bundle, site: Path, trained: Path, trained_long: Path, tmp_path: Path
 ) -> None:
@@ -292,7 +288,6 @@ def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
             assert dice(mask, truth) == pytest.approx(score, abs=1e-3)
 
 
-@pytest.mark.long
 def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
     bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:

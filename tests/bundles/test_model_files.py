@@ -57,7 +57,6 @@ def brings(bundle: Bundle, site: Path, tmp_path_factory: pytest.TempPathFactory)
 # --- what a training writes, and who reads it
 
 
-@pytest.mark.slow
 def test_a_training_by_the_command_writes_its_values_and_records_its_files(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -98,7 +97,6 @@ def test_torch_and_monai_read_the_weights_as_from_any_file(
         assert torch.equal(value, state[name]), name
 
 
-@pytest.mark.nvflare
 def test_nvflares_persistor_begins_from_the_file(trained: Path) -> None:
     pytest.importorskip("nvflare")
     from nvflare.app_opt.pt.model_persistence_format_manager import PTModelPersistenceFormatManager
@@ -110,7 +108,6 @@ def test_nvflares_persistor_begins_from_the_file(trained: Path) -> None:
     assert manager.to_persistence_dict()["recipe"] == content["recipe"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [CGSV(), Ditto()], ids=lambda strategy: strategy.name)
 def test_models_of_a_federation_carry_the_recipe_of_their_own_site(
     strategy: Strategy, hospitals: Path, tmp_path: Path
@@ -146,7 +143,6 @@ def test_models_of_a_federation_carry_the_recipe_of_their_own_site(
             assert recipe.training == {"strategy": strategy.name, "seed": 0, **run}
 
 
-@pytest.mark.slow
 def test_a_federation_that_begins_from_a_model_of_other_values_says_so(
     trained: Path, bundle: Bundle, sites: Path, site: Path, tmp_path: Path, caplog: Any
 ) -> None:
@@ -169,7 +165,6 @@ def test_a_federation_that_begins_from_a_model_of_other_values_says_so(
 # --- exports
 
 
-@pytest.mark.slow
 def test_exports_carry_the_recipe_and_metadata_of_what_a_program_hands_in(
     bundle: Bundle, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -300,7 +295,6 @@ def test_a_value_or_section_that_differs_from_the_training_is_refused_with_both(
     assert used["by_hand"] == {key: {"here": [16, 16], "bundle": "@size"}}
 
 
-@pytest.mark.slow
 def test_own_values_batch_sizes_and_looks_may_differ_and_are_recorded(
     bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -331,7 +325,6 @@ def test_the_interpolation_of_the_training_is_used(
     assert made.parser.get_parsed_content("size") == [32, 32]
 
 
-@pytest.mark.slow
 def test_of_a_model_without_recipe_every_missing_value_is_listed(
     bundle: Bundle, site: Path, one_image: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -455,7 +448,6 @@ def test_files_that_are_no_models_are_refused_in_one_short_line(tmp_path: Path) 
         assert len(str(refused.value)) < 300
 
 
-@pytest.mark.slow
 def test_the_recipe_inside_counts_and_newer_fields_are_reported(
     bundle: Bundle, one_image: Path, trained: Path, tmp_path: Path, caplog: Any
 ) -> None:

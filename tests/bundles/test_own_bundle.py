@@ -57,8 +57,6 @@ def command(tmp_path: Path) -> list[str]:
     return ["-W", "ignore", *words[1:]]
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_bundle_federates_as_the_page_says(data: Path, tmp_path: Path) -> None:
     done = warm_python.run(command(tmp_path), CHECKOUT)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -82,8 +80,6 @@ def short_command(tmp_path: Path) -> list[str]:
     return shlex.split(text.replace("\\\n", " "))[1:]
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_short_command_reads_the_file_that_it_is_given(data: Path, tmp_path: Path) -> None:
     done = warm_python.run(["-m", "monai_fairfl", *short_command(tmp_path)], CHECKOUT)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -92,7 +88,6 @@ def test_the_short_command_reads_the_file_that_it_is_given(data: Path, tmp_path:
     assert config["full_run"]["rounds"] == full_run["rounds"]
 
 
-@pytest.mark.slow
 def test_a_check_that_is_of_another_organ_says_how_to_switch_it_off(
     data: Path, tmp_path: Path
 ) -> None:
@@ -107,8 +102,6 @@ def test_a_check_that_is_of_another_organ_says_how_to_switch_it_off(
         of_another_organ.run()
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_every_kind_of_method_federates_it(data: Path, tmp_path: Path) -> None:
     words = command(tmp_path)
     chosen = [{"_target_": f"monai_fairfl.strategies.{name}"} for name in METHODS]

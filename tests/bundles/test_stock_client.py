@@ -41,7 +41,6 @@ Weights = dict[str, torch.Tensor]
 # --- each bundle at MONAI's client
 
 
-@pytest.mark.slow
 def test_monais_client_trains_sends_and_evaluates(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -76,7 +75,6 @@ def test_monais_client_trains_sends_and_evaluates(
     algo.finalize()
 
 
-@pytest.mark.slow
 def test_data_statistics_of_a_site_come_from_the_bundle(
     bundle: Bundle, site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +97,6 @@ def test_data_statistics_of_a_site_come_from_the_bundle(
     assert result["train"][FlStatistics.FAIL_COUNT] == 0
 
 
-@pytest.mark.slow
 def test_monais_own_export_gives_the_networks_numbers(
     bundle: Bundle, trained: Path, tmp_path: Path
 ) -> None:
@@ -119,7 +116,6 @@ def test_monais_own_export_gives_the_networks_numbers(
         torch.testing.assert_close(exported.eval()(image), network.eval()(image))
 
 
-@pytest.mark.slow
 def test_an_evaluation_without_a_model_file_warns_that_it_uses_its_own_values(
     bundle: Bundle, site: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,7 +186,6 @@ def measured(sent: ExchangeObject) -> dict[str, float]:
     return found
 
 
-@pytest.mark.slow
 def test_two_rounds_send_every_measurement(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -220,7 +215,6 @@ def test_two_rounds_send_every_measurement(
     assert "leave_one_out_error" not in measured(client.get_weights())
 
 
-@pytest.mark.slow
 def test_a_site_without_validation_cases_sends_what_it_can_measure(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -232,7 +226,6 @@ def test_a_site_without_validation_cases_sends_what_it_can_measure(
     assert list(measured(client.get_weights())) == ["train_loss"]
 
 
-@pytest.mark.slow
 def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:
@@ -259,7 +252,6 @@ def test_measuring_disturbs_neither_the_training_nor_the_checkpoints(
     assert values["local_loss"] != values["global_loss"]
 
 
-@pytest.mark.slow
 def test_handlers_of_a_configuration_change_the_training(
     weights: Weights, hospitals: Path, tmp_path: Path
 ) -> None:

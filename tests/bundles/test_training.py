@@ -42,7 +42,6 @@ def require_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -
 # --- what a training writes
 
 
-@pytest.mark.slow
 def test_a_training_writes_its_best_model_and_the_same_one_again_from_its_seed(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -69,7 +68,6 @@ def test_a_training_writes_its_best_model_and_the_same_one_again_from_its_seed(
     assert about_transforms == []
 
 
-@pytest.mark.slow
 def test_without_validation_the_last_epochs_model_is_stored(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -78,7 +76,6 @@ def test_without_validation_the_last_epochs_model_is_stored(
     assert made.parser.get_parsed_content("validate#evaluator").state.epoch == 0
 
 
-@pytest.mark.slow
 def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path: Path) -> None:
     for overlay in bundle.overlays:
         out = tmp_path / overlay[-1]
@@ -88,7 +85,6 @@ def test_every_overlay_trains_and_evaluates(bundle: Bundle, site: Path, tmp_path
         assert 0 <= made.evaluator.state.metrics["val_mean_dice"] <= 1, overlay
 
 
-@pytest.mark.slow
 def test_the_paper_setting_is_that_of_the_paper(tmp_path: Path) -> None:
     site = tmp_path / "sites" / PROSTATE.write(tmp_path / "sites")[0]
     overlay = PROSTATE.config("paper_setting")
@@ -186,7 +182,6 @@ def test_labels_above_zero_are_merged_and_survive_the_way_there_and_back(
         assert 2 * (found & original).sum() / (found.sum() + original.sum()) > 0.9
 
 
-@pytest.mark.slow
 def test_of_images_with_several_channels_the_named_one_is_trained_and_evaluated(
     hospital: Path, tmp_path: Path
 ) -> None:
@@ -230,7 +225,6 @@ class NoBFloat16(TorchDispatchMode):
         return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bundle_of", "recipe"),
     [(PROSTATE, "strong"), (PROSTATE, "volumes"), (PROSTATE, ""), (FUNDUS, "")],
@@ -254,7 +248,6 @@ def test_without_bfloat16_in_hardware_no_recipe_computes_in_it(
     assert "bfloat16" in str(failed.value.__cause__)
 
 
-@pytest.mark.slow
 def test_a_training_has_the_layout_that_is_chosen_and_is_compiled_when_asked(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
@@ -275,7 +268,6 @@ def test_a_training_has_the_layout_that_is_chosen_and_is_compiled_when_asked(
     assert list(other.state_dict()) == list(network.state_dict())
 
 
-@pytest.mark.slow
 def test_what_a_client_of_another_layout_sends_lies_as_usual(
     hospitals: Path, tmp_path: Path
 ) -> None:
@@ -351,7 +343,6 @@ def test_a_training_checks_its_data_first_unless_its_list_leaves_the_faulty_case
     assert (tmp_path / "model.pt").is_file()
 
 
-@pytest.mark.slow
 def test_an_evaluation_checks_its_test_cases_and_no_others(
     bundle: Bundle, site: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -454,7 +445,6 @@ def test_each_structure_keeps_one_part_and_the_cup_lies_in_the_disc(name: str) -
     assert not (cup > disc).any()
 
 
-@pytest.mark.slow
 def test_of_a_stereo_pair_the_left_view_is_outlined_on_the_photographs_own_pixels(
     tmp_path: Path,
 ) -> None:

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl adopt`` and then ``train``: a bundle of others federates, by every kind of method,
-and no file of it is made by hand.
-"""
+"""``monai-fairfl adopt``: a bundle of others federates, and every command takes what it trained."""
 
 from __future__ import annotations
 
@@ -11,121 +9,146 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from helpers.foreign_bundles import SIDES, write_foreign_bundle, write_nested_balls
+from helpers.command_line import Commands
+from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
+from helpers.made_once import MadeOnce
 from helpers.page_blocks import blocks_of_page
 
+from monai_fairfl import read_ledger
 from monai_fairfl.cli import main
-from monai_fairfl.data.layouts import PARTS
-from monai_fairfl.run_folder.ledger import read_ledger
 
-METHODS = ["FedAvg", "FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM"]
-SITES = ["A", "B", "C"]
-
-
-def adopt_and_train(bundle: Path, data: Path, run: Path, methods: list[str]) -> None:
-    """Run both commands."""
-    assert main(["adopt", str(bundle), "--data", str(data)]) == 0
-    words = ["train", str(data), "--bundle", str(bundle), "--out", str(run), "--strategies"]
-    words += [*methods, "--rounds", "2", "--local-epochs", "1", "--jobs", "1"]
-    assert main(words) == 0
+SITES = ["A", "B"]
+CASES = 6
+# Images of another scale score otherwise: the adopted bundle declares no values.
+SCALE = {"preprocessing#2#minv": 5.0, "preprocessing#2#maxv": 9.0}
 
 
-def check_runs(run: Path, methods: list[str], classes: int = 1) -> None:
-    """All runs went to their end, and each site has scores of validation and of test cases."""
-    report = json.loads((run / "report.json").read_text())
-    assert [found["strategy"] for found in report["strategies"].values()] == methods
-    names = {"mean"}
-    if classes > 1:
-        names |= {f"ball {number}" for number in range(1, classes + 1)}
-    for method in methods:
-        end = read_ledger(run / method / "ledger.jsonl")[-1]
-        assert end["kind"] == "end" and not end["missing"], method
-        for site in SITES:
-            for measured in ("score", "test_score"):
-                scores = end["scores"][site]["own"][measured]
-                assert set(scores) == names, method
-                assert all(0 <= score["value"] <= 1 for score in scores.values()), method
+@pytest.fixture(scope="session")
+def adopted(made_once: MadeOnce) -> Path:
+    """A folder with ``bundle``, ``data`` and ``run``; read only."""
+
+    def make(root: Path) -> None:
+        write_foreign_bundle(root / "bundle", "segresnet", 3)
+        write_nested_balls(root / "data", SITES, 16, 3, CASES, longer=8)
+        assert main(["adopt", str(root / "bundle"), "--data", str(root / "data")]) == 0
+        words = ["train", str(root / "data"), "--bundle", str(root / "bundle"), "--jobs", "1"]
+        words += ["--rounds", "2", "--local-epochs", "2", "--overrides", json.dumps(SCALE)]
+        assert main([*words, "--out", str(root / "run")]) == 0
+
+    return made_once("adopted", make)
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_pages_commands_train_every_kind_of_method(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     bundle = write_foreign_bundle(tmp_path / "my_bundle", "segresnet_ds")
-    write_nested_balls(tmp_path / "hospitals", SITES, side=16, longer=8)
+    sites = ["A", "B", "C"]
+    write_nested_balls(tmp_path / "hospitals", sites, side=16, longer=8)
     [block] = [block for block in blocks_of_page("docs/adopt.md") if block.runs]
-    commands = block.text.replace("\\\n", " ").strip().splitlines()
-    for command in commands:
+    for command in block.text.replace("\\\n", " ").strip().splitlines():
         assert main(shlex.split(command)[1:]) == 0
-    run = tmp_path / "runs" / "first"
-    check_runs(run, METHODS)
-
+    first = tmp_path / "runs" / "first"
+    for name in json.loads((first / "report.json").read_text())["strategies"]:
+        end = read_ledger(first / name / "ledger.jsonl")[-1]
+        assert end["kind"] == "end" and not end["missing"], name
+        for site in sites:
+            for measured in ("score", "test_score"):
+                assert 0 <= end["scores"][site]["own"][measured]["mean"]["value"] <= 1
     # Each site split all its cases, and stored its images in a folder of its own.
-    for site in SITES:
-        datalist = json.loads((run / "datalists" / f"{site}.json").read_text())
-        assert [len(datalist[part]) for part in PARTS] == [3, 2, 1]
-        assert list((run / "FedAvg" / "sites" / site / "cache").glob("*.pt"))
+    for site in sites:
+        parts = json.loads((first / "datalists" / f"{site}.json").read_text())
+        assert [len(parts[part]) for part in ("training", "validation", "testing")] == [3, 2, 1]
+        assert list((first / "FedAvg" / "sites" / site / "cache").glob("*.pt"))
     assert not (bundle / "cache").exists()
 
 
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "classes"),
-    [("segresnet", 3), ("dynunet", 1), ("basic_unet_plus_plus", 1), ("swin_unetr", 1)],
-)
-def test_networks_of_every_kind_are_trained(name: str, classes: int, tmp_path: Path) -> None:
-    bundle = write_foreign_bundle(tmp_path / "bundle", name, classes)
-    # Fed-LWR compares four images or more, here windows: a volume has two.
-    data = write_nested_balls(tmp_path / "data", SITES, SIDES.get(name, 16), classes, longer=8)
-    adopt_and_train(bundle, data, tmp_path / "run", METHODS)
-    check_runs(tmp_path / "run", METHODS, classes)
-
-
-@pytest.mark.slow
-def test_one_hospital_is_refused_before_anything_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_evaluate_gives_the_scores_of_the_runs_end_with_the_overrides_of_its_training(
+    adopted: Path, tmp_path: Path, cli: Commands
 ) -> None:
-    bundle = write_foreign_bundle(tmp_path / "bundle", "dynunet")
-    data = write_nested_balls(tmp_path / "data", ["A"], side=8, cases=1)
-    assert main(["adopt", str(bundle), "--data", str(data)]) == 2
-    assert "holds one site, A" in capsys.readouterr().err
-    assert not (bundle / "configs" / "federate.json").exists()
+    of_bundle = ["--bundle", adopted / "bundle"]
+    words = ["evaluate", adopted / "run", adopted / "data", *of_bundle]
+    found = cli.json(*words, "--out", tmp_path / "scores")["sites"]
+    end = read_ledger(adopted / "run" / "ledger.jsonl")[-1]["scores"]
+    assert list(found) == SITES
+    for site in SITES:
+        of_run = end[site]["own"]["test_score"]
+        for name, column in (("mean", "val_mean_dice"), ("ball 1", "ball 1")):
+            mean = np.mean([scores[column] for scores in found[site]["cases"].values()])
+            assert mean == pytest.approx(of_run[name]["value"], abs=1e-5)
+    # A model that left its run is scored on all cases.
+    model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
+    words = ["evaluate", model, adopted / "data" / "B", *of_bundle, "--out", tmp_path / "all"]
+    assert len(cli.json(*words)["sites"]["B"]["cases"]) == CASES
 
 
-@pytest.mark.slow
-def test_what_was_changed_and_what_was_not_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_adapt_judges_by_the_validation_cases_and_files_at_fault_are_named(
+    adopted: Path, tmp_path: Path, cli: Commands
 ) -> None:
-    bundle = write_foreign_bundle(tmp_path / "bundle", "dynunet")
-    assert main(["adopt", str(bundle)]) == 0
-    printed = capsys.readouterr().out
-    for topic in ("Images", "Split", "Cache", "Workers", "Handlers", "Learning rate", "Score"):
-        assert f"\n- {topic}: " in printed, topic
-    assert "\nNot changed\n- Split: without --data" in printed
-    assert printed.rstrip().endswith("tries two rounds of one step.")
+    of_bundle = ["--bundle", adopted / "bundle"]
+    # A model that left its run: the hospital's files are split anew, by the bundle's own list.
+    model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
+    words = ["adapt", model, adopted / "data" / "A", "--epochs", "1", *of_bundle]
+    found = cli.json(*words, "--out", tmp_path / "adapted")
+    assert found["gain"]["n"] == 2
+    assert (found["model"] is not None) == (tmp_path / "adapted" / "model.pt").exists()
+
+    hospital = tmp_path / "A"
+    shutil.copytree(adopted / "data" / "A", hospital)
+    faulty = next((hospital / "volumes").iterdir())
+    faulty.write_text("no volume")
+    words = ["adapt", model, hospital, *of_bundle, "--out", tmp_path / "again"]
+    assert str(faulty) in cli.refusal(*words)
 
 
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_bundle_that_cannot_train_is_found_by_one_step(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_infer_needs_an_inference_that_takes_the_model(
+    adopted: Path, tmp_path: Path, cli: Commands
 ) -> None:
-    bundle = write_foreign_bundle(tmp_path / "bundle", "dynunet")
-    # A loss of one output, for a network that gives two.
+    bundle = tmp_path / "bundle"
+    shutil.copytree(adopted / "bundle", bundle)
+    words = ["infer", adopted / "run", adopted / "data" / "A" / "volumes", "--bundle", bundle]
+    words += ["--no-pictures", "--out", tmp_path / "masks"]
+    assert "inference.json" in cli.refusal(*words)
+    # Of others: it shows which model it was given.
+    copied = "$shutil.copy(@ckpt_path, @output_dir)"
+    inference = {"imports": ["$import shutil"], "bundle_root": ".", "run": [copied]}
+    inference |= dict.fromkeys(["ckpt_path", "dataset_dir", "output_dir"], "none")
+    file = bundle / "configs" / "inference.json"
+    # Without the key it would segment with the bundle's own weights.
+    file.write_text(json.dumps(inference).replace("ckpt_path", "weights"))
+    assert "ckpt_path" in cli.refusal(*words)
+    file.write_text(json.dumps(inference))
+    assert cli.json(*words)["files"] == ["global.pt"]
+    model = adopted / "run" / "models" / "global.pt"
+    assert (tmp_path / "masks" / "global.pt").read_bytes() == model.read_bytes()
+
+
+def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Commands) -> None:
+    bundle = write_foreign_bundle(tmp_path / "bundle", "segresnet")
+    federate = bundle / "configs" / "federate.json"
+    data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
+    said = cli.refusal("adopt", bundle, "--data", data)
+    assert str(data) in said and "A" in said
+    assert not federate.exists()
+
+    # Without data it is adopted and not tried. What is there is kept.
+    found = cli.json("adopt", bundle)
+    assert federate.exists() and found
+    before = federate.read_bytes()
+    assert "--replace" in cli.refusal("adopt", bundle)
+    assert federate.read_bytes() == before
+
+    # A loss that the network's output does not fit is found by one step.
+    write_nested_balls(tmp_path / "data", SITES, side=16, cases=3)
     file = bundle / "configs" / "train.json"
-    file.write_text(file.read_text().replace(json.dumps(LOSS), '"@outputs_loss"'))
-    data = write_nested_balls(tmp_path / "data", SITES, side=24, cases=3)
-    assert main(["adopt", str(bundle), "--data", str(data)]) == 2
-    error = capsys.readouterr().err
-    assert "two rounds of one step failed" in error
-    log = Path(error.split("The log is ")[1].split(";")[0])
+    train = json.loads(file.read_text())
+    file.write_text(json.dumps({**train, "loss": "$lambda pred, label: no_such_loss(pred)"}))
+    said = cli.refusal("adopt", bundle, "--data", data, "--replace")
+    assert "no_such_loss" in said
+    [log] = [
+        Path(word.rstrip(";")) for word in said.split() if word.rstrip(";").endswith("log.txt")
+    ]
     assert log.is_file()
     shutil.rmtree(log.parent)
-
-
-LOSS = "$lambda pred, label: sum(@outputs_loss(one, label) for one in pred.unbind(1))"

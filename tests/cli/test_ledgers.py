@@ -1,48 +1,28 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``verify`` and ``what-if`` on trained federations."""
+"""``monai-fairfl verify``, ``what-if`` and ``report``: what a finished run shows, and which one."""
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.command_line import run_json
-from helpers.made_once import MadeOnce
+from helpers.command_line import Commands
 from helpers.tiny_networks import SITES, federation, receipts_of
 
-from monai_fairfl.cli import main
-from monai_fairfl.run_folder.ledger import Ledger, heads_of, read_ledger
-from monai_fairfl.strategies import FedCE
+from monai_fairfl import read_ledger
+from monai_fairfl.run_folder import Ledger
+from monai_fairfl.strategies import FedAvg
 
 
-def _make(folder: Path) -> None:
-    federation(FedCE(), folder).run()
-
-
-@pytest.fixture
-def folder(made_once: MadeOnce, tmp_path: Path) -> Path:
-    """A finished FedCE run of three rounds, to be changed."""
-    shutil.copytree(made_once("run_for_commands", _make), tmp_path / "copy")
-    return tmp_path / "copy"
-
-
-def printed(capsys: pytest.CaptureFixture[str], code: int, *words: object) -> str:
-    assert main([*map(str, words)]) == code
-    return capsys.readouterr().out
-
-
-def raise_elms_contribution(run: Path) -> None:
-    """Change one contribution, and mend all later hashes."""
+def rewrite(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
+    """Change records, and mend the chain."""
     records = read_ledger(run / "ledger.jsonl")
-    records[2]["contributions"]["elm"]["value"] += 0.1
-    rewrite(run, records)
-
-
-def rewrite(run: Path, records: list[dict[str, Any]]) -> None:
-    """Write a ledger again, with a chain that holds."""
+    change(records)
     (run / "ledger.jsonl").unlink()
     ledger = Ledger(run / "ledger.jsonl")
     for record in records:
@@ -50,130 +30,206 @@ def rewrite(run: Path, records: list[dict[str, Any]]) -> None:
         ledger.append(record)
 
 
-def test_verify_says_how_far_receipts_and_a_head_cover_the_ledger(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = folder / "run"
-    files = [receipts_of(folder, site) for site in SITES]
-    heads = heads_of(run / "ledger.jsonl")
-    found = run_json(capsys, "verify", run, "--head", heads[2], "--receipt", *files, "--replay")
-    proofs = found["runs"][str(run)]
-    assert proofs["stored_head"]["covered"] == 3 and proofs["receipts"]["covered"] == 5
-    assert proofs["replay"]["largest_difference"] == 0 and proofs["replay"]["numbers"] > 30
-    text = printed(capsys, 0, "verify", run, "--head", heads[2])
-    assert "covers 3 of 5 records" in text and "the last 2" in text
+def heads(run: Path) -> list[str]:
+    """The head after each record: what the next one names as its previous one."""
+    found = [record["previous"] for record in read_ledger(run / "ledger.jsonl")[1:]]
+    return [*found, Ledger(run / "ledger.jsonl").head]
 
 
-def test_verify_says_that_the_chain_alone_does_not_show_a_change_of_the_last_record(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = folder / "run"
-    head = heads_of(run / "ledger.jsonl")[-1]
-    warning = "the chain alone cannot show"
-    alone: list[tuple[str, ...]] = [(), ("--replay",)]
-    for words in alone:
-        text = printed(capsys, 0, "verify", run, *words)
-        assert text.count(warning) == 1
-    receipts = [str(receipts_of(folder, site)) for site in SITES]
-    for words in [("--head", head), ("--receipt", *receipts)]:
-        text = printed(capsys, 0, "verify", run, *words)
-        assert "covers 5 of 5 records" in text and warning not in text
+def raise_contribution(records: list[dict[str, Any]]) -> None:
+    records[2]["contributions"]["elm"]["value"] += 0.1
 
 
-def test_of_several_runs_a_broken_chain_hides_no_other(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    broken, intact = folder / "several" / "a", folder / "several" / "b"
-    for run in (broken, intact):
-        shutil.copytree(folder / "run", run)
-    ledger = broken / "ledger.jsonl"
-    ledger.write_text(ledger.read_text().replace("elm", "oak", 1))
-
-    found = run_json(capsys, "verify", folder / "several", code=2)
-    [problem] = found["runs"][str(broken)]["problems"]
-    assert "line" in problem
-    assert found["runs"][str(intact)]["rounds"] == 3
-    text = printed(capsys, 2, "verify", folder / "several")
-    assert problem in text and f"{intact}: the chain is intact, 3 rounds" in text
-    # A run that is alone is an error by itself.
-    assert main(["verify", str(broken)]) == 2
-
-
-def test_verify_finds_a_changed_contribution_by_receipt_head_and_replay_but_not_by_the_chain(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = folder / "run"
-    head = heads_of(run / "ledger.jsonl")[-1]
-    raise_elms_contribution(run)
-    assert "the chain is intact" in printed(capsys, 0, "verify", run)
-    text = printed(capsys, 2, "verify", run, "--receipt", receipts_of(folder, "elm"))
-    assert "NOT RIGHT: elm's receipt of round 2" in text and "record of round 1" in text
-    assert "NOT RIGHT: no record has the head" in printed(capsys, 2, "verify", run, "--head", head)
-    text = printed(capsys, 2, "verify", run, "--replay")
-    assert "NOT RIGHT: round 1, contributions, elm, value: recorded" in text
-    assert "largest difference 0.1 (round 1, contributions, elm, value)" in text
-
-
-def test_a_run_that_cannot_be_replayed_is_named_and_the_others_are_replayed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(folder / "run", folder / "other")
-    records = read_ledger(folder / "other" / "ledger.jsonl")
+def forget_arguments(records: list[dict[str, Any]]) -> None:
     records[0]["configuration"] = None
-    rewrite(folder / "other", records)
-    runs = run_json(capsys, "verify", folder, "--replay", code=2)["runs"]
-    assert runs[str(folder / "run")]["replay"]["largest_difference"] == 0
-    assert "arguments" in runs[str(folder / "other")]["replay"]["refused"]
-    text = printed(capsys, 2, "verify", folder, "--replay")
-    assert "NO REPLAY" in text and "largest difference 0" in text
 
 
-def test_verify_of_several_runs_takes_receipts_and_no_single_head(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_an_intact_ledger_is_covered_as_far_as_heads_receipts_and_a_replay_reach(
+    small: Path, cli: Commands
 ) -> None:
-    shutil.copytree(folder / "run", folder / "other")
-    head = heads_of(folder / "run" / "ledger.jsonl")[-1]
-    error = run_json(capsys, "verify", folder, "--head", head, code=2)["error"]
-    assert "head" in error and str(folder / "other") in error
-    receipts = folder / "receipts.jsonl"
+    run_dir = small / "run"
+    found = cli.json("verify", run_dir)["runs"][str(run_dir)]
+    assert (found["rounds"], found["finished"]) == (3, True)
+    assert found["head"] == heads(run_dir)[-1]
+
+    receipts = [receipts_of(small, site) for site in SITES]
+    words = ["verify", run_dir, "--head", heads(run_dir)[2], "--receipt", *receipts, "--replay"]
+    proofs = cli.json(*words)["runs"][str(run_dir)]
+    assert (proofs["stored_head"]["covered"], proofs["receipts"]["covered"]) == (3, 5)
+    assert proofs["replay"]["largest_difference"] == 0 and proofs["replay"]["numbers"] > 30
+
+
+def test_a_changed_byte_is_found_and_its_line_is_named(small: Path, cli: Commands) -> None:
+    file = small / "run" / "ledger.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    for number in range(len(lines) - 1):
+        changed = lines[number].replace(b"elm", b"oak", 1)
+        assert changed != lines[number]
+        file.write_bytes(b"".join([*lines[:number], changed, *lines[number + 1 :]]))
+        said = cli.refusal("verify", small / "run")
+        assert str(file) in said and f"line {number + 2}" in said
+
+
+def test_recomputed_hashes_are_found_by_receipt_head_and_replay_and_not_by_the_chain(
+    small: Path, cli: Commands
+) -> None:
+    run_dir = small / "run"
+    head = heads(run_dir)[-1]
+    rewrite(run_dir, raise_contribution)
+    # The chain alone cannot show it, and says so.
+    assert "--receipt" in cli.run("verify", run_dir)
+    for words, key, named in (
+        (["--receipt", receipts_of(small, "elm")], "receipts", ["elm", "round 1"]),
+        (["--head", head], "stored_head", ["head"]),
+        (["--replay"], "replay", ["elm", "round 1", "contributions"]),
+    ):
+        proof = cli.json("verify", run_dir, *words, code=2)["runs"][str(run_dir)][key]
+        for word in named:
+            assert word in " ".join(proof["problems"])
+    assert proof["largest_difference"] == pytest.approx(0.1)
+
+
+def test_of_several_runs_a_broken_one_hides_no_other(small: Path, cli: Commands) -> None:
+    # A run, and one within its folder.
+    inner = small / "run" / "inner"
+    shutil.copytree(small / "run", inner)
+    rewrite(inner, forget_arguments)
+    runs = cli.json("verify", small / "run", "--replay", code=2)["runs"]
+    assert runs[str(small / "run")]["replay"]["largest_difference"] == 0
+    assert "arguments" in runs[str(inner)]["replay"]["refused"]
+
+    ledger = inner / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace("elm", "oak", 1))
+    runs = cli.json("verify", small / "run", code=2)["runs"]
+    [problem] = runs[str(inner)]["problems"]
+    assert str(ledger) in problem
+    assert runs[str(small / "run")]["rounds"] == 3 and "problems" not in runs[str(small / "run")]
+    # A head is of one run.
+    said = cli.refusal("verify", small / "run", "--head", "0" * 64)
+    assert "head" in said and str(inner) in said
+
+
+def test_receipts_that_say_nothing_of_the_run_are_refused(small: Path, cli: Commands) -> None:
+    receipts = small / "receipts.jsonl"
     receipts.write_text('{"client": "elm", "run": "absent", "round": 0, "head": ""}\n')
-    error = run_json(capsys, "verify", folder, "--receipt", receipts, code=2)["error"]
-    assert "no receipt" in error and "absent" in error
+    words = ["verify", small / "run", "--receipt", receipts]
+    said = cli.refusal(*words)
+    assert "no receipt" in said and "absent" in said
     receipts.write_text("")
-    error = run_json(capsys, "verify", folder, "--receipt", receipts, code=2)["error"]
-    assert str(receipts) in error and "sites/SITE/state" in error
+    assert str(receipts) in cli.refusal(*words)
 
 
-def test_what_if_prints_both_numbers_of_every_site_and_what_they_mean(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_an_extended_run_is_checked_and_its_earlier_result_is_not(
+    tmp_path: Path, cli: Commands
 ) -> None:
-    run = folder / "run"
-    found = run_json(capsys, "what-if", run, "--without", "elm")
+    federation(FedAvg(), tmp_path, rounds=1).run()
+    federation(FedAvg(), tmp_path, rounds=2).run(resume=True)
+    run_dir = tmp_path / "run"
+    assert list(run_dir.glob("*/ledger.jsonl"))
+    words = ["--head", heads(run_dir)[-1], "--receipt", receipts_of(tmp_path, "elm")]
+    found = cli.json("verify", run_dir, *words)["runs"]
+    assert list(found) == [str(run_dir)]
+    for key in ("stored_head", "receipts"):
+        assert found[str(run_dir)][key]["covered"] == 4
+
+
+def test_what_if_gives_the_weights_of_the_record_and_those_of_the_question(
+    small: Path, cli: Commands
+) -> None:
+    run_dir = small / "run"
+    records = read_ledger(run_dir / "ledger.jsonl")
+    weights = [record["aggregation"]["ash"] for record in records if record["kind"] == "round"]
+    found = cli.json("what-if", run_dir, "--without", "elm")
     assert found["question"] == {"strategy": "FedCE", "without": "elm"}
-    assert set(found["sites"]) == set(SITES) and len(found["rounds"]) == 3
+    assert len(found["rounds"]) == 3
+    assert found["sites"]["ash"]["weight"]["recorded"] == pytest.approx(sum(weights) / 3)
+    left = [found["sites"][site]["weight"]["what_if"] for site in SITES if site != "elm"]
     assert found["sites"]["elm"]["weight"]["what_if"] is None
-    text = printed(capsys, 0, "what-if", run, "--strategy", "FedCE('sum')")
-    title, header, *rows = text.splitlines()
-    assert (title, header.split()) == (
-        "FedCE, 3 rounds",
-        ["site", "weight", "what-if", "contribution", "what-if"],
-    )
-    assert [row.split()[0] for row in rows[:4]] == list(SITES)
-    recorded = found["sites"]["ash"]["weight"]["recorded"]
-    assert rows[0].split()[1] == f"{recorded:.4f}"
+    assert sum(left) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--strategy", "FedISM"), "sharpness"),
-        (("--strategy", "FedSee"), "FedSee"),
-        (("--strategy", "FedCE('plus')"), "mode"),
-        (("--without", "yew"), "yew"),
-        ((), "--without"),
+        (["--strategy", "FedISM"], "sharpness"),
+        (["--strategy", "FedCE('plus')"], "mode"),
+        (["--without", "yew"], "yew"),
+        ([], "--without"),
     ],
 )
-def test_what_if_refuses_by_name(
-    words: tuple[str, ...], why: str, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_a_question_that_the_ledger_cannot_answer_is_refused_by_name(
+    words: list[str], why: str, small: Path, cli: Commands
 ) -> None:
-    assert why in run_json(capsys, "what-if", folder / "run", *words, code=2)["error"]
+    assert why in cli.refusal("what-if", small / "run", *words)
+
+
+# --- report, and which run is meant
+
+
+def test_a_report_of_several_runs_is_written_where_one_says(small: Path, cli: Commands) -> None:
+    shutil.copytree(small / "run", small / "second")
+    both = [small / "run", small / "second"]
+    found = cli.json("report", *both, "--out", small / "out")
+    report = json.loads((small / "out" / "report.json").read_text())
+    assert found["json"] == str(small / "out" / "report.json")
+    assert len(report["strategies"]) == 2 and set(report["sites"]) == set(SITES)
+
+
+def test_a_report_that_is_written_again_names_what_failed_and_has_not_gone_on_since(
+    small: Path, cli: Commands
+) -> None:
+    folder = small / "both"
+    for name in ("FedAvg", "FedCE"):
+        shutil.copytree(small / "run", folder / name)
+    why = {"FedCE": "no memory was left", "CGSV": "a disk was full"}
+    (folder / "config.json").write_text(json.dumps({"strategies": ["FedAvg", "FedCE"]}))
+    (folder / "report.json").write_text(json.dumps({"failed": why}))
+    cli.json("report", folder)
+    failed = json.loads((folder / "report.json").read_text())["failed"]
+    assert failed == {"CGSV": "a disk was full"}
+
+
+def test_a_run_is_found_in_the_workspace_of_an_engine(small: Path, cli: Commands) -> None:
+    """The simulator's server copies its results; a run holds those of its coalitions."""
+    run_dir = small / "kept" / "server" / "FedCE"
+    shutil.copytree(small / "run", run_dir)
+    shutil.copytree(run_dir, small / "nvflare" / "FedCE" / "server" / "simulate_job" / "fairfl")
+    shutil.move(small / "run", run_dir / "valuations" / "retrained" / "elm")
+    found = cli.json("report", small)
+    # The report goes beside the run: the engine empties its own folders.
+    assert found["html"] == str(run_dir / "report.html")
+
+
+def test_a_folder_of_several_runs_is_one_comparison_or_none(small: Path, cli: Commands) -> None:
+    outer = small / "try"
+    for name in ("FedAvg", "FedCE"):
+        shutil.copytree(small / "run", outer / "run" / name)
+    # They are of different runs by their ledgers.
+    rewrite(outer / "run" / "FedAvg", forget_arguments)
+    for command in (["report", outer], ["what-if", outer, "--without", "elm"]):
+        said = cli.refusal(*command)
+        assert "several runs" in said and "FedAvg" in said and "FedCE" in said
+    config = outer / "run" / "config.json"
+    config.write_text(json.dumps({"strategies": ["FedAvg", "FedCE"]}))
+    report = cli.json("report", outer)
+    assert Path(report["json"]).parent == outer / "run"
+    assert len(cli.json("verify", outer)["runs"]) == 2
+
+
+@pytest.mark.parametrize("command", ["report", "verify"])
+def test_what_is_no_run_is_refused_with_the_reason(
+    command: str,
+    small: Path,
+    tmp_path: Path,
+    cli: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for folder, word in (
+        ("empty", "no run"),
+        ("runs/fedce", f"{tmp_path}/runs/fedce"),
+        ("small/run/ledger.jsonl", "is a file"),
+    ):
+        said = cli.refusal(command, folder)
+        assert folder in said and word in said

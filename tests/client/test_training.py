@@ -1,311 +1,148 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
+"""What a client replies when it is asked to train, and which requests it refuses."""
+
 from __future__ import annotations
 
-import copy
+from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
-from helpers.driving import GOLDEN
-from helpers.small_trainers import (
-    ONE_BATCH,
-    Point,
-    half_mean_square,
-    image_batches,
-    least_squares,
-    trainer_of,
-)
-from ignite.engine import Events
-from ignite.metrics import Average
-from monai.engines import SupervisedTrainer
-from monai.handlers import LrScheduleHandler, StatsHandler
-from torch import nn
+from helpers.client_requests import measure, same, train
+from helpers.refusals import refused
+from monai.fl.utils.exchange_object import ExchangeObject
+from torch.nn.utils import parameters_to_vector
 
-from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
-from monai_fairfl.client.training import (
-    check_schedules,
-    chosen_handlers,
-    discard_interrupted_run,
-    one_round,
-    train_personal,
-)
+from monai_fairfl import ModelSpec, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers import SharpnessAware, TrainLoss
+from monai_fairfl.protocol import refusal, value_of
 
-DITTO = GOLDEN["ditto"]
-
-
-def test_one_step_of_the_personal_model_is_the_golden_one() -> None:
-    network = Point(DITTO["w"])
-    gradient = torch.tensor(DITTO["grad"], dtype=torch.float64)
-    trainer = trainer_of(
-        network,
-        ONE_BATCH,
-        lambda p, _: (gradient * p).sum(),
-        torch.optim.SGD(network.parameters(), DITTO["eta"]),
-    )
-    anchor = {"w": torch.tensor(DITTO["w"], dtype=torch.float64)}
-    begin = {**state_of(trainer), "local": {"w": torch.tensor(DITTO["v"], dtype=torch.float64)}}
-    state = train_personal(trainer, begin, anchor, DITTO["lam"], epochs=1, seed=0)
-    assert state["local"]["w"].tolist() == pytest.approx(DITTO["v_new"])
-    assert network.w.tolist() == DITTO["w"] and trainer.state.epoch == 0
+Weights = dict[str, torch.Tensor]
 
 
-def test_the_personal_model_ends_at_the_closed_form_between_its_own_optimum_and_the_anchor() -> (
-    None
-):
-    x, y = least_squares()
-    network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
-    loader = [{"image": x, "label": y}]
-    trainer = trainer_of(
-        network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.2, momentum=0.5)
-    )
-    anchor, strength = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64), 0.4
-    state = state_of(trainer)
-    for number in range(3):  # rounds
-        state = train_personal(
-            trainer, state, {"weight": anchor}, strength, epochs=150, seed=number
-        )
-    expected = torch.linalg.solve(
-        x.T @ x / len(x) + strength * torch.eye(3), x.T @ y / len(x) + strength * anchor.T
-    )
-    assert torch.allclose(state["local"]["weight"], expected.T, atol=1e-8)
-    assert state["epoch"] == 450
-
-
-def test_the_usual_training_never_notices() -> None:
-    x, y = least_squares()
-
-    def weights_after(personal: bool) -> torch.Tensor:
-        network = nn.Linear(3, 1, dtype=torch.float64)
-        nn.init.ones_(network.weight)
-        nn.init.zeros_(network.bias)
-        optimizer = torch.optim.Adam(network.parameters(), 0.1)
-        trainer = trainer_of(network, [{"image": x, "label": y}], half_mean_square, optimizer)
-        for _ in range(3):
-            trainer.state.max_epochs = trainer.state.epoch + 1
-            trainer.run()
-            if personal:
-                before = copy.deepcopy(state_of(trainer))
-                train_personal(
-                    trainer, before, {"weight": torch.zeros(1, 3)}, 1.0, epochs=2, seed=0
-                )
-                assert trainer.state.epoch == trainer.state.max_epochs == before["epoch"]
-        return network.weight.detach()
-
-    assert torch.equal(weights_after(True), weights_after(False))
-
-
-def test_a_training_that_failed_begins_anew_and_does_not_end_at_once() -> None:
-    x, y = least_squares()
-    network, steps = nn.Linear(3, 1, dtype=torch.float64), []
-
-    def loss(predicted: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        steps.append(len(target))
-        if len(steps) == 2:
-            raise MemoryError("out of memory")
-        return half_mean_square(predicted, target)
-
-    loader = [{"image": a, "label": b} for a, b in zip(x.split(4), y.split(4), strict=True)]
-    trainer = trainer_of(network, loader, loss, torch.optim.SGD(network.parameters(), 0.1))
-    begin = state_of(trainer)
-    with pytest.raises(MemoryError), one_round(trainer, 0, []):
-        trainer.run()
-    load_state(trainer, begin)
-    with one_round(trainer, 0, []):
-        trainer.run()
-    assert steps == [4] * 5  # one step, the one that failed, and all three
-
-
-@pytest.mark.parametrize("stop_at, epochs_done", [(1, 0), (4, 1), (6, 2)])
-@pytest.mark.parametrize("fails", [False, True])
-def test_after_an_interrupted_run_is_discarded_the_next_has_all_its_steps(
-    stop_at: int, epochs_done: int, fails: bool
+def test_the_update_is_what_the_training_changed_and_images_cases_and_steps_are_counted(
+    new_client: Any, weights: Weights, spec: ModelSpec
 ) -> None:
-    x, y = least_squares()
-    network, steps = nn.Linear(3, 1, dtype=torch.float64), []
-    loader = [{"image": a, "label": b} for a, b in zip(x.split(4), y.split(4), strict=True)]
-    trainer = trainer_of(
-        network, loader, half_mean_square, torch.optim.SGD(network.parameters(), 0.1)
-    )
+    names = ("train_loss", "global_score", "local_score")
+    request = Request("alder", "train", weights, names, run="r", round=0)
+    received = {name: tensor.clone() for name, tensor in weights.items()}
+    client = new_client(batch_size=1)
+    reply = client.answer(request)
+    assert refusal(request, reply, spec) is None
+    # 2 of 4 cases train, 4 slices each.
+    assert (reply.num_cases, reply.num_samples, reply.num_steps) == (2, 8, 2)
+    assert set(reply.measurements) == set(names)
+    assert value_of(reply.measurements["train_loss"]) > 0
 
-    def stop(engine: Any) -> None:
-        steps.append(engine.state.iteration)
-        if len(steps) == stop_at and fails:
-            raise MemoryError("out of memory")
-        if len(steps) == stop_at:
-            engine.interrupt()
-
-    trainer.add_event_handler(Events.ITERATION_COMPLETED, stop)
-    trainer.state.max_epochs = 2
-    if fails:
-        with pytest.raises(MemoryError):
-            trainer.run()
-    else:
-        trainer.run()
-    discard_interrupted_run(trainer)
-    assert (trainer.state.epoch, trainer.state.iteration) == (epochs_done, 3 * epochs_done)
-    discard_interrupted_run(trainer)  # there is none: nothing changes
-    trainer.state.max_epochs = trainer.state.epoch + 2
-    trainer.run()
-    assert len(steps) == stop_at + 6 and trainer.state.epoch == epochs_done + 2
+    trained = client.trainer.network.state_dict()
+    changes = {name: trained[name] - received[name] for name in spec.parameters}
+    buffers = {name: trained[name].clone() for name in spec.buffers}
+    assert any(change.any() for change in changes.values())
+    # Nothing of the reply lies in the memory of the network, nor does the request.
+    with torch.no_grad():
+        for tensor in trained.values():
+            tensor.add_(1)
+    assert same(reply.update, changes) and same(reply.buffers, buffers)
+    assert same(weights, received)
 
 
-def test_handlers_take_the_whole_context_and_come_in_a_fixed_order() -> None:
-    first, second = chosen_handlers(
-        {"local_epochs": 1, "prox_mu": 0.5, "gsam_alpha": 0.2, "sam_rho": 0.1}
-    )
-    assert isinstance(first, SharpnessAware) and (first.rho, first.alpha) == (0.1, 0.2)
-    assert second.mu == 0.5  # type: ignore[attr-defined]
-    assert chosen_handlers({"gsam_alpha": 0.2}) == []
-
-
-def test_a_new_optimizer_forgets_its_moments_and_keeps_rate_schedule_and_weights() -> None:
-    old = {
-        "local": 1,
-        "optimizer": {"state": {0: "moments"}, "param_groups": [{"lr": 0.1}]},
-        "schedulers": 3,
-    }
-    assert with_new_optimizer(old) == {
-        **old,
-        "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]},
-    }
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
-def test_the_loss_scale_goes_on_from_round_to_round_and_in_a_new_process(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_case_that_comes_several_times_in_an_epoch_is_counted_once(
+    new_client: Any, weights: Weights
 ) -> None:
-    monkeypatch.setattr(
-        torch.cuda.amp, "GradScaler", lambda: torch.amp.GradScaler("cpu", growth_interval=2)
-    )
-    seen: list[float] = []
-
-    def trainer() -> Any:
-        network = nn.Conv2d(1, 1, 1)
-        optimizer = torch.optim.SGD(network.parameters(), 0.1)
-        made = trainer_of(network, image_batches(2), nn.BCEWithLogitsLoss(), optimizer, amp=True)
-        made.add_event_handler(
-            Events.EPOCH_COMPLETED, lambda engine: seen.append(engine.scaler.get_scale())
-        )
-        return made
-
-    def one(trainer: Any) -> dict[str, Any]:
-        trainer.state.max_epochs = trainer.state.epoch + 1
-        with one_round(trainer, 0, []):
-            trainer.run()
-        return state_of(trainer)
-
-    first = trainer()
-    initial = state_of(first)
-    states = [one(first) for _ in range(3)]
-    new = trainer()
-    load_state(new, states[1])
-    assert one(new)["scaler"] == states[2]["scaler"]
-    load_state(first, initial)
-    one(first)
-    assert seen == [2.0**17, 2.0**18, 2.0**19, 2.0**19, 2.0**17]
+    reply = train(new_client(**{"train#dataset#data": "$@datalist['training'] * 3"}), weights)
+    # The images that weigh are those that were trained.
+    assert (reply.num_cases, reply.num_samples) == (2, 24)
 
 
-@pytest.mark.parametrize(
-    "read", [lambda state: state.metrics["dice"], lambda state: state.best_metric]
-)
-def test_a_schedule_by_the_validation_score_is_refused_and_one_by_the_training_is_not(
-    read: Any,
+def length(reply: Reply) -> float:
+    return float(parameters_to_vector((reply.update or {}).values()).norm())
+
+
+def test_each_key_of_a_context_changes_the_training_as_it_says(
+    new_client: Any, weights: Weights
 ) -> None:
-    network = nn.Conv2d(1, 1, 1)
-    optimizer = torch.optim.SGD(network.parameters(), 0.1)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-    evaluator = trainer_of(network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer)
-    state = evaluator.state
+    client = new_client()
+    plain = train(client, weights)
+    sam = train(client, weights, sam_rho=0.05)
+    gsam = train(client, weights, sam_rho=0.05, gsam_alpha=0.5)
+    assert not same(sam.update, plain.update) and not same(gsam.update, sam.update)
+    # In the first step both saw the same batch with the same weights.
+    assert same(sam.buffers, plain.buffers) and sam.num_steps == plain.num_steps
+    for nothing in ({"sam_rho": 0.0, "gsam_alpha": 0.5}, {"prox_mu": 0.0}):
+        assert same(train(client, weights, **nothing).update, plain.update)
 
-    def check(step: Any) -> None:
-        handlers = [LrScheduleHandler(plateau, print_lr=False, step_transform=step)]
-        trainer = trainer_of(
-            network, image_batches(1), nn.BCEWithLogitsLoss(), optimizer, train_handlers=handlers
-        )
-        check_schedules(trainer, [evaluator], "alder")  # type: ignore[list-item]
-        trainer.run()
+    longer = train(client, weights, local_epochs=4.0)
+    assert longer.num_steps == 4 * plain.num_steps
+    assert longer.num_samples == plain.num_samples
+    # One step would show nothing: it begins where the pull is zero.
+    pulled = train(client, weights, local_epochs=4.0, prox_mu=5.0)
+    assert length(pulled) < 0.8 * length(longer)
 
-    with pytest.raises(
-        ConfigError,
-        match="'alder': .* ReduceLROnPlateau reads the validation score.* schedule by epoch",
+
+def test_a_reset_forgets_the_optimizers_moments_and_not_the_schedule(
+    new_client: Any, weights: Weights
+) -> None:
+    client = new_client()
+    rates = []
+    for number, reset in enumerate((0.0, 0.0, 1.0)):
+        train(client, weights, number, reset_optimizer=reset)
+        optimizer = client.trainer.optimizer.state_dict()
+        rates.append(optimizer["param_groups"][0]["lr"])
+    assert {int(slot["step"]) for slot in optimizer["state"].values()} == {1}
+    assert rates[0] > rates[1] > rates[2]
+
+
+def test_what_the_client_cannot_do_and_weights_of_another_network_are_refused_by_name(
+    new_client: Any, weights: Weights, spec: ModelSpec
+) -> None:
+    client = new_client()
+    name = "downsamples.0.conv1.conv.weight"
+    norm = "bottleneck.norm1.weight"
+    lacking = {other: weights[other] for other in weights if other != name}
+    without_norm = {other: weights[other] for other in weights if other != norm}
+    # MONAI fills in what has as many values, in whatever order.
+    swapped = weights[name].transpose(0, 1).contiguous()
+    sizes = (tuple(swapped.shape), tuple(weights[name].shape))
+    for words, given, names, context in (
+        # With local_norm the normalisation layers stay at the site, and nothing else.
+        (("alder", "lack", name), lacking, (), {"local_norm": 1.0}),
+        (("alder", "lack", norm), without_norm, (), {}),
+        (("alder", name, *sizes), {**weights, name: swapped}, (), {}),
+        (("beauty",), weights, ("beauty",), {}),
+        (("gsam_alpha", "sam_rho"), weights, (), {"gsam_alpha": 0.1}),
     ):
-        check(lambda engine: read(evaluator.state))
-    check(lambda engine: engine.state.output["loss"])
-    assert evaluator.state is state
+        with refused(*words, by=ValueError):
+            train(client, given, 0, names, **context)
+    with refused("lack", name, by=ValueError):
+        measure(client, lacking, "score")
+    with refused("other", by=KeyError):
+        measure(client, {**weights, "other": torch.ones(1)}, "score")
 
 
-class Watched(Average):
-    """A training metric that counts for how many batches it was computed."""
+def test_a_schedule_that_reads_the_validation_score_is_refused_and_one_of_the_loss_is_not(
+    new_client: Any, weights: Weights
+) -> None:
+    plateau = {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau", "optimizer": "@optimizer"}
+    step = "train#handlers#0#step_transform"
 
-    def __init__(self) -> None:
-        self.batches = 0
-        super().__init__(output_transform=lambda output: 1.0)
+    def client(read: str) -> Any:
+        return new_client(**{"lr_scheduler": plateau, step: f"$lambda engine: {read}"})
 
-    def update(self, output: Any) -> None:
-        self.batches += 1
-        super().update(output)
-
-
-class Round:
-    """A round of two batches with a training metric, and what was made of the output."""
-
-    def __init__(self, *handlers: Any):
-        self.metric = Watched()
-        self.postprocessed = 0
-        torch.manual_seed(0)
-        network = nn.Conv2d(1, 1, 1)
-        optimizer = torch.optim.SGD(network.parameters(), 0.1)
-        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-        self.trainer = SupervisedTrainer(
-            torch.device("cpu"),
-            1,
-            image_batches(2),  # type: ignore[arg-type]
-            network,
-            optimizer,
-            nn.BCEWithLogitsLoss(),
-            postprocessing=self.postprocess,  # type: ignore[arg-type]
-            key_train_metric={"ones": self.metric},
-            train_handlers=[LrScheduleHandler(schedule, print_lr=False), *handlers],
-        )
-
-    def postprocess(self, case: Any) -> Any:
-        self.postprocessed += 1
-        return case
-
-    def train(self) -> dict[str, torch.Tensor]:
-        with one_round(self.trainer, 0, [TrainLoss(None)]):
-            self.trainer.run()
-        return self.trainer.network.state_dict()
+    of_score = client("@validate#evaluator.state.metrics['val_mean_dice']")
+    for _ in range(2):
+        with refused("alder", "ReduceLROnPlateau", "score", by=ConfigError):
+            train(of_score, weights)
+    assert train(client("engine.state.output[0]['loss']"), weights).num_steps == 1
 
 
-def test_a_round_makes_no_metric_that_nobody_reads_and_trains_the_same() -> None:
-    silent = Round()
-    read = Round(StatsHandler(output_transform=lambda output: output[0]["loss"]))
-    weights, same_weights = silent.train(), read.train()
-    assert (silent.metric.batches, silent.postprocessed) == (0, 0)
-    assert (read.metric.batches, read.postprocessed) == (2, 8)
-    for name in weights:
-        assert torch.equal(weights[name], same_weights[name])
-
-    # A training outside of a federation has them again.
-    silent.trainer.state.max_epochs += 1
-    silent.trainer.run()
-    assert (silent.metric.batches, silent.postprocessed) == (2, 8)
-    assert silent.trainer.state.metrics == {"ones": 1.0}
-
-
-def test_a_schedule_by_the_training_metric_still_has_it() -> None:
-    steps = []
-    optimizer = torch.optim.SGD(nn.Conv2d(1, 1, 1).parameters(), 0.1)
-    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
-
-    def read(engine: Any) -> float:
-        steps.append(engine.state.metrics["ones"])
-        return steps[-1]
-
-    by_metric = Round(LrScheduleHandler(plateau, print_lr=False, step_transform=read))
-    by_metric.train()
-    assert by_metric.metric.batches == 2 and steps == [1.0]
+def test_neither_another_site_nor_a_training_by_the_engine_changes_a_round(
+    new_client: Any, weights: Weights, undisturbed: list[Reply], tmp_path: Path
+) -> None:
+    client = new_client(batch_size=1)
+    train(client, weights)
+    other = new_client("elm")
+    other.answer(Request("elm", "train", weights, ("global_score",), run="r", round=0, seed=1))
+    client.train(ExchangeObject(weights=client.trainer.network.state_dict()))
+    assert same(train(client, weights, 1).update, undisturbed[1].update)
+    # Only the site's own account may enter its private folder.
+    assert (tmp_path / "elm" / "state").stat().st_mode & 0o777 == 0o700

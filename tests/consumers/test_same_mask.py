@@ -19,9 +19,8 @@ from monai.transforms import LoadImage, Orientation
 from PIL import Image
 
 from monai_fairfl.cli import main
-from monai_fairfl.workflow.export import export_model
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.consumers]
+pytestmark = pytest.mark.consumers
 
 # What files of fundus masks say for background, disc and cup.
 LABEL_OF_VALUE = {0: 0, 128: 1, 255: 2}
@@ -49,6 +48,11 @@ def infer(bundle: Bundle, images: Path, model: Path, out: Path) -> Path:
     return mask
 
 
+def export(model: Path, out: Path) -> None:
+    """What a consumer loads: a bundle with the model, or TorchScript."""
+    assert main(["export-model", str(model), "--out", str(out)]) == 0
+
+
 def folder_with(file: Path, folder: Path) -> Path:
     folder.mkdir()
     return Path(shutil.copy(file, folder))
@@ -74,7 +78,7 @@ def test_monai_label_gives_the_volume_the_mask_of_infer(
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = infer(PROSTATE, image.parent, model, tmp_path)
 
-    export_model(model, tmp_path / "bundle", PROSTATE.root)
+    export(model, tmp_path / "bundle")
     mask = tmp_path / "mask.nii.gz"
     printed = monai_label.run("label_task.py", tmp_path / "bundle", image, mask, ".nii.gz")
     assert json.loads(printed.splitlines()[-1]) == {"labels": {"prostate": 1}, "dimension": 3}
@@ -91,7 +95,7 @@ def test_monai_label_gives_the_photograph_the_mask_of_infer(
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
 
-    export_model(model, tmp_path / "bundle", FUNDUS.root)
+    export(model, tmp_path / "bundle")
     mask = tmp_path / "mask.png"
     printed = monai_label.run("label_task.py", tmp_path / "bundle", image, mask, ".png")
     told = json.loads(printed.splitlines()[-1])
@@ -112,7 +116,7 @@ def test_a_monai_deploy_application_gives_the_series_the_mask_of_infer(
     write_as_series(next(images.glob("Case00.*")), series)
     expected = infer(PROSTATE, series, model, tmp_path)
 
-    export_model(model, tmp_path / form, PROSTATE.root)
+    export(model, tmp_path / form)
     mask = tmp_path / "mask.npz"
     monai_deploy.run("deploy_app.py", tmp_path / form, series, mask)
     got = np.load(mask)
@@ -133,7 +137,7 @@ def test_a_monai_deploy_application_gives_the_photograph_the_mask_of_infer(
     image = folder_with(next(images.glob("Case00.*")), tmp_path / "images")
     expected = labels_of_picture(infer(FUNDUS, image.parent, model, tmp_path))
 
-    export_model(model, tmp_path / form, FUNDUS.root)
+    export(model, tmp_path / form)
     mask = tmp_path / "mask.npz"
     monai_deploy.run("deploy_app.py", tmp_path / form, image, mask)
     assert set(np.unique(expected)) == {0, 1, 2}

@@ -154,7 +154,6 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
     assert channels[0].sum() > 0 and (channels[1] == -1).all()
 
 
-@pytest.mark.slow
 def test_sites_with_different_numbers_of_labels_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -258,8 +257,6 @@ REAL = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_the_structures_of_a_real_fundus_site_are_found(realdata: Path, name: str) -> None:
     if not (realdata / name).is_dir():

@@ -240,7 +240,6 @@ def test_a_form_that_is_rounded_is_no_contradiction(tmp_path: Path) -> None:
     assert check_cases(tmp_path)["num_cases"] == 1
 
 
-@pytest.mark.slow
 def test_a_bit_that_changed_is_named_although_nibabel_reads_the_file(tmp_path: Path) -> None:
     label = np.zeros((64, 64, 8), np.uint8)
     for n in range(6):

@@ -50,21 +50,19 @@ CODINGS: dict[tuple[int, ...], Values] = {
 }
 
 
-@pytest.mark.parametrize("coding", CODINGS)
-def test_codings_in_use_are_read(coding: tuple[int, ...], tmp_path: Path) -> None:
-    expected = CODINGS[coding]
-    masks = [made.mask(n, coding, size=96, radius=30, cup=14) for n in range(3)]
-    assert values_of(tmp_path, *masks) == expected
-    for name, radius in zip(expected, (30, 14)):  # the oracle: what was drawn
-        low, high = expected[name]
-        drawn = made.mask(0, (0, 1), size=96, radius=radius) > 0
-        assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
+def test_codings_in_use_are_read(tmp_path: Path) -> None:
+    for coding, expected in CODINGS.items():
+        masks = [made.mask(n, coding, size=96, radius=30, cup=14) for n in range(3)]
+        assert values_of(tmp_path / str(coding), *masks) == expected
+        for name, radius in zip(expected, (30, 14)):  # the oracle: what was drawn
+            low, high = expected[name]
+            drawn = made.mask(0, (0, 1), size=96, radius=radius) > 0
+            assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
 
 
 FORMS = [(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]
 
 
-@pytest.mark.slow
 @settings(max_examples=25)
 @example((0, 128, 255), 53, 24.0, 0.7890625)
 @given(st.sampled_from(FORMS), st.integers(50, 95), st.floats(24, 44), st.floats(0.3, 0.85))
@@ -80,14 +78,6 @@ def test_jpeg_does_not_hide_the_values(
             assert quality < 65 and (1 - ratio) * radius < 8
             return
         assert found == values_of(Path(plain), drawn)
-
-
-@pytest.mark.parametrize("coding", [(0, 240), (0, 100, 200), (20, 250)])
-def test_a_level_that_jpeg_has_moved_hides_nothing(coding: tuple[int, ...], tmp_path: Path) -> None:
-    drawn = made.mask(2, coding, size=128, radius=40, cup=20)
-    for quality in (50, 95):
-        low, high = values_of(tmp_path, made.jpeg(drawn, quality))["disc"]
-        assert not low <= coding[0] <= high and low <= coding[1] <= high
 
 
 def test_forms_that_mean_the_same_have_the_same_values(tmp_path: Path) -> None:

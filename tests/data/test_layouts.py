@@ -68,7 +68,6 @@ def test_an_error_and_the_page_name_every_layout(tmp_path: Path) -> None:
     assert [line.split("`")[1] for line in page if line.startswith("| `")] == list(SIZES)
 
 
-@pytest.mark.slow
 def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,7 +160,6 @@ def test_a_damaged_list_is_a_site_whose_error_says_what_is_wrong(name: str, tmp_
         find_cases(file)
 
 
-@pytest.mark.slow
 def test_an_empty_folder_is_a_site_whose_data_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

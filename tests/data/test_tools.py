@@ -16,12 +16,11 @@ import torch
 from helpers.command_line import run_json
 from helpers.refusals import refused
 
-from monai_fairfl import Federation, InProcess, ModelRecipe, ModelSpec, Reply
+from monai_fairfl import ModelRecipe
 from monai_fairfl.cli import main
 from monai_fairfl.data import SITES, write_sites
-from monai_fairfl.errors import ConfigError, DiskFullError, FederationError
+from monai_fairfl.errors import ConfigError, DiskFullError
 from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
-from monai_fairfl.strategies import FedAvg
 
 ODD = {
     "counter": torch.tensor(7),
@@ -88,7 +87,6 @@ def test_a_model_file_that_is_not_whole_is_named(
             read(file)
 
 
-@pytest.mark.slow
 def test_a_bit_that_changed_anywhere_is_found_or_changes_nothing(tmp_path: Path) -> None:
     """In names, offsets and sizes too, where ``zipfile`` and PyTorch raise errors of many kinds."""
     file, weights, number = tmp_path / "model.pt", torch.arange(20.0), 0
@@ -129,34 +127,11 @@ def test_a_full_disk_leaves_whole_files_and_what_is_missing_is_made_later(tmp_pa
     assert len(list((tmp_path / "alder").iterdir())) == 4
 
 
-def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
-    def federation(rounds: int, hospital: type) -> Federation:
-        spec = ({"w": torch.zeros(1)}, ModelSpec(("w",)))
-        hospitals = InProcess({"A": hospital, "B": hospital})
-        return Federation(FedAvg(), hospitals, rounds, lambda: spec, run_dir=tmp_path / "run")
-
-    class Hospital:
-        def answer(self, request: Any) -> Reply:
-            update = {"w": torch.ones(1)} if request.task == "train" else None
-            echo = {"id": request.id, "run": request.run, "round": request.round}
-            return Reply(request.client, update, num_samples=1, **echo)
-
-    class Busy(Hospital):
-        def answer(self, request: Any) -> Reply:
-            with refused(tmp_path / "run", "use", by=FederationError):
-                federation(1, Hospital).run()
-            return super().answer(request)
-
-    assert len(federation(1, Busy).run().rounds) == 1
-    assert len(federation(2, Hospital).run(resume=True).rounds) == 2
-
-
 MISSING = f"cuda:{torch.cuda.device_count()}"
 """The first CUDA device that this machine lacks."""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("device", [MISSING, "gpu", "hpu"])
+@pytest.mark.parametrize("device", [MISSING, "gpu"])
 def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
     device: str, hospitals: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

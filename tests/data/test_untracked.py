@@ -52,7 +52,6 @@ def drawn(dataset: Any) -> list[torch.Tensor]:
     return [sample[key] for sample in samples for key in ("image", "label")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BUNDLES)
 def test_both_bundles_train_on_plain_tensors_of_the_same_values(
     name: str, hospitals: Path, tmp_path: Path

@@ -44,7 +44,6 @@ def honest(method: str, sites: int) -> attacks.Records:
     return run(attacks.clients_of(SITES[:sites], None, SEED, False), SEED)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "name"), CASES)
 def test_no_attacker_gains(method: str, name: str) -> None:
     attack = ATTACKS[name]
@@ -65,7 +64,6 @@ def test_no_attacker_gains(method: str, name: str) -> None:
     assert attacks.verdicts_on(rounds, innocent) == []
 
 
-@pytest.mark.slow
 def test_no_guard_acts_on_honest_sites_or_on_an_honest_outlier(tmp_path: Path) -> None:
     for method in ("FedAvg", "FedCE"):
         for outlier in (False, True):
@@ -121,7 +119,6 @@ def test_a_clipped_update_has_the_others_length_and_its_clients_weight(tmp_path:
         assert ATTACKER not in record["missing"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [FedAvg, FedCE])
 def test_copies_share_one_weight_and_one_credit(tmp_path: Path, strategy: type[Strategy]) -> None:
     copied = rounds_of(tmp_path / "copied", ATTACKS["copy"], strategy())

@@ -14,32 +14,23 @@ import pytest
 from helpers.checkout import CHECKOUT, TINY
 
 from monai_fairfl import FairMonaiAlgo, Federation, InProcess, Reply, Request, Strategy
-from monai_fairfl import strategies as room
 from monai_fairfl.audit import check_receipts, read_receipts, replay
 from monai_fairfl.bundle import initial_model
 from monai_fairfl.server import Observer
-from monai_fairfl.strategies import ShapFed
+from monai_fairfl.strategies import Ditto, FedCE, FedLWR, ShapFed
 
 BUNDLE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 SITES = ("alder", "birch", "elm")
 ABSENT = "birch"  # in the second of two rounds
 SICK = "elm"  # sends NaN as every measurement there
 
-MADE: dict[str, Any] = {
-    name: kind
-    for name, kind in ((name, getattr(room, name)) for name in room.__all__)
-    if isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
+MADE: dict[str, Callable[[], Strategy]] = {
+    "FedCE": FedCE,
+    "FedLWR": FedLWR,
+    "Ditto": Ditto,
+    "ShapFed-personalised": lambda: ShapFed(personalised=True),
 }
-MADE["ShapFed-personalised"] = lambda: ShapFed(personalised=True)
-USUAL = ("FedAvg", "FedCE", "FedLWR", "Ditto")
-"""Plain averaging, a measurement before the training, two phases, and a personal model: ``make
-test`` has these.
-"""
-
-
-def by_time(names: Sequence[str]) -> list[Any]:
-    """The names; others than the usual ones take long together."""
-    return [pytest.param(n, marks=() if n in USUAL else (pytest.mark.long,)) for n in names]
+"""A measurement before the training, two phases, a personal model, and rewards by the server."""
 
 
 class Watched(InProcess):
@@ -126,9 +117,8 @@ def outcome(records: Sequence[Mapping[str, Any]]) -> list[Any]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", by_time(list(MADE)))
-def test_every_strategy_trains_a_bundle_with_an_absent_and_a_sick_client(
+@pytest.mark.parametrize("name", MADE)
+def test_each_kind_of_strategy_trains_a_bundle_with_an_absent_and_a_sick_client(
     name: str, hospitals: Path, tmp_path: Path
 ) -> None:
     whole = federation(MADE[name](), hospitals, tmp_path / "whole", backwards=False)
@@ -170,9 +160,10 @@ def test_every_strategy_trains_a_bundle_with_an_absent_and_a_sick_client(
     assert outcome(resumed.records) == outcome(history.records)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [{"local_norm": True}, {"buffers": "local"}])
-@pytest.mark.parametrize("name", by_time(["FedCE", "ShapFed-personalised", "FedLWR"]))
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("FedCE", {"local_norm": True}), ("ShapFed-personalised", {"buffers": "local"})],
+)
 def test_normalisation_may_stay_at_the_sites(
     name: str, settings: dict[str, Any], hospitals: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,6 @@ from monai_fairfl.audit import replay
 from monai_fairfl.protocol import RANGES
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import (
-    AFL,
     CFFL,
     CGSV,
     FedCE,
@@ -34,8 +33,6 @@ from monai_fairfl.strategies import (
     Standalone,
 )
 
-pytestmark = pytest.mark.slow  # together they take long, each by itself does not
-
 SHIPPED = {
     name: kind
     for name, kind in ((name, getattr(room, name)) for name in room.__all__)
@@ -44,17 +41,12 @@ SHIPPED = {
 MADE: dict[str, Any] = {
     **SHIPPED,
     "FedCE-released": lambda: FedCE(variant="released"),
-    "CGSV-released": lambda: CGSV(variant="released"),
-    "CGSV-paper": lambda: CGSV(variant="paper", exact=True),
+    "CGSV-exact": lambda: CGSV(variant="paper", exact=True),
     "CGSV-round robin": lambda: CGSV(reward="round_robin"),
     "CGSV-contribution index": lambda: CGSV(reward="contribution_index"),
     "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
-    "FedLWR-released": lambda: FedLWR(variant="released"),
     "ShapFed-personalised": lambda: ShapFed(personalised=True, scale="max"),
     "QFedAvg-huge power": lambda: QFedAvg(q=300.0),
-    "AFL-worst client": lambda: AFL(form="worst_client"),
-    "CFFL-paper": lambda: CFFL(variant="paper"),
-    "FedCE-mixed": lambda: compose(FedCE("cos"), reward=Mixed()),
     "CFFL-own rest": lambda: compose(CFFL(), reward=Sparsified(ratio="share", rest="own")),
 }
 TYPES = (torch.float16, torch.bfloat16, torch.float64)
@@ -204,12 +196,9 @@ def test_layers_that_the_model_lacks_change_no_weight(tmp_path: Path) -> None:
 # ---- odd tensors
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "CGSV", "ShapFed-personalised", "Standalone"])
-def test_a_client_that_computes_in_half_precision_changes_no_type(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_client_that_computes_in_half_precision_changes_no_type(tmp_path: Path) -> None:
     """The first client's, whose type an average of buffers would have."""
-    strategy = MADE[name]()
+    strategy = MADE["ShapFed-personalised"]()
     first = {CLIENTS[0]: torch.bfloat16}
     history = federation(strategy, tmp_path / "run", client_dtypes=first).run()
     assert history.finished and not any(record["missing"] for record in history.rounds)

@@ -38,8 +38,6 @@ from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strat
 from monai_fairfl.guards import Copies, Guard, Replayed
 from monai_fairfl.strategies import FedAvg, Median
 
-pytestmark = pytest.mark.slow
-
 Records = list[Mapping[str, Any]]
 Chance = np.random.Generator
 
@@ -93,7 +91,6 @@ FAULTS: dict[str, tuple[Change, float, float]] = {
     "noise": (noise, 0.75, 0.9),
     # No guard finds it: what one site takes is its share of the class, once in each direction.
     "flipped labels": (flipped_labels, 0.5, 0.65),
-    # FedCE weighs the unlike twice.
     "model replacement": (replacing_model, -1.0, 0.8),
 }
 """The most of the honest gain that three leave unguarded, the least that one leaves with guards."""
@@ -112,14 +109,12 @@ def share_left(
     return progress(run, sites) / progress(alone, sites)
 
 
-@pytest.mark.parametrize("method", ["FedAvg", "FedCE"])
 @pytest.mark.parametrize("name", FAULTS)
 def test_default_guards_leave_the_honest_sites_their_gain(
-    name: str, method: str, honest: Any, tmp_path: Path
+    name: str, honest: Any, tmp_path: Path
 ) -> None:
     _, unguarded, guarded = FAULTS[name]
-    alone = honest(len(SITES) - 1, method)
-    assert share_left(name, 1, STRATEGIES[method](), alone, tmp_path) > guarded
+    assert share_left(name, 1, FedAvg(), honest(len(SITES) - 1), tmp_path) > guarded
     # Three take it where nothing is guarded, and a robust rule bounds what they take.
     assert share_left(name, 3, FedAvg(), honest(5), tmp_path / "3", guards=()) < unguarded
     robust = compose(FedAvg(), average=Median())
@@ -129,7 +124,7 @@ def test_default_guards_leave_the_honest_sites_their_gain(
 # --- attacks on the score
 
 BY_UPDATES = ("CGSV", "ShapFed")
-BY_REPORTS = ("FedCE", "FedISM", "QFedAvg", "AFL", "FairFed")
+BY_REPORTS = ("FedCE", "QFedAvg", "FairFed")
 
 
 def under(attack: Attack, method: str, folder: Path) -> Records:
@@ -158,13 +153,10 @@ def require_no_gain(attack: Attack, rounds: Records, honest: Any, method: str) -
     assert all(one <= 1.05 * other for one, other in zip(gained, own, strict=True))
 
 
-OF_THE_SCORE = [
-    *("noise of honest length", "zeros", "replay of the last step", "copy", "three identities"),
-    *("two colluders", "sleeper", "a site that sinks another"),
-]
+OF_THE_SCORE = ["noise of honest length", "copy", "sleeper", "a site that sinks another"]
 
 
-@pytest.mark.parametrize("method", ["FedAvg", *BY_UPDATES])
+@pytest.mark.parametrize("method", BY_UPDATES)
 @pytest.mark.parametrize("name", OF_THE_SCORE)
 def test_the_attacker_gains_nothing_and_is_found_and_nobody_else_is(
     name: str, method: str, honest: Any, tmp_path: Path
@@ -203,7 +195,7 @@ def test_a_report_out_of_its_range_is_dropped_and_brings_nothing(
         assert all(set(record["dropped"]) == {ATTACKER} for record in rounds)
 
 
-@pytest.mark.parametrize("method", ["FedAvg", *BY_UPDATES])
+@pytest.mark.parametrize("method", BY_UPDATES)
 def test_plausible_false_reports_bring_nothing_where_reports_do_not_count(
     method: str, honest: Any, tmp_path: Path
 ) -> None:

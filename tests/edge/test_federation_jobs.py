@@ -23,8 +23,6 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 
 from monai_fairfl.transports.flare import FairFLExecutor  # noqa: E402
 
-pytestmark = pytest.mark.nvflare
-
 BUNDLE = "prostate_mri_segmentation"
 MESSAGE: dict[str, Any] = {
     **{"task": "train", "measure": [], "context": {}, "id": 0, "run": "r", "run_id": "r"},
@@ -67,29 +65,22 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_site_answers_a_hostile_job_with_the_reason_and_runs_nothing(
-    name: str, tmp_path: Path
-) -> None:
-    job, word = HOSTILE[name]
-    reason = error_of(job, {}, tmp_path)
-    assert reason.startswith("ConfigError: the job") and word in reason and len(reason) < 1000
+def test_a_site_answers_a_hostile_job_with_the_reason_and_runs_nothing(tmp_path: Path) -> None:
+    for job, word in HOSTILE.values():
+        reason = error_of(job, {}, tmp_path)
+        assert reason.startswith("ConfigError: the job") and word in reason and len(reason) < 1000
     assert not (tmp_path / "fairfl").exists()
 
 
-@pytest.mark.parametrize(
-    ("job", "own"),
-    [
+def test_an_honest_job_and_the_sites_own_settings_are_taken(tmp_path: Path) -> None:
+    """The site then looks for its images, and has none here."""
+    taken: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"local_epochs": 1000, "threads": 64}, {}),
         ({"local_epochs": 10_000}, {"local_epochs": 2000}),
         ({"overrides": {"batch_size": 2, "train#dataloader#num_workers": 0}}, {}),
         ({}, {"overrides": {"train#trainer#_mode_": "debug"}}),
         ({"overrides": {}}, {"dataset_dir": "/nowhere"}),
-    ],
-)
-def test_an_honest_job_and_the_sites_own_settings_are_taken(
-    job: dict[str, Any], own: dict[str, Any], tmp_path: Path
-) -> None:
-    """The site then looks for its images, and has none here."""
-    reason = error_of(job, own, tmp_path)
-    assert "the job" not in reason and ("dataset_dir" in reason or "/nowhere" in reason)
+    ]
+    for job, own in taken:
+        reason = error_of(job, own, tmp_path)
+        assert "the job" not in reason and ("dataset_dir" in reason or "/nowhere" in reason)

@@ -26,7 +26,7 @@ from helpers.least_squares_federation import (
     losing,
 )
 
-from monai_fairfl import Estimate, InProcess, Reply, Request, Train, read_ledger
+from monai_fairfl import InProcess, Reply, Request, Train, read_ledger
 from monai_fairfl import strategies as shipped
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
@@ -46,20 +46,10 @@ def trained_by_b_in_round_1(request: Request) -> bool:
     [
         (None, ["timeout"]),
         ({"error": "disk full"}, ["error", "disk full"]),
-        ({"update": {"v": vector([1.0, 2.0])}}, ["refused", "'w'", "'v'"]),
-        ({"update": {}}, ["refused", "'w'"]),
-        ({"update": None}, ["refused", "update"]),
-        ({"update": {"w": vector([1.0])}}, ["refused", "'w'"]),
-        ({"update": {"w": "text"}}, ["refused", "'w'"]),
         ({"update": [vector([1.0, 2.0])]}, ["refused", "update", "list"]),
         ({"buffers": [1.0]}, ["refused", "buffers", "list"]),
-        ({"round": 7}, ["refused", "7"]),
-        ({"run": "other"}, ["refused", "other"]),
-        ({"num_samples": -1}, ["refused", "num_samples", "-1"]),
         ({"num_samples": 10**9}, ["refused", "num_samples", "1000000000", "most_samples"]),
-        ({"num_samples": 10**5000}, ["refused", "num_samples"]),
         ({"measurements": None}, ["refused", "measurements", "NoneType"]),
-        ({"labelled": 1}, ["refused", "labelled", "int"]),
         ({"update": {"w": vector([math.nan, 0.0])}}, ["quarantined", "'w'"]),
     ],
 )
@@ -73,9 +63,8 @@ def test_a_bad_reply_is_left_out_with_its_reason_and_the_others_go_on(
     reason = history.rounds[1]["missing"]["B"]
     assert all(word in reason for word in words) and len(reason) < 500
     assert caplog.text.count("client B") == (change is not None)
-    assert [set(record["aggregation"]) for record in history.rounds] == [
-        set("ABC"), set("AC"), set("ABC"), set("ABC"),
-    ]  # fmt: skip
+    present = ["".join(record["aggregation"]) for record in history.rounds]
+    assert present == ["ABC", "AC", "ABC", "ABC"]
     assert len(set(history.rounds[3]["aggregation"].values())) == 3
 
 
@@ -160,19 +149,12 @@ def test_clients_that_cannot_be_told_apart_weigh_the_same(name: str, tmp_path: P
 # --- measurements
 
 
-ODD: list[Any] = [
-    *(math.nan, math.inf, {"gland": 0.5}, np.array([0.5, 0.5]), 10**400),
-    Estimate({"a": 0.5}, None, 1),  # type: ignore[arg-type]
-]
-
-
 @pytest.mark.parametrize(
     ("settings", "value", "dropped"),
     [
-        *(({}, odd, "not_finite") for odd in ODD),
-        ({}, 1.0, ""),
+        ({}, math.nan, "not_finite"),
+        ({}, np.array([0.5, 0.5]), "not_finite"),
         ({}, 1.01, "dropped"),
-        ({}, -0.01, "dropped"),
         ({"ranges": {"global_score": [-1, 100]}}, 85.0, ""),
         ({"ranges": {"global_score": [0, 0.5]}}, 0.6, "dropped"),
     ],
@@ -208,16 +190,13 @@ def test_a_second_or_foreign_answer_does_not_count(tmp_path: Path) -> None:
     assert ledger_bytes(tmp_path / "plain") == ledger_bytes(tmp_path / "twice")
 
 
-@pytest.mark.parametrize("change", [{"num_samples": -1}, {"error": "disk full"}])
-def test_a_second_answer_does_not_count_where_the_first_one_is_refused(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_a_second_answer_does_not_count_where_the_first_one_is_refused(tmp_path: Path) -> None:
     def answer_well_the_second_time(request: Request, reply: Reply) -> Sequence[Reply]:
         if not trained_by_b_in_round_1(request):
             return [reply]
-        return [replace(reply, **change), reply]
+        return [replace(reply, num_samples=-1), reply]
 
-    changed = changing(trained_by_b_in_round_1, **change)
+    changed = changing(trained_by_b_in_round_1, num_samples=-1)
     once = federation(tmp_path / "once", transport=changed).run()
     twice = federation(tmp_path / "twice", transport=Faulty(answer_well_the_second_time)).run()
     assert "B" in twice.rounds[1]["missing"] and twice.records == once.records
@@ -281,8 +260,7 @@ def test_below_min_clients_it_is_tried_again_and_nothing_of_the_first_try_remain
     assert len(asked) == 6
 
 
-@pytest.mark.parametrize("number", [2, 4], ids=["a round", "the end"])
-@pytest.mark.parametrize(("left", "missing"), [("A", "B, C"), ("", "A, B, C")])
+@pytest.mark.parametrize(("number", "left", "missing"), [(2, "A", "B, C"), (4, "", "A, B, C")])
 def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
     number: int, left: str, missing: str, tmp_path: Path
 ) -> None:
@@ -304,15 +282,11 @@ def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
     assert ledger_bytes(tmp_path / "parts") == ledger_bytes(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("least", "finished"), [(2, True), (3, False)])
-def test_just_min_clients_are_enough(least: int, finished: bool, tmp_path: Path) -> None:
+def test_just_min_clients_are_enough(tmp_path: Path) -> None:
     lost = losing(lambda request: request.client == "C")
-    run = federation(tmp_path, FedAvg(), lost, min_clients=least, retries=0)
-    if finished:
-        assert run.run().finished
-    else:
-        with pytest.raises(FederationError, match="2 of 3"):
-            run.run()
+    assert federation(tmp_path / "2", FedAvg(), lost, min_clients=2).run().finished
+    with pytest.raises(FederationError, match="2 of 3"):
+        federation(tmp_path / "3", FedAvg(), lost, min_clients=3, retries=0).run()
 
 
 # --- models that are not finite

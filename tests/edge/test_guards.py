@@ -50,8 +50,6 @@ from monai_fairfl.guards import (
 )
 from monai_fairfl.strategies import FedAvg, ShapFed, Standalone
 
-pytestmark = pytest.mark.slow  # together they take long, each by itself does not
-
 NAMES = "ABCDE"
 QUARANTINE = "quarantine"
 

@@ -88,7 +88,6 @@ def _raise(reason: str) -> None:
     raise ValueError(reason)
 
 
-@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.text(), st.text(max_size=5))
 def test_no_text_of_a_site_breaks_the_record(error: str, task: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_fairfl.protocol.messages import Measure, Train
+from monai_fairfl import Train
 
 pytest.importorskip("sklearn")
 
@@ -37,22 +37,21 @@ def test_no_digit_both_trains_and_tests_and_another_seed_splits_otherwise() -> N
     assert rows(data.digits(1, pool=800).pool) != rows(split.pool)
 
 
-@pytest.mark.parametrize("kind", ["UNI", "POW"])
-def test_every_digit_of_the_pool_goes_to_one_client(kind: str) -> None:
-    parts = load("classification.data").dealt(pool(), 10, kind, seed=0)
-    sizes = [len(samples.labels) for samples in parts.values()]
-    assert sum(sizes) == 800 and sizes == sorted(sizes)
-    assert set.union(*(rows(samples) for samples in parts.values())) == rows(pool())
-    assert (sizes[0] == sizes[-1]) == (kind == "UNI")
+def test_every_digit_of_the_pool_goes_to_one_client() -> None:
+    for kind in ("UNI", "POW"):
+        parts = load("classification.data").dealt(pool(), 10, kind, seed=0)
+        sizes = [len(samples.labels) for samples in parts.values()]
+        assert sum(sizes) == 800 and sizes == sorted(sizes)
+        assert set.union(*(rows(samples) for samples in parts.values())) == rows(pool())
+        assert (sizes[0] == sizes[-1]) == (kind == "UNI")
 
 
-@pytest.mark.parametrize("clients", [10, 20])
-def test_of_unequal_classes_each_agent_has_equal_numbers(clients: int) -> None:
-    parts = load("classification.data").dealt(pool(), clients, "CLA", seed=0)
+def test_of_unequal_classes_each_agent_has_equal_numbers() -> None:
+    parts = load("classification.data").dealt(pool(), 10, "CLA", seed=0)
     numbers = []
     for samples in parts.values():
         counts = samples.labels.bincount()
-        assert len(samples.labels) == 800 // clients
+        assert len(samples.labels) == 80
         assert counts.max() - counts.min() <= 1
         numbers.append(len(counts))
     assert numbers == sorted(numbers) and numbers[0] == 1 and numbers[-1] == 10
@@ -97,28 +96,6 @@ def test_a_client_trains_as_torchs_own_sgd_does() -> None:
     assert reply.num_samples == 80
 
 
-def test_the_sharpness_is_the_rise_along_the_gradient_and_leaves_the_weights() -> None:
-    ours = client()
-    start = weights_of(ours)
-    reply = ours.answer(Measure("client01", start, ("sharpness", "global_loss"), {"sam_rho": 0.2}))
-
-    def loss(values: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        first, first_bias, last, last_bias = values
-        hidden = torch.relu(ours.samples.points @ first.T + first_bias)
-        log_odds = torch.log_softmax(hidden @ last.T + last_bias, dim=1)
-        return -log_odds.gather(1, ours.samples.labels[:, None]).mean()
-
-    values = tuple(tensor.clone().requires_grad_() for tensor in start.values())
-    gradients = torch.autograd.grad(loss(values), values)
-    length = math.sqrt(sum(float(gradient.square().sum()) for gradient in gradients))
-    moved = tuple(v + 0.2 * g / length for v, g in zip(values, gradients, strict=True))
-    expected = float(loss(moved) - loss(values))
-    assert reply.update is None
-    assert reply.measurements["global_loss"] == pytest.approx(float(loss(values)), rel=1e-5)
-    assert reply.measurements["sharpness"] == pytest.approx(expected, rel=1e-4)
-    torch.testing.assert_close(weights_of(ours), start, rtol=0, atol=0)
-
-
 def test_a_predicate_holds_only_for_all_seeds_and_one_model_for_all_has_no_fairness() -> None:
     summaries = load("classification.summaries")
     assert summaries.answer([True, False, True]) == "no (2 of 3 seeds)"
@@ -127,36 +104,13 @@ def test_a_predicate_holds_only_for_all_seeds_and_one_model_for_all_has_no_fairn
     assert [run["seed"] for run in summaries.chosen(runs, of="a")] == [0, 1]
 
 
-@pytest.mark.slow
-@pytest.mark.long
 def test_without_a_reward_all_agents_have_one_model_and_dealt_wrongly_the_same_shares() -> None:
     cgsv = load("papers.controls_cgsv")
-    null = cgsv.one_run(10, "POW", "null: beta 1e7", seed=0, rounds=3)
+    null = cgsv.one_run(10, "POW", "null: beta 1e7", seed=0, rounds=1)
     assert len(set(null["received"])) == 1 and set(null["kept"]) == {1.0}
-    rewarded = cgsv.one_run(10, "POW", "CGSV, beta 1", seed=0, rounds=3)
-    assert len(set(rewarded["received"])) > 1 and rewarded["client_rounds"] == 30
     # After one round both runs have had the same updates.
     rewarded = cgsv.one_run(10, "POW", "CGSV, beta 1", seed=0, rounds=1)
+    assert len(set(rewarded["received"])) > 1 and rewarded["client_rounds"] == 10
     wrong = cgsv.one_run(10, "POW", "null: dealt wrongly", seed=0, rounds=1)
     assert wrong["kept"] != rewarded["kept"]
     assert sorted(wrong["kept"]) == sorted(rewarded["kept"])
-
-
-@pytest.mark.slow
-@pytest.mark.long
-def test_the_other_experiments_run_from_their_data_to_their_numbers() -> None:
-    figure3 = load("papers.controls_shapfed_figure3")
-    for design in figure3.DESIGNS:
-        own, other = figure3.blocks(figure3.one_run(design, 0, rounds=2), design.owned())
-        assert own.mean() > other.mean()
-    table1 = load("papers.controls_shapfed_table1")
-    mixed = table1.one_run("imbalanced", "null: 1/N for everybody", 0, epochs=1, rounds=2)
-    averaged = table1.one_run("imbalanced", "FedAvg", 0, epochs=1, rounds=2)
-    assert len(set(averaged["received"])) == 1 < len(set(mixed["received"]))
-    fedism = load("papers.controls_fedism")
-    both = fedism.one_run("Dirichlet", "both (FedISM)", 0, rounds=1)
-    assert len(both["ratios"]) == 1 and 0 < both["weight of corrupted"] < 1
-    qfedavg = load("papers.controls_qfedavg")
-    plain = qfedavg.one_run("breast cancer", "FedAvg", 0, rounds=2)
-    fair = qfedavg.one_run("breast cancer", "q = 1", 0, rounds=2)
-    assert plain["factor"] == pytest.approx(1.0) and fair["factor"] < 1

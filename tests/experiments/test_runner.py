@@ -4,15 +4,9 @@
 
 from __future__ import annotations
 
-import json
-import os
+import fcntl
 import re
 import shlex
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +16,13 @@ import pytest
 import run
 import study
 import tables
-from helpers.checkout import CHECKOUT
 from study import Study
 from summary import summary
 
+from monai_fairfl import Client, Reply, Request
 from monai_fairfl.errors import FederationError
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.protocol.messages import Reply, Request
 from monai_fairfl.strategies import FedAvg
-from monai_fairfl.transports.in_process import Client
 
 TINY: dict[str, Any] = {
     "sites": {"kind": "fundus", "size": 64, "seed": 0},
@@ -62,8 +54,6 @@ def run_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     return run_it
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left(
     tmp_path: Path, run_study: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,11 +70,23 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert not (folder / "checkpoints").exists()
     assert not list(folder.glob("sites/*/state/*.pt"))
 
+    # The command of its line trains the same.
+    run_study(tiny(), "--only", cell, "--commands")
+    words = shlex.split(capsys.readouterr().out)
+    assert words[0] == f"{cell}:"
+    assert words[words.index("--rounds") + 1] == "2"
+
     table = tmp_path / "results" / "six_fundus.csv"
     before = table.read_bytes()
     run_study(tiny(), "--only", cell)
     assert capsys.readouterr().err == ""
     table.unlink()
+    # While another runner has it, nobody else trains it.
+    with (folder / "cell" / ".lock").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit, match="1 of 1 cells are not done"):
+            run_study(tiny(), "--only", cell)
+    assert not table.exists()
     run_study(tiny(), "--only", cell)
     assert table.read_bytes() == before
     # With other settings, it would be written as one of these.
@@ -96,92 +98,6 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert tables.read(tmp_path / "results" / "six_fundus")[cell]["best"]["round"] <= 3
 
 
-RUNNER = """
-import json, sys
-from pathlib import Path
-import run, study
-which = study.Study(**json.loads(sys.argv[1]))
-study.RESULTS = Path(sys.argv[2]) / "results"
-study.Study.read = lambda name: which
-run.main([which.name, "--data", sys.argv[2], "--runs", sys.argv[2] + "/runs", "--jobs", "1"])
-"""
-
-
-def runner(which: Study, folder: Path) -> subprocess.Popen[str]:
-    path = f"{CHECKOUT}:{CHECKOUT / 'experiments'}"
-    words = [sys.executable, "-W", "ignore", "-c", RUNNER, json.dumps(vars(which)), str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    return subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-def numbers(folder: Path) -> dict[str, Any]:
-    """The table, without what another run takes otherwise."""
-    found = {}
-    for name, result in tables.read(folder / "results" / "six_fundus").items():
-        found[name] = {key: value for key, value in result.items() if key != "minutes"}
-    return found
-
-
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_stopped_run_goes_on_and_two_runners_share_a_study_with_the_same_bits(
-    tmp_path: Path,
-) -> None:
-    which = tiny(settings={"": {"strategies": ["FedAvg", "FedCE"]}}, rounds=4)
-    folders = [tmp_path / name for name in ("alone", "stopped", "both")]
-    alone, stopped, both = folders
-    assert runner(which, alone).wait() == 0
-    assert list(numbers(alone)) == ["FedAvg-fold3", "FedCE-fold3"]
-
-    ledger = stopped / "runs" / "six_fundus" / "FedAvg-fold3" / "ledger.jsonl"
-    first = runner(which, stopped)
-    while not ledger.exists() or ledger.read_text().count('"kind":"round"') < 1:
-        assert first.poll() is None
-        time.sleep(0.05)
-    first.send_signal(signal.SIGINT)
-    assert first.wait() == 1 and "goes on after the last whole round" in first.stderr.read()  # type: ignore[union-attr]
-    assert numbers(stopped) == {}
-    assert runner(which, stopped).wait() == 0
-    assert numbers(stopped) == numbers(alone)
-
-    for process in [runner(which, both) for _ in range(2)]:
-        process.wait()
-    # One of them may have left a cell to the other.
-    assert runner(which, both).wait() == 0
-    assert numbers(both) == numbers(alone)
-
-
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
-def test_who_enters_a_cells_command_gets_its_result(
-    tmp_path: Path, run_study: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    # Two cells at a time, in processes of their own; one of them with keys of its own.
-    fewer = {"evaluate": ["local_score"], "federation#final": ["score", "test_score"]}
-    settings = {
-        "": {"strategies": ["FedCE"]},
-        "fewer": {"strategies": ["FedAvg"], "arguments": fewer},
-    }
-    which = tiny(settings=settings, seeds=[7], sites="fundus")
-    tiny().sites_root(tmp_path, tmp_path / "made").rename(tmp_path / "fundus")
-    found = run_study(which, "--jobs", "2")
-    assert list(found) == ["FedCE-fold3-seed7", "fewer-FedAvg-fold3-seed7"]
-    capsys.readouterr()
-    run_study(which, "--commands")
-    for line in capsys.readouterr().out.splitlines():
-        name, _, command = line.partition(": ")
-        words = shlex.split(command.replace("DATA", str(tmp_path)))
-        words[words.index("RUN")] = str(tmp_path / name)
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(CHECKOUT)}
-        subprocess.run([sys.executable, *words[1:]], cwd=CHECKOUT, env=environment, check=True)
-        again = study.rounded(summary(tmp_path / name, which.keep))
-        assert again == {key: found[name][key] for key in again}
-
-
-@pytest.mark.long
-@pytest.mark.slow
 def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
     run_study: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,62 +153,19 @@ def test_a_study_may_name_seeds_for_each_of_its_folds() -> None:
     assert alone["Standalone-fold0"] is None
 
 
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
-def test_a_last_mile_has_the_models_trained_alone_and_the_used_models_test_scores(
-    tmp_path: Path, run_study: Any
-) -> None:
-    which = tiny(
-        settings={"": {"strategies": ["FedAvg", "Standalone"]}},
-        arguments={"adapt_epochs": 2, "adapt_rate": 0.01},
-        overrides={**TINY["overrides"], "split_validation": 0.5},
-    )
-    found = run_study(which)
-    federated, alone = found["FedAvg-fold3"], found["Standalone-fold3"]
-    for site, mile in federated["last_mile"].items():
-        assert list(mile["gains"]) == ["adapted", "alone"]
-        closing = federated["closing"][site]
-        assert closing["alone"]["test_score"] == alone["closing"][site]["own"]["test_score"]
-        used = federated["test_used"]["dice"][site]
-        name = mile["taken"] or "own"
-        assert sum(used) / len(used) == pytest.approx(closing[name]["test_score"], abs=1e-4)
-    assert any(mile["taken"] for mile in federated["last_mile"].values())
-    # Without the runs that left the models, nobody guesses.
-    tables.remove(which.table, ["FedAvg-fold3"])
-    shutil.rmtree(tmp_path / "runs")
-    with pytest.raises(SystemExit, match="models are not committed: .* Standalone-fold3 --again"):
-        run_study(which)
-
-
 class FailsOnce:
-    """A client that fails once, when a request is of one kind."""
+    """A client that fails in one round."""
 
-    def __init__(self, client: Client, fails: Callable[[Request], bool]):
+    def __init__(self, client: Client):
         self.client = client
-        self.fails = fails
-        self.failed = False
 
     def answer(self, request: Request) -> Reply:
-        if not self.failed and self.fails(request):
-            self.failed = True
+        if request.round == 1:
             raise MemoryError("no memory left")
         return self.client.answer(request)
 
 
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fails", "when"),
-    [
-        (lambda request: request.round == 1, "in round 1"),
-        (lambda request: bool(request.context.get("closing")), "at the end"),
-    ],
-    ids=["in a round", "at the end"],
-)
-def test_a_run_that_went_on_without_a_site_gives_no_result(
-    fails: Callable[[Request], bool], when: str, hospitals: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_went_on_without_a_site_gives_no_result(hospitals: Path, tmp_path: Path) -> None:
     from trainings import Training
 
     (tmp_path / "three").mkdir()
@@ -302,9 +175,9 @@ def test_a_run_that_went_on_without_a_site_gives_no_result(
     small.update({"split_validation": 0.5, "split_seed": 0})
 
     def wrap(site: str, client: Client) -> Client:
-        return FailsOnce(client, fails) if site == "birch" else client
+        return FailsOnce(client) if site == "birch" else client
 
     training = Training("prostate_mri_segmentation", "three", 2, 1, small)
     training.run(FedAvg(), (), tmp_path, tmp_path / "run", wrap, final=("score", "test_score"))
-    with pytest.raises(FederationError, match=f"went on without birch {when}.*no memory left"):
+    with pytest.raises(FederationError, match="went on without birch in round 1.*no memory left"):
         summary(tmp_path / "run", ())

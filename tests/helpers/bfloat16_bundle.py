@@ -8,7 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
-from monai_fairfl.bundle.shipped import find_bundle
+from monai_fairfl import find_bundle
 
 NETWORK = '''
 import torch

@@ -23,25 +23,22 @@ def command(root: Path, run_dir: Path, *arguments: str) -> list[str]:
     """The words after ``python`` that train a federation of the sites below ``root``.
 
     Starting worker processes takes longer than such a training: only tests of them have any. An
-    epoch of each round is enough, as of :func:`federation`.
+    epoch of each round is enough, as of :func:`federation`. Of two options of one name the last
+    counts.
     """
-    if "--local_epochs" not in arguments:
-        arguments = (*arguments, "--local_epochs", "1")
-    if "--jobs" not in arguments:
-        arguments = (*arguments, "--jobs", "1")
     return [
-        *("-W", "ignore", "-m", "monai.bundle", "run"),
-        *("--config_file", str(BUNDLE / "configs" / "federate.json"), "--bundle_root", str(BUNDLE)),
-        *(
-            "--sites_root",
-            str(root),
-            "--run_dir",
-            str(run_dir),
-            "--overrides",
-            json.dumps(OVERRIDES),
-        ),
-        *("--device", DEVICE, "--report", "False", *arguments),
+        *_bundle_run("federate"),
+        *("--sites_root", str(root), "--run_dir", str(run_dir)),
+        *("--overrides", json.dumps(OVERRIDES), "--local_epochs", "1", "--jobs", "1"),
+        *("--report", "False", *arguments),
     ]
+
+
+def _bundle_run(name: str) -> list[str]:
+    """The words that run one of the bundle's configurations."""
+    file = BUNDLE / "configs" / f"{name}.json"
+    words = ["-W", "ignore", "-m", "monai.bundle", "run", "--config_file", str(file)]
+    return [*words, "--bundle_root", str(BUNDLE), "--device", DEVICE]
 
 
 def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -51,26 +48,11 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 def infer(run_dir: Path, volumes: Path, masks: Path) -> subprocess.CompletedProcess[str]:
     """The README's command that segments a folder of volumes with a federation's model."""
-    arguments = [
-        *("-W", "ignore", "-m", "monai.bundle", "run"),
-        *(
-            "--config_file",
-            str(BUNDLE / "configs" / "inference.json"),
-            "--bundle_root",
-            str(BUNDLE),
-        ),
-        *("--ckpt_path", str(run_dir / "models" / "global.pt"), "--dataset_dir", str(volumes)),
-        *("--output_dir", str(masks), "--device", DEVICE),
-    ]
-    return run(arguments, masks.parent)
+    model = str(run_dir / "models" / "global.pt")
+    places = ["--ckpt_path", model, "--dataset_dir", str(volumes), "--output_dir", str(masks)]
+    return run([*_bundle_run("inference"), *places], masks.parent)
 
 
 def federation(root: Path, run_dir: Path, strategies: Any, **settings: Any) -> BundleFederation:
-    settings = {
-        "rounds": 2,
-        "overrides": OVERRIDES,
-        "report": False,
-        "device": DEVICE,
-        **settings,
-    }
-    return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **settings)
+    given = {"rounds": 2, "overrides": OVERRIDES, "report": False, "device": DEVICE, **settings}
+    return BundleFederation(str(BUNDLE), str(root), strategies, run_dir=str(run_dir), **given)

@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import torch
 from helpers.checkout import CHECKOUT, DEVICE, TINY
+from ignite.engine import Events
+from monai.fl.client import MonaiAlgo
 
-from monai_fairfl import FairMonaiAlgo, ModelSpec, Reply, Request
+from monai_fairfl import FairMonaiAlgo, Reply, Request
 from monai_fairfl.bundle import initial_model
+from monai_fairfl.model_files import state_of_file
 
 PROSTATE = CHECKOUT / "bundles" / "prostate_mri_segmentation"
 NETWORK = {"size": TINY["size"], "channels": TINY["channels"]}
@@ -48,12 +52,27 @@ def tiny_client(
     site: str = "alder",
     state: str = "state",
     bundle: str | Path = PROSTATE,
+    kind: type[MonaiAlgo] = FairMonaiAlgo,
+    arguments: Mapping[str, Any] = {},
     **overrides: Any,
-) -> FairMonaiAlgo:
-    """A client of the prostate bundle; its state is in ``folder/SITE/STATE``."""
+) -> Any:
+    """A client of the prostate bundle; its state is in ``folder/SITE/STATE``.
+
+    Args:
+        hospitals: the folder of all sites' images.
+        folder: of the site's files.
+        site: its name.
+        state: its private folder's name; another one makes a client without a past.
+        bundle: the bundle's folder.
+        kind: ours, or MONAI's own.
+        arguments: of the client.
+        **overrides: of the configuration.
+    """
     settings = {**tiny_settings(hospitals / site, folder / site), **overrides}
-    state_dir = folder / site / state
-    return FairMonaiAlgo(str(bundle), state_dir, train_kwargs=settings, eval_kwargs=settings)
+    given = {"train_kwargs": settings, "eval_kwargs": dict(settings), **arguments}
+    if kind is FairMonaiAlgo:
+        given["state_dir"] = folder / site / state
+    return kind(bundle_root=str(bundle), **given)
 
 
 def train(
@@ -102,17 +121,30 @@ def stored_state(folder: Path, number: int, name: str = "state") -> dict[str, An
     return loaded
 
 
-def equal_states(one: Any, two: Any) -> bool:
-    """Whether two nested states are equal, to the bit."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, two)
-    if isinstance(one, dict):
-        return set(one) == set(two) and all(equal_states(one[key], two[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(two) and all(map(equal_states, one, two))
-    return bool(one == two)
+def own_model(folder: Path, state: str = "state") -> dict[str, torch.Tensor]:
+    """The model that the client stored for itself when a run ended."""
+    [file] = (folder / "alder" / state).glob("*own.pt")
+    return dict(state_of_file(file))
 
 
-def counters_of(spec: ModelSpec) -> list[str]:
-    """BatchNorm's counters of batches."""
-    return [name for name in spec.buffers if name.endswith("num_batches_tracked")]
+def broken(function: Callable[..., Any], at: int, error: Exception) -> Callable[..., Any]:
+    """``function``, whose call number ``at`` raises."""
+    calls = count(1)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == at:
+            raise error
+        return function(*args, **kwargs)
+
+    return call
+
+
+def abort_at(client: Any, engine: Any, step: int = 1) -> None:
+    """Let somebody call ``client.abort()`` after this step of ``engine``, once."""
+    steps = count(1)
+
+    def abort() -> None:
+        if next(steps) == step:
+            client.abort()
+
+    engine.add_event_handler(Events.ITERATION_COMPLETED, abort)

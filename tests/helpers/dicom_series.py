@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A DICOM series as a scanner would send it: single-frame MR images with their geometry, written
-with pydicom.
-"""
+"""DICOM series with a known geometry, and what inference finds in their folder."""
 
 from __future__ import annotations
 
@@ -10,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
+
+from monai_fairfl.workflow import Cases, find_images
 
 pydicom = pytest.importorskip("pydicom")
 
@@ -21,6 +22,28 @@ from pydicom.uid import ExplicitVRLittleEndian, MRImageStorage, generate_uid  # 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 SAGITTAL = (0.0, 1.0, 0.0, 0.0, 0.0, -1.0)
 CORONAL = (1.0, 0.0, 0.0, 0.0, 0.0, -1.0)
+SHUFFLED = (4, 1, 6, 2, 5, 3)
+# Slices, rows, columns.
+VOLUME = np.random.default_rng(0).integers(-200, 3000, (6, 10, 14)).astype(np.int16)
+# Columns, rows, slices: as an image of VOLUME is loaded.
+VOXELS = VOLUME.transpose(2, 1, 0)
+
+COMMON: dict[str, Any] = {
+    "SOPClassUID": MRImageStorage,
+    "PatientID": "P1",
+    "PatientName": "Test^Patient",
+    "PatientBirthDate": "19500101",
+    "PatientSex": "M",
+    "StudyID": "1",
+    "StudyDate": "20200102",
+    "StudyTime": "030405",
+    "AccessionNumber": "A1",
+    "Modality": "MR",
+    "SeriesNumber": 5,
+    "SeriesDescription": "t2_tse_tra",
+    "ImageType": ["ORIGINAL", "PRIMARY", "M", "ND"],
+}
+OWN_UIDS = ("StudyInstanceUID", "SeriesInstanceUID", "FrameOfReferenceUID")
 
 
 def oblique(about_x: float = 15, about_z: float = -10) -> tuple[float, ...]:
@@ -54,14 +77,14 @@ def affine_of(
 
 def write_series(
     folder: Path,
-    volume: np.ndarray,
+    volume: np.ndarray = VOLUME,
     *,
     orientation: Sequence[float] = AXIAL,
     spacing: tuple[float, float] = (0.75, 0.5),
     step: float = 3.0,
     origin: Sequence[float] = (-12.5, -20.25, 31.0),
-    places: Sequence[float] | None = None,
-    order: Sequence[int] | None = None,
+    places: Sequence[float] = range(99),
+    order: Sequence[int] = range(1, 99),
     names: str = "IM{:04d}.dcm",
     **tags: Any,
 ) -> list[FileDataset]:
@@ -70,51 +93,47 @@ def write_series(
     Args:
         folder: made when it is not there.
         volume: (slices, rows, columns), signed or unsigned 16 bit.
-        places: of the slices along the normal, in steps; 0, 1, 2, ... if None.
-        order: InstanceNumber and file number of each slice; counted from the first if None.
+        places: of the slices along the normal, in steps.
+        order: InstanceNumber and file number of each slice.
         tags: DICOM attributes of every image, ``None`` to leave one out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    places = range(len(volume)) if places is None else places
-    order = range(1, len(volume) + 1) if order is None else order
     normal = np.cross(orientation[:3], orientation[3:])
-    common = {
-        "PatientID": "P1",
-        "PatientName": "Test^Patient",
-        "PatientBirthDate": "19500101",
-        "PatientSex": "M",
-        "StudyInstanceUID": generate_uid(),
-        "SeriesInstanceUID": generate_uid(),
-        "FrameOfReferenceUID": generate_uid(),
-        "StudyID": "1",
-        "StudyDate": "20200102",
-        "StudyTime": "030405",
-        "AccessionNumber": "A1",
-        "Modality": "MR",
-        "SeriesNumber": 5,
-        "SeriesDescription": "t2_tse_tra",
-        "ImageType": ["ORIGINAL", "PRIMARY", "M", "ND"],
+    of_series = {
+        **COMMON,
+        **{name: generate_uid() for name in OWN_UIDS},
         "SliceThickness": step,
         "PixelSpacing": list(spacing),
-        "ImageOrientationPatient": [round(value, 12) for value in orientation],
+        "ImageOrientationPatient": _rounded(orientation),
         **tags,
     }
-    return [
-        _write_image(
-            folder / names.format(number),
-            pixels,
-            {
-                **common,
-                "InstanceNumber": number,
-                "ImagePositionPatient": list(np.add(origin, normal * step * place)),
-            },
-        )
-        for pixels, place, number in zip(volume, places, order)
-    ]
+    datasets = []
+    for pixels, place, number in zip(volume, places, order, strict=False):
+        meta = FileMetaDataset()
+        meta.MediaStorageSOPClassUID = MRImageStorage
+        meta.MediaStorageSOPInstanceUID = generate_uid()
+        meta.TransferSyntaxUID = ExplicitVRLittleEndian
+        path = folder / names.format(number)
+        dataset = FileDataset(path, {}, file_meta=meta, preamble=bytes(128))
+        dataset.set_pixel_data(np.ascontiguousarray(pixels), "MONOCHROME2", 16)
+        dataset.SOPInstanceUID = meta.MediaStorageSOPInstanceUID
+        dataset.InstanceNumber = number
+        dataset.ImagePositionPatient = _rounded(origin + normal * step * place)
+        for name, value in of_series.items():
+            if value is not None:
+                setattr(dataset, name, value)
+        dataset.save_as(path, enforce_file_format=True)
+        datasets.append(dataset)
+    return datasets
+
+
+def _rounded(values: Sequence[float] | np.ndarray) -> list[float]:
+    """Numbers that DICOM can write in 16 characters."""
+    return [round(float(value), 9) for value in values]
 
 
 def write_enhanced(
-    path: Path, datasets: Sequence[FileDataset], order: Sequence[int] | None = None, **uids: str
+    path: Path, datasets: Sequence[FileDataset], order: Sequence[int] = range(6), **uids: str
 ) -> None:
     """Write the images of a series into one file of several frames, by highdicom, and put the
     frames in this order.
@@ -130,33 +149,19 @@ def write_enhanced(
         series_number=7,
         instance_number=1,
     )
-    order = range(len(datasets)) if order is None else order
+    order = order[: len(datasets)]
     groups, pixels = enhanced.PerFrameFunctionalGroupsSequence, enhanced.pixel_array
     enhanced.PerFrameFunctionalGroupsSequence = [groups[index] for index in order]
     enhanced.PixelData = pixels[list(order)].tobytes()
     enhanced.save_as(path)
 
 
-def _write_image(path: Path, pixels: np.ndarray, tags: dict[str, Any]) -> FileDataset:
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = MRImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset = FileDataset(path, {}, file_meta=meta, preamble=bytes(128))
-    dataset.SOPClassUID, dataset.SOPInstanceUID = MRImageStorage, meta.MediaStorageSOPInstanceUID
-    dataset.set_pixel_data(np.ascontiguousarray(pixels), "MONOCHROME2", 16)
-    for name, value in tags.items():
-        if value is None:
-            continue
-        if name in (
-            "ImagePositionPatient",
-            "ImageOrientationPatient",
-            "PixelSpacing",
-            "SliceThickness",
-        ):
-            value = pydicom.multival.MultiValue(float, np.atleast_1d(value).tolist())
-            value = [pydicom.valuerep.DSfloat(number, auto_format=True) for number in value]
-            value = value[0] if name == "SliceThickness" else value
-        setattr(dataset, name, value)
-    dataset.save_as(path, enforce_file_format=True)
-    return dataset
+def found(folder: Path, **settings: str) -> Cases:
+    """The cases of a folder; their images are deleted with them."""
+    return find_images(folder, folder.parent / "out" / "volumes.json", **settings)
+
+
+def loaded(path: str | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Voxels and affine of an image."""
+    image = nib.Nifti1Image.from_filename(path)
+    return np.asanyarray(image.dataobj), image.affine

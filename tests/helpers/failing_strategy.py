@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.strategies import FedAvg
-from monai_fairfl.strategies.base import Rounds
+from monai_fairfl.strategies import FedAvg, Rounds
 
 
 class Failing(FedAvg):

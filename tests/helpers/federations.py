@@ -4,20 +4,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 import torch
 from helpers.checkout import TINY
 
-from monai_fairfl.bundle.federation import BundleFederation
-from monai_fairfl.bundle.shipped import find_bundle
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.strategies.resolver import strategy_of
-from monai_fairfl.utils.saved_files import read_state_dict
+from monai_fairfl import BundleFederation, Strategy, find_bundle, read_ledger, strategies
+from monai_fairfl.model_files import state_of_file
 
 if TYPE_CHECKING:
     from monai_fairfl.transports.flare import FairFLRecipe
@@ -28,31 +22,9 @@ ROUNDS = 2
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
     "FedCE": {},
-    "CGSV": {},
     "FedLWR": {},
     "ShapFed": {"personalised": True},
-    "FedISM": {},
-    "LeaveOneOut": {"judged_by": "others"},
 }
-EXTENDED = {"FedAvg", "FedISM", "LeaveOneOut", "ShapFed"}
-"""Methods whose messages are among those of the others: ``make test-extended`` runs these."""
-
-
-def methods(extended: Collection[str] = EXTENDED) -> list[Any]:
-    """The name of each method, with its marks.
-
-    Args:
-        extended: methods that only ``make test-extended`` runs.
-    """
-    found = []
-    for method in METHODS:
-        marks = []
-        if method in extended:
-            marks.append(pytest.mark.extended)
-        found.append(pytest.param(method, marks=marks))
-    return found
-
-
 SETTINGS = {key: value for key, value in TINY.items() if key != "decay_epochs"}
 LAST_MILE = {"adapt_epochs": 2, "adapt_rate": 0.01}
 """At the end each client trains its own model on."""
@@ -61,6 +33,12 @@ LAST_MILE = {"adapt_epochs": 2, "adapt_rate": 0.01}
 def strategy(method: str) -> dict[str, Any]:
     """Configuration of one of the methods."""
     return {"_target_": f"monai_fairfl.strategies.{method}", **METHODS[method]}
+
+
+def made_strategy(method: str) -> Strategy:
+    """One of the methods."""
+    made: Strategy = getattr(strategies, method)(**METHODS[method])
+    return made
 
 
 def in_process(
@@ -77,7 +55,7 @@ def in_process(
     BundleFederation(
         str(bundle or find_bundle(BUNDLE)),
         str(hospitals),
-        strategy_of(strategy(method)),
+        made_strategy(method),
         rounds,
         str(run),
         site_names=CLIENTS,
@@ -106,27 +84,17 @@ def recipe(method: str, hospitals: Path, rounds: int = ROUNDS, **arguments: Any)
 
 
 def assert_same_run(expected: Path, found: Path) -> None:
-    """The same models, weights, contributions and scores: to the last bit, and the ledgers' chains
-    hold.
-    """
-    records = read_ledger(expected / "ledger.jsonl")
-    for one, two in zip(records, read_ledger(found / "ledger.jsonl"), strict=True):
-        assert (
-            two == one
-        ), f"record {one['kind']} {one.get('round', '')} differs: {_first_difference(one, two)}"
+    """The same ledger and models, to the last bit; a record or tensor that differs is named."""
+    records = [read_ledger(run / "ledger.jsonl") for run in (expected, found)]
+    for one, two in zip(*records, strict=True):
+        for key in sorted({*one, *two}):
+            place = f"{one['kind']} {one.get('round', '')}: {key}"
+            assert two.get(key) == one.get(key), place
     models = sorted(path.name for path in (expected / "models").glob("*.pt"))
     assert sorted(path.name for path in (found / "models").glob("*.pt")) == models
     for name in models:
-        one, two = (read_state_dict(run / "models" / name) for run in (expected, found))
-        assert set(one) == set(two) and all(torch.equal(one[key], two[key]) for key in one), name
-        assert (expected / "models" / name).read_bytes() == (
-            found / "models" / name
-        ).read_bytes(), name
-
-
-def _first_difference(one: Any, two: Any, path: str = "") -> str:
-    if isinstance(one, dict) and isinstance(two, dict):
+        files = [run / "models" / name for run in (expected, found)]
+        one, two = map(state_of_file, files)
         for key in sorted({*one, *two}):
-            if one.get(key) != two.get(key):
-                return _first_difference(one.get(key), two.get(key), f"{path}/{key}")
-    return f"{path}: {json.dumps(one)[:200]} is not {json.dumps(two)[:200]}"
+            assert torch.equal(one[key], two[key]), (name, key)
+        assert files[0].read_bytes() == files[1].read_bytes(), name

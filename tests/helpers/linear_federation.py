@@ -1,59 +1,50 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The clients of :mod:`helpers.linear_run` in place of a bundle's sites."""
+"""A bundle's federation whose sites compute nothing, and clients of :mod:`helpers.linear_run`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.checkout import CHECKOUT
-from helpers.driving import SPEC, vector
-from helpers.linear_run import LINEAR, START, LinearClient, LinearRun
+import torch
+from helpers.bundle_runs import federation
+from helpers.driving import vector
+from helpers.linear_run import START, LinearClient
 
-from monai_fairfl import BundleFederation, InProcess, Strategy
-from monai_fairfl.bundle import runs as bundle_runs
-from monai_fairfl.bundle.runs import BundleRuns
-from monai_fairfl.protocol import RANGES, Range
+from monai_fairfl import BundleFederation, Estimate, Reply, Request, Strategy
+from monai_fairfl.client import FairMonaiAlgo
 
-__all__ = [
-    "LINEAR",
-    "START",
-    "LinearClient",
-    "LinearRun",
-    "bundle_federation",
-    "in_place_of_training",
-    "vector",
-]
+__all__ = ["START", "LinearClient", "bundle_federation", "in_place_of_training", "vector"]
 
 
 def in_place_of_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such clients answer for the sites of a :class:`BundleFederation`.
+    """The sites' clients answer at once; everything else is the command's own."""
 
-    Everything else is the command's own.
-    """
+    def answer(client: FairMonaiAlgo, request: Request) -> Reply:
+        score = 0.5 + 0.01 * (request.round + len(request.client))
+        measured = {name: {"mean": Estimate(score, 0.1, 4)} for name in request.measure}
+        if request.task == "measure":
+            return request.reply(measurements=measured)
+        step = 0.01 * len(request.client)
+        statistics = ("running_mean", "running_var", "num_batches_tracked")
+        update, buffers = {}, {}
+        for name, values in request.weights.items():
+            if name.endswith(statistics):
+                buffers[name] = values
+            else:
+                update[name] = torch.full_like(values, step)
+        counts = {"num_samples": 10, "num_cases": 2, "num_steps": 1}
+        return request.reply(update, measurements=measured, buffers=buffers, **counts)
 
-    def transport(self: BundleRuns, folder: Path, names: Sequence[str], pool: object) -> InProcess:
-        makers = {}
-        for name, letter in zip(names, "ABC"):
-            makers[name] = partial(LinearClient, letter, [])
-        return InProcess(makers)
-
-    for name, (least, most) in LINEAR.items():
-        monkeypatch.setitem(RANGES, name, Range(name, least, most))
-    monkeypatch.setattr(BundleRuns, "transport", transport)
-    monkeypatch.setattr(bundle_runs, "initial_model", lambda *_: ({"w": vector(START)}, SPEC))
+    monkeypatch.setattr(FairMonaiAlgo, "answer", answer)
 
 
 def bundle_federation(
     sites: Path, run_dir: Path, strategies: Sequence[Strategy], **settings: Any
 ) -> BundleFederation:
     """Two rounds of the prostate bundle at three of the sites; see :func:`in_place_of_training`."""
-    settings = {"rounds": 2, "site_names": ["alder", "cedar", "rowan"], **settings}
-    bundle = settings.pop("bundle", CHECKOUT / "bundles" / "prostate_mri_segmentation")
-    return BundleFederation(
-        str(bundle), str(sites), list(strategies), run_dir=str(run_dir), **settings
-    )
+    settings = {"site_names": ["alder", "cedar", "rowan"], "report": True, **settings}
+    return federation(sites, run_dir, list(strategies), **settings)

@@ -34,6 +34,8 @@ def loaders(kind: str) -> Any:
         )
     if kind == "concatenated":
         return DataLoader(ConcatDataset([noisy, noisy]), batch_size=2)
+    if kind == "worker":
+        return DataLoader(noisy, batch_size=2, shuffle=True, num_workers=1)
     if kind == "zipped":
         return DataLoader(ZipDataset([noisy, data]), batch_size=2, collate_fn=_first_of_pairs)
     generator = torch.Generator().manual_seed(3)
@@ -48,7 +50,7 @@ def _first_of_pairs(pairs: Any) -> Any:
     return list_data_collate([first for first, _ in pairs])
 
 
-KINDS = ("subset", "nested", "patches", "concatenated", "zipped", "generator", "sampler")
+KINDS = ("subset", "nested", "patches", "concatenated", "zipped", "worker", "generator", "sampler")
 
 
 def images_of(loader: Any) -> torch.Tensor:

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Clients for worker processes: each does one thing, such as ending its own process."""
+"""Clients and pieces of work for worker processes; each does one thing, such as ending its own
+process.
+"""
 
 from __future__ import annotations
 
@@ -13,77 +15,64 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from helpers.driving import LeastSquares
+from helpers.least_squares_federation import TARGETS, federation
 
+from monai_fairfl import InProcess, Reply, Request
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.protocol.messages import Reply, Request
+from monai_fairfl.strategies import FedAvg, Rounds
+from monai_fairfl.transports.workers import Turn, Work, carry_out
 
 logger = logging.getLogger("monai_fairfl.tests")
+
+
+# --- clients
+
+
+def honest() -> dict[str, Callable[[], LeastSquares]]:
+    """Client -> its maker."""
+    return {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
 
 
 class Echo:
     """Sends back what it received, as update and as buffers."""
 
     def answer(self, request: Request) -> Reply:
-        return Reply(request.client, request.weights, 1, buffers=request.weights, id=request.id)
-
-
-DECLARED: list[str] = []
-"""What modules that a worker imports add to."""
+        return request.reply(request.weights, 1, buffers=request.weights)
 
 
 class Reporting:
-    """Measures where it lives and how torch is set; it writes a line when it is let go."""
+    """Measures where it lives and how torch is set, in a process that it makes deterministic."""
 
-    def __init__(self, log: Path | None = None):
+    def __init__(self) -> None:
         self.answered = 0
-        self.log = log
+        torch.backends.cudnn.deterministic = True
 
     def answer(self, request: Request) -> Reply:
         self.answered += 1
-        measured: dict[str, Any] = {
-            "process": float(os.getpid()),
-            "answered": float(self.answered),
-            "address": float(request.weights["w"].data_ptr()),
-            "threads": float(torch.get_num_threads()),
-            "deterministic": float(torch.are_deterministic_algorithms_enabled()),
-            "cudnn_deterministic": float(torch.backends.cudnn.deterministic),
-            "declared": float(len(DECLARED)),
+        measured: dict[str, float] = {
+            "process": os.getpid(),
+            "answered": self.answered,
+            "value": float(request.weights["w"][0]),
+            "address": request.weights["w"].data_ptr(),
+            "threads": torch.get_num_threads(),
+            "deterministic": torch.are_deterministic_algorithms_enabled(),
+            "own_setting": torch.backends.cudnn.deterministic,
+            "imported": "wave" in sys.modules,
         }
-        return Reply(request.client, None, 0, measured, id=request.id)
-
-    def finalize(self) -> None:
-        if self.log is not None:
-            with self.log.open("a") as file:
-                file.write(f"{os.getpid()}\n")
-
-
-class Deterministic(Reporting):
-    """Makes cuDNN deterministic when it is built, as a bundle does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.backends.cudnn.deterministic = True
+        return request.reply(measurements=measured)
 
 
 class Acting(LeastSquares):
-    """Does something before it answers its requests of one round, once; see :data:`ACTIONS`.
+    """Does something before it answers its first request of one round."""
 
-    Args:
-        target: of the training.
-        action: its name.
-        number: of the round.
-        done: a file that it writes when it has done it.
-    """
-
-    def __init__(self, target: list[float], action: str, number: int, done: Path):
-        super().__init__(target)
+    def __init__(self, name: str, action: Callable[[], object], number: int, done: Path):
+        super().__init__(TARGETS[name])
         self.action = action
         self.number = number
         self.done = done
@@ -91,60 +80,44 @@ class Acting(LeastSquares):
     def answer(self, request: Request) -> Reply:
         if request.round == self.number and not self.done.exists():
             self.done.touch()
-            ACTIONS[self.action]()
+            self.action()
         return super().answer(request)
 
 
-def _raise() -> None:
-    raise ConfigError("slices must be 1 or more, got 0") from ValueError("range")
+def end_by_kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _log_and_warn() -> None:
-    logger.info("of the %s", "client", extra={"site": "elm"})
-    logger.debug("too fine")
-    warnings.warn("an odd image", UserWarning, stacklevel=1)
-
-
-ACTIONS: dict[str, Callable[[], Any]] = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "exit": lambda: sys.exit(3),
-    "raise": _raise,
-    "log": _log_and_warn,
-    "sleep": lambda: time.sleep(2),
-}
+def refuse() -> None:
+    raise ConfigError("slices must be 1 or more") from ValueError("range")
 
 
 class Talking:
-    """Logs and warns from several threads, and from a process that it forks, while it answers."""
+    """Logs from threads and warns while it answers; so does a process that it forks."""
 
     def answer(self, request: Request) -> Reply:
-        def talk() -> None:
-            # So long that a message takes two writes.
-            for _ in range(200):
-                logger.info("x" * 30_000)
-
-        threads = [threading.Thread(target=talk) for _ in range(4)]
+        # So long that a message takes two writes.
+        long = {"args": ["x" * 30_000], "kwargs": {"extra": {"site": "elm"}}}
+        threads = [threading.Thread(target=logger.info, **long) for _ in range(100)]
         for thread in threads:
             thread.start()
+            warnings.warn("an odd image", stacklevel=1)
         child = os.fork()
         if child == 0:
             logger.warning("of the forked process")
-            warnings.warn("of the forked process", UserWarning, stacklevel=1)
+            warnings.warn("of the forked process", stacklevel=1)
             os._exit(0)
         os.waitpid(child, 0)
-        number = 0
-        while any(thread.is_alive() for thread in threads):
-            number += 1
-            warnings.warn(f"in between {number}", UserWarning, stacklevel=1)
-            time.sleep(0.001)
-        return Reply(request.client, None, 0, {"score": 1.0}, id=request.id)
+        for thread in threads:
+            thread.join()
+        return request.reply(measurements={"score": 1.0})
 
 
 class Unsendable:
     """Its reply holds what cannot be pickled."""
 
     def answer(self, request: Request) -> Reply:
-        return replace(Reply(request.client, None, 0, id=request.id), measurements=lambda: 0)  # type: ignore[arg-type]
+        return request.reply(measurements={"score": threading.Lock()})
 
 
 class Endless:
@@ -161,15 +134,74 @@ class Endless:
         raise AssertionError
 
 
-TARGETS = {"A": [1.0, 0.0], "B": [0.0, 1.0], "C": [2.0, 2.0], "D": [0.5, 0.0]}
+# --- pieces of work
 
 
-def honest() -> dict[str, Callable[[], LeastSquares]]:
-    """Client -> its maker, for every client of :data:`TARGETS`."""
-    makers = {}
-    for name, target in TARGETS.items():
-        makers[name] = partial(LeastSquares, target)
-    return makers
+def seen(turn: Turn) -> dict[str, Any]:
+    """Where it is done, and with what."""
+    return {"process": os.getpid(), "has_pool": turn.pool is not None, **vars(turn)} | {"pool": 0}
+
+
+def meet(folder: Path, name: str, other: str, turn: Turn) -> dict[str, Any]:
+    """Say by a file that it has begun, and wait for another file."""
+    (folder / name).touch()
+    deadline = time.monotonic() + 120
+    while not (folder / other).exists():
+        assert time.monotonic() < deadline, f"no {other}"
+        time.sleep(0.01)
+    return seen(turn)
+
+
+class Killing(FedAvg):
+    """FedAvg whose process is killed before its second round, unless a file is there."""
+
+    def __init__(self, killed: Path):
+        super().__init__()
+        self._killed = killed
+        self._begun = 0
+
+    def round(self, clients: Any) -> Rounds:
+        self._begun += 1
+        if self._begun == 2 and not self._killed.exists():
+            self._killed.touch()
+            end_by_kill()
+        return (yield from super().round(clients))
+
+
+def train(folder: Path, turn: Turn) -> Any:
+    """Run a federation of four rounds whose process is killed once."""
+    folder.mkdir(exist_ok=True)
+    made = federation(folder, Killing(folder / "killed"), transport=InProcess(honest()))
+    return made.run(resume=turn.again)
+
+
+def end_always(turn: Turn) -> None:
+    end_by_kill()
+
+
+def raise_error(turn: Turn) -> None:
+    raise ConfigError("this concerns all")
+
+
+class UnsendableError(Exception):
+    def __init__(self, one: int, two: int):
+        super().__init__(f"{one} and {two}")
+
+
+def raise_unsendable(turn: Turn) -> None:
+    raise UnsendableError(1, 2)
+
+
+def unsendable_result(turn: Turn) -> object:
+    return threading.Lock()
+
+
+def two_pieces(folder: Path, name: str, turn: Turn) -> None:
+    """Carry out two pieces, one after the other."""
+    carry_out([Work(part, partial(meet, folder, name + part, "go")) for part in "12"])
+
+
+# --- processes
 
 
 def children_of(process: int) -> list[int]:

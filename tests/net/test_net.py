@@ -18,7 +18,6 @@ from helpers.net_programs import play
 HERE = Path(__file__).parent
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["near", "exact"])
 def test_no_row_moved(kind: str, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"

@@ -84,12 +84,6 @@ def test_the_largest_alpha_overflows_in_no_round() -> None:
     assert values(results[-1].aggregation) == [1.0, 0.0, 0.0]
 
 
-def test_arguments_out_of_range_are_refused() -> None:
-    for arguments in ({"fade": 1.0}, {"alpha": 1000}):
-        with pytest.raises(ValueError, match="|".join(arguments)):
-            CFFL(**arguments)
-
-
 def test_a_run_that_is_resumed_before_a_site_joins_gives_the_same_bits() -> None:
     """The checkpoint's keys are sorted, and a newcomer gets the mean of all reputations."""
     scores = [

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import permutations
 
 import numpy as np
 import pytest
@@ -17,17 +16,13 @@ from helpers.driving import (
     SAMPLES,
     SPEC,
     UPDATES,
-    drive,
     play,
     play_round,
     values,
     vector,
 )
-from helpers.updates import PARAMETERS
-from helpers.updates import SPEC as IN_CLASSES
-from helpers.updates import START, honest, tensors_of
 
-from monai_fairfl import Reply, Request, RoundResult, compose
+from monai_fairfl import RoundResult, compose
 from monai_fairfl.strategies import CGSV, Uniform
 
 WORKED = GOLDEN["cgsv"]
@@ -67,18 +62,15 @@ def test_the_servers_own_model_moves_by_its_step_wherever_the_clients_models_are
     np.testing.assert_allclose(after - before, WORKED["u_N_round2"], atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("variant", "key"),
-    [
+def test_each_client_keeps_the_worked_number_of_entries() -> None:
+    for variant, key in (
         ("paper", "paper_floor"),
         ("recommended", "ceil_no_cap"),
         ("released", "code_ceil_cap_len_minus_1"),
-    ],
-)
-def test_each_client_keeps_the_worked_number_of_entries(variant: str, key: str) -> None:
-    for beta in (1, 2):
-        result = first(beta=beta, variant=variant)
-        np.testing.assert_allclose(kept(result), WORKED[f"kept_beta{beta}_{key}"])
+    ):
+        for beta in (1, 2):
+            result = first(beta=beta, variant=variant)
+            np.testing.assert_allclose(kept(result), WORKED[f"kept_beta{beta}_{key}"])
 
 
 def test_the_rewards_are_the_worked_ones_and_the_best_gets_the_whole_step() -> None:
@@ -89,19 +81,9 @@ def test_the_rewards_are_the_worked_ones_and_the_best_gets_the_whole_step() -> N
             np.testing.assert_allclose(result.rewards[client]["w"] - W0, reward, atol=2e-6)
 
 
-def test_the_exact_contribution_is_the_shapley_value_by_all_orders() -> None:
+def test_the_exact_contribution_is_the_worked_shapley_value() -> None:
     exact = values(first(exact=True).details["cosine"])
     np.testing.assert_allclose(exact, WORKED["exact_cosine_shapley"], atol=2e-6)
-    u, p = np.array(WORKED["u"]), np.array(COMMON["p"])
-
-    def worth(coalition: tuple[int, ...]) -> float:
-        a, b = p[list(coalition)] @ u[list(coalition)], p @ u
-        return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)) if coalition else 0.0
-
-    orders = list(permutations(range(3)))
-    for i in range(3):
-        gains = [worth(o[: o.index(i) + 1]) - worth(o[: o.index(i)]) for o in orders]
-        assert exact[i] == pytest.approx(np.mean(gains), abs=2e-6)
 
 
 def test_baselines_of_the_reward() -> None:
@@ -127,16 +109,16 @@ def test_without_gamma_the_clients_own_steps_decide_the_length() -> None:
     np.testing.assert_allclose(direction, (first(gamma=0.5).weights["w"] - W0) / 0.5, atol=1e-9)
 
 
-@pytest.mark.parametrize(("gamma", "warnings"), [(0.5, 0), (0.2, 1), (1.1, 1), (None, 0)])
 def test_a_fixed_length_far_from_the_updates_is_warned_of_once_in_a_run(
-    gamma: float | None, warnings: int, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     # The mean length of these updates is 0.49, and a factor of two is allowed.
-    strategy = CGSV(gamma=gamma)
-    for run in (1, 2):
-        play(strategy, [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
-        found = [text for text in caplog.messages if "gamma" in text]
-        assert len(found) == run * warnings
+    for gamma, warnings in ((0.5, 0), (0.2, 1), (1.1, 1), (None, 0)):
+        strategy = CGSV(gamma=gamma)
+        for _ in range(2):
+            caplog.clear()
+            play(strategy, [UPDATES, SECOND], [{}, {}], COMMON["w0"], SAMPLES)
+            assert sum("gamma" in text for text in caplog.messages) == warnings
 
 
 def test_the_cosines_are_with_the_step_by_reputations_whatever_weighs_the_servers_own() -> None:
@@ -147,26 +129,6 @@ def test_the_cosines_are_with_the_step_by_reputations_whatever_weighs_the_server
     for of_own, of_other in zip(own, other, strict=True):
         assert of_own.aggregation != of_other.aggregation
         assert dict(of_own.details["cosine"]) == dict(of_other.details["cosine"])
-
-
-def test_the_reward_by_distance_leaves_out_rows_of_classes_that_a_site_does_not_label() -> None:
-    found = []
-    for factor in (1.0, 30.0):
-        updates = honest(CLIENTS, 0.5)
-        updates["1"][PARAMETERS - 100 :] *= factor  # the last class of out.weight
-        labelled = {"1": (True, True, False)}
-
-        def answer(request: Request) -> Reply:
-            client = request.client
-            update = tensors_of(updates[client])  # noqa: B023
-            return request.reply(update, 10, labelled=labelled.get(client, ()))  # noqa: B023
-
-        strategy = CGSV(reward="euclidean", variant="paper")
-        start = {name: START[name] for name in IN_CLASSES.parameters}
-        strategy.start(start, CLIENTS, IN_CLASSES)
-        result, _ = drive(strategy, CLIENTS, answer, IN_CLASSES)
-        found.append(values(result.details["kept"]))
-    assert found[0] == pytest.approx(found[1], abs=1e-3)
 
 
 def test_a_zero_update_contributes_nothing_and_breaks_nothing() -> None:
@@ -188,10 +150,11 @@ def test_an_absent_client_keeps_its_model_also_where_a_resumed_run_does_not_know
         assert second.rewards is not None and second.rewards["3"]["w"].equal(rewards["3"]["w"])
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [{"alpha": 1.0}, {"gamma": 0.0}, {"beta": 0.0}, {"reward": "money"}, {"variant": "x"}],
-)
-def test_arguments_out_of_range_are_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="|".join(arguments)):
-        CGSV(**arguments)  # type: ignore[arg-type]
+def test_no_rounding_makes_the_cosine_of_parallel_updates_exceed_one() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        direction = generator.normal(size=6)
+        factors = zip(CLIENTS, (1.0, 0.3, 7.1), strict=True)
+        updates = {client: (factor * direction).tolist() for client, factor in factors}
+        (result,) = play(CGSV(), [updates], [{}], [0.0] * 6)
+        assert max(values(result.details["cosine"])) <= 1

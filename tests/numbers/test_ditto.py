@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import pytest
 from helpers.driving import CLIENTS, COMMON, SAMPLES, UPDATES, play, values
 
 from monai_fairfl.strategies import Ditto, FedAvg
@@ -23,5 +22,3 @@ def test_the_global_model_is_fedavgs_and_clients_are_sent_the_pull() -> None:
 def test_the_authors_code_averages_alike() -> None:
     (released,) = play(Ditto(variant="released"), [UPDATES], [{}], COMMON["w0"], SAMPLES)
     assert values(released.aggregation) == [1 / 3] * 3
-    with pytest.raises(ValueError, match="lam"):
-        Ditto(lam=-1.0)

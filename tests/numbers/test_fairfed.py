@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from helpers.driving import COMMON, GOLDEN, SAMPLES, UPDATES, play, reported, values
 
 from monai_fairfl.strategies import FairFed
@@ -29,8 +28,3 @@ def test_the_released_gap_is_the_worked_one() -> None:
     (first,) = play(strategy, [UPDATES], [SCORES], COMMON["w0"], SAMPLES)
     np.testing.assert_allclose(values(first.details["gap"]), WORKED["buggy_ffl4mia_gap"], atol=2e-6)
     np.testing.assert_allclose(values(first.aggregation), WORKED["buggy_weights"], atol=2e-6)
-
-
-def test_a_negative_step_is_refused() -> None:
-    with pytest.raises(ValueError, match="beta"):
-        FairFed(-0.1)

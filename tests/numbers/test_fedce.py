@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from helpers.clipping import Clip
-from helpers.driving import CLIENTS, COMMON, GOLDEN, play, play_round, reported, values
+from helpers.driving import CLIENTS, COMMON, GOLDEN, play, reported, values
 from helpers.fixed_sites import federate, vectors
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monai_fairfl import Estimate, ModelSpec, compose
 from monai_fairfl.errors import ConfigError
@@ -31,37 +27,25 @@ UPDATES = [
 ERRORS = [{}, reported("leave_one_out_error", [1 - dice for dice in WORKED["minus_dice_round1"]])]
 NAMES = {"paper": "paper_equations", "revised": "revised_code", "released": "original_code"}
 MODES = {"multi": "times", "sum": "plus", "cos": "cos", "err": "err"}
-CASES = [(v, m) for v in NAMES for m in MODES if MODES[m] in WORKED[NAMES[v]]]
-
-
-@pytest.mark.parametrize(("variant", "mode"), CASES)
-def test_two_rounds_give_the_worked_weights(variant: str, mode: str) -> None:
-    results = play(FedCE(mode, variant), UPDATES, ERRORS, COMMON["w0"])
-    for number, result in enumerate(results):
-        expected = WORKED[NAMES[variant]][MODES[mode]][f"rho_round{number}"]
-        np.testing.assert_allclose(values(result.aggregation), expected, atol=2e-6)
-
-
-def test_the_first_weights_are_the_direct_distances_from_the_sum_of_the_others() -> None:
-    (result,) = play(FedCE("cos"), UPDATES[:1], ERRORS[:1], COMMON["w0"])
-    rows = np.array(COMMON["updates"])
-    distances = []
-    for i in range(3):
-        rest = np.delete(rows, i, axis=0).sum(0)
-        direct = rows[i] @ rest / np.linalg.norm(rows[i]) / np.linalg.norm(rest)
-        assert direct == pytest.approx(WORKED["cos_round0_uniform_prior"][i], abs=2e-6)
-        distances.append(1 - direct)
-    assert values(result.aggregation) == pytest.approx(np.array(distances) / sum(distances))
 
 
 @pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize("updates", [[[1.0, 0.0]] * 3, [[0.0, 0.0]] * 3])
-def test_identical_or_zero_updates_give_uniform_weights(
-    variant: str, updates: list[list[float]]
-) -> None:
-    by_client = dict(zip(CLIENTS, updates, strict=True))
-    (result,) = play(FedCE("cos", variant), [by_client], [{}], [0.0, 0.0])
-    assert result.aggregation == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
+def test_two_rounds_give_the_worked_weights(variant: str) -> None:
+    worked = WORKED[NAMES[variant]]
+    for mode, key in MODES.items():
+        if key not in worked:
+            continue
+        for number, result in enumerate(play(FedCE(mode, variant), UPDATES, ERRORS, COMMON["w0"])):
+            expected = worked[key][f"rho_round{number}"]
+            np.testing.assert_allclose(values(result.aggregation), expected, atol=2e-6)
+
+
+def test_identical_or_zero_updates_give_uniform_weights() -> None:
+    for variant in NAMES:
+        for update in ([1.0, 0.0], [0.0, 0.0]):
+            updates = [dict.fromkeys(CLIENTS, update)]
+            (result,) = play(FedCE("cos", variant), updates, [{}], [0.0, 0.0])
+            assert result.aggregation == pytest.approx(dict.fromkeys(CLIENTS, 1 / 3))
 
 
 def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> None:
@@ -73,27 +57,6 @@ def test_the_released_variant_may_sum_to_more_than_one_and_revised_never() -> No
     # Nine are raised to 1e-3, as shares of the distances and once more as weights.
     expected = 0.1 / (0.1 + 9e-4) + 9e-3
     assert sums == pytest.approx({"released": expected, "revised": 1.0}, abs=1e-9)
-
-
-@settings(max_examples=40)
-@given(
-    rows=st.lists(
-        st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=3), min_size=2, max_size=5
-    ),
-    mode=st.sampled_from(list(MODES)),
-    variant=st.sampled_from(["paper", "revised"]),
-)
-def test_weights_are_shares_and_do_not_depend_on_the_order_of_clients(
-    rows: list[list[float]], mode: str, variant: str
-) -> None:
-    names = "ABCDE"[: len(rows)]
-    (result,) = play(FedCE(mode, variant), [dict(zip(names, rows, strict=True))], [{}], [0.0] * 3)
-    renamed = dict(zip(reversed(names), rows, strict=True))
-    (other,) = play(FedCE(mode, variant), [renamed], [{}], [0.0] * 3)
-    weights = values(result.aggregation, tuple(names))
-    assert sum(weights) == pytest.approx(1.0) and min(weights) >= 0
-    twins = values(other.aggregation, tuple(reversed(names)))
-    assert weights == pytest.approx(twins, abs=1e-9)
 
 
 # ---- the model without a client
@@ -183,16 +146,6 @@ def test_absence_is_no_penalty_and_the_next_request_shows_it() -> None:
     assert sent["2"] == 0.0 and sent["1"] + sent["3"] == pytest.approx(1.0)
 
 
-def test_state_survives_json_and_continues_to_the_same_weights() -> None:
-    whole = play(FedCE("sum"), [*UPDATES, UPDATES[0]], [*ERRORS, ERRORS[1]], COMMON["w0"])
-    first = FedCE("sum")
-    play(first, UPDATES, ERRORS, COMMON["w0"])
-    resumed = FedCE("sum")
-    resumed.start(first.weights, CLIENTS, first.spec)
-    resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))
-    assert play_round(resumed, UPDATES[0], ERRORS[1]).aggregation == whole[2].aggregation
-
-
 # ---- contributions, and what is refused
 
 
@@ -212,27 +165,19 @@ def test_contributions_carry_a_standard_error_from_the_second_round_on() -> None
     assert second.contributions["1"].stderr == pytest.approx(expected, rel=1e-4)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("part", [{"average": Median()}, {"reward": Sparsified()}])
-def test_the_model_without_a_client_needs_the_own_average_and_no_reward(
-    part: dict[str, Any],
-) -> None:
-    for mode in ("multi", "sum", "err"):
-        with pytest.raises(ConfigError, match="mode 'cos'"):
-            compose(FedCE(mode), **part)
-    assert compose(FedCE("cos"), **part).parts != FedCE().parts
+def test_the_model_without_a_client_needs_the_own_average_and_no_reward() -> None:
+    for part in ({"average": Median()}, {"reward": Sparsified()}):
+        for mode in ("multi", "sum", "err"):
+            with pytest.raises(ConfigError, match="mode 'cos'"):
+                compose(FedCE(mode), **part)  # type: ignore[arg-type]
+        compose(FedCE("cos"), **part)  # type: ignore[arg-type]
 
 
-def test_unknown_words_and_statistics_averaged_with_other_weights_are_refused() -> None:
-    for arguments in ({"mode": "plus"}, {"variant": "new"}):
-        with pytest.raises(ValueError, match="plus|new"):
-            FedCE(**arguments)
+def test_statistics_averaged_with_other_weights_are_refused() -> None:
     spec = ModelSpec(("w",), buffers=("running_mean",), layers={"w": "fc", "running_mean": "bn"})
     weights = {"w": torch.zeros(2), "running_mean": torch.zeros(1)}
-    for mode in ("multi", "cos"):
-        strategy = FedCE(mode)
-        strategy.buffers = "samples"
-        if mode == "cos":
-            strategy.start(weights, ["A", "B"], spec)
-            continue
-        with pytest.raises(ConfigError, match="'aggregation' or 'local'"):
-            strategy.start(weights, ["A", "B"], spec)
+    strategy, other = FedCE(), FedCE("cos")
+    strategy.buffers = other.buffers = "samples"
+    with pytest.raises(ConfigError, match="'aggregation' or 'local'"):
+        strategy.start(weights, ["A", "B"], spec)
+    other.start(weights, ["A", "B"], spec)

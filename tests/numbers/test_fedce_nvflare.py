@@ -18,7 +18,6 @@ pytest.importorskip(
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEConstants, FedCEModelAggregator  # noqa: E402
 
-pytestmark = pytest.mark.nvflare
 CLIENTS = ["BIDMC", "HK", "RUNMC", "UCL"]
 SHAPES = {"conv.weight": (4, 2, 3, 3), "conv.bias": (4,), "head.weight": (2, 4)}
 SPEC = ModelSpec(tuple(sorted(SHAPES)), layers={name: name.split(".")[0] for name in SHAPES})

@@ -36,14 +36,14 @@ def by_client(values: list[float]) -> dict[str, float]:
     return dict(zip("123", values, strict=True))
 
 
-@pytest.mark.parametrize(("form", "key"), [("product", "product"), ("dissimilarity", "dissim")])
-def test_scores_meet_the_worked_example_from_the_gram_matrix_on(form: str, key: str) -> None:
+def test_scores_meet_the_worked_example_from_the_gram_matrix_on() -> None:
     cosines = global_cosines(UPDATES @ UPDATES.T, WEIGHTS, "123")
     assert cosines == pytest.approx(by_client(EXAMPLE["cos_local_global"]), abs=2e-6)
     global_errors = by_client(EXAMPLE["global_err"])
     local_errors = by_client(EXAMPLE["local_err"])
-    scores = free_rider_scores(cosines, global_errors, local_errors, form)
-    assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
+    for form, key in (("product", "product"), ("dissimilarity", "dissim")):
+        scores = free_rider_scores(cosines, global_errors, local_errors, form)
+        assert scores == pytest.approx(by_client(EXAMPLE[key]), abs=2e-6)
 
 
 def test_zeros_absences_and_losses() -> None:
@@ -185,20 +185,13 @@ def test_what_cannot_be_scored_is_refused(tmp_path: Path) -> None:
             free_rider_history([{"kind": "start"}, record, damaged])
 
 
-@pytest.mark.parametrize(
-    ("attack", "guard"),
-    [("zeros", "Empty"), ("noise of honest length", "Noise"), ("copy", "Copies")],
-)
+@pytest.mark.parametrize("attack", [None, "copy"])
 def test_what_guards_found_is_the_evidence_beside_the_score(
-    tmp_path: Path, attack: str, guard: str
+    attack: str | None, tmp_path: Path
 ) -> None:
-    run = federation_of(FedAvg(), tmp_path / "run", ATTACKS[attack], rounds=2).run()
+    hostile = ATTACKS.get(attack or "")
+    run = federation_of(FedAvg(), tmp_path / "run", hostile, outlier=True, rounds=2).run()
     found = free_rider_history(run.records)
     assert found.rounds == []  # nobody measured what a score needs
-    assert guard in found.evidence["H"]
-    assert set(found.evidence) == ({"H", "A"} if attack == "copy" else {"H"})
-
-
-def test_honest_sites_leave_no_evidence(tmp_path: Path) -> None:
-    run = federation_of(FedAvg(), tmp_path / "run", outlier=True, rounds=2).run()
-    assert free_rider_history(run.records).evidence == {}
+    assert set(found.evidence) == (set("HA") if attack else set())
+    assert all("Copies" in words for words in found.evidence.values())

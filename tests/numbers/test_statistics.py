@@ -8,7 +8,6 @@ The room ``statistics`` has no face yet: its three modules are imported here, an
 from __future__ import annotations
 
 import csv
-import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -23,20 +22,18 @@ from scipy import stats
 
 from monai_fairfl import normalise
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.statistics.fairness import (
+from monai_fairfl.statistics import (
+    CaseScore,
     agreement,
+    bootstrap_seeds_and_cases,
+    bootstrap_site_mean,
+    compare_paired,
     gain,
+    holm,
     pearson,
     performance,
     performance_distance,
     performance_fairness_pearson,
-)
-from monai_fairfl.statistics.intervals import bootstrap_site_mean
-from monai_fairfl.statistics.paired import (
-    CaseScore,
-    bootstrap_seeds_and_cases,
-    compare_paired,
-    holm,
 )
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -189,15 +186,6 @@ def test_published_values_are_met_where_the_report_says_so_and_missed_elsewhere(
 # ---- how well and how evenly sites are served
 
 
-def test_leave_one_out_shares_are_of_positive_drops() -> None:
-    game = json.loads((GOLDEN / "golden_values.json").read_text())["shapley"]
-    v = game["v"]
-    drops = {"1": v["123"] - v["23"], "2": v["123"] - v["13"], "3": v["123"] - v["12"]}
-    assert list(drops.values()) == pytest.approx(game["leave_one_out"])
-    assert list(normalise(drops).values()) == pytest.approx(game["loo_share"])
-    assert normalise({"b": -2.0, "a": 3.0, "c": 1.0}) == {"a": 0.75, "b": 0.0, "c": 0.25}
-
-
 def test_performance_names_the_worst_site() -> None:
     found = performance({"x": 0.9, "a": 0.6, "m": 0.7})
     assert (found.worst_client, found.worst) == ("a", 0.6)
@@ -214,26 +202,19 @@ def test_performance_names_the_worst_site() -> None:
     assert math.isnan(performance([0.0, 0.0]).jain)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8),
-    st.floats(0.1, 10),
-)
-def test_pearson_is_scipys_and_does_not_change_with_order_scale_and_offset(
-    pairs: list[tuple[int, int]], scale: float
-) -> None:
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=3, max_size=8))
+def test_pearson_is_scipys(pairs: list[tuple[int, int]]) -> None:
     x, y = (np.array(v, dtype=float) for v in zip(*pairs))
     assume(np.ptp(x) > 0 and np.ptp(y) > 0)
     found, expected = pearson(x.tolist(), y.tolist()), stats.pearsonr(x, y)
     assert tuple(found) == pytest.approx((expected.statistic, expected.pvalue), abs=1e-12)
-    turned = pearson((scale * x[::-1] + 7).tolist(), y[::-1].tolist()).r
-    assert turned == pytest.approx(found.r, abs=1e-6)
 
 
 def test_correlations_that_do_not_exist_are_undefined_not_zero() -> None:
     other = [0.1, 0.2, 0.3, 0.4]
-    for constant in ([0.25] * 4, [0.1 + 0.2, 0.3, 0.3, 0.3]):
-        for sides in ((constant, other), (other, constant)):
-            assert all(math.isnan(value) for value in pearson(*sides))
+    constant = [0.1 + 0.2, 0.3, 0.3, 0.3]
+    for sides in ((constant, other), (other, constant)):
+        assert all(math.isnan(value) for value in pearson(*sides))
     found = agreement([0.25] * 4, other)
     assert math.isnan(found.pearson) and math.isnan(found.p_value)
     assert found.euclidean == pytest.approx(math.dist([0.25] * 4, other))
@@ -342,16 +323,10 @@ def test_mean_and_deviation_are_over_seeds_of_the_mean_of_sites() -> None:
         assert standing.std == pytest.approx(stdev(by_seed), abs=1e-12)
         alder = fmean(values_of(scores, strategy=standing.strategy, site="alder"))
         assert standing.by_site["alder"] == pytest.approx(alder, abs=1e-12)
-
-
-def test_sites_count_alike_however_many_cases_they_have() -> None:
-    scores = [CaseScore("A", 0, 0, "small", "x", 0.2), CaseScore("B", 0, 0, "small", "x", 0.2)]
-    for case in range(9):
-        scores.append(CaseScore("A", 0, 0, "large", str(case), 0.8))
-        scores.append(CaseScore("B", 0, 0, "large", str(case), 0.9))
-    found = compare_paired(scores)
-    assert found.strategies[0].mean == pytest.approx(0.5)
-    assert found.pairs[0].difference.estimate == pytest.approx(0.05)
+    means = {standing.strategy: standing.mean for standing in compare_paired(scores).strategies}
+    for pair in compare_paired(scores).pairs:
+        difference = means[pair.strategy] - means[pair.reference]
+        assert pair.difference.estimate == pytest.approx(difference, abs=1e-12)
 
 
 def test_mean_ranks_are_those_of_scipy_over_seeds_and_sites() -> None:
@@ -434,14 +409,12 @@ def naive_interval(
     return means[round(0.025 * resamples)], means[round(0.975 * resamples)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("varies", ["cases", "seeds", "both"])
-def test_the_interval_is_that_of_a_bootstrap_in_plain_loops(varies: str) -> None:
+def test_the_interval_is_that_of_a_bootstrap_in_plain_loops() -> None:
     rng = np.random.default_rng(1)
-    of_seed = rng.normal(0, 0.0 if varies == "cases" else 0.05, 4)
+    of_seed = rng.normal(0, 0.05, 4)
     values = {}
     for site, number in CASES.items():
-        of_case = rng.normal(0.02, 0.0 if varies == "seeds" else 0.05, number)
+        of_case = rng.normal(0.02, 0.05, number)
         values[site] = of_seed[:, None] + of_case[None, :] + rng.normal(0, 0.001, (4, number))
     found = bootstrap_seeds_and_cases(values)
     plain = {site: array.tolist() for site, array in values.items()}
@@ -500,23 +473,21 @@ def test_what_one_run_lacks_is_left_out_for_all_by_name() -> None:
     assert "CGSV" in words and "2" in words and found.cases == CASES
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda scores: [*scores, scores[0]], "FedAvg, seed 0, site 'alder'"),
-        (lambda scores: [*scores, scores[0]._replace(fold=1)], "fold 0.*fold 1"),
-        (lambda scores: [scores[0]._replace(fold=2), *scores[1:]], "CGSV.*fold 0.*fold 2"),
-        (lambda scores: [scores[0]._replace(value=math.nan), *scores[1:]], "'Case00': nan"),
-        (lambda scores: scores[:1], "two strategies"),
-        (lambda scores: [], "at least two"),
-        (lambda scores: [s._replace(case=s.strategy + s.case) for s in scores], "paired.*CGSV"),
-    ],
-)
-def test_what_cannot_be_paired_is_refused_by_name(
-    change: Callable[[list[CaseScore]], list[CaseScore]], words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words):
-        compare_paired(change(made_scores()))
+def test_what_cannot_be_paired_is_refused_by_name() -> None:
+    scores = made_scores()
+    first = scores[0]
+    renamed = [score._replace(case=score.strategy + score.case) for score in scores]
+    for wrong, words in (
+        ([*scores, first], "FedAvg, seed 0, site 'alder'"),
+        ([*scores, first._replace(fold=1)], "fold 0.*fold 1"),
+        ([first._replace(fold=2), *scores[1:]], "CGSV.*fold 0.*fold 2"),
+        ([first._replace(value=math.nan), *scores[1:]], "'Case00': nan"),
+        ([first], "two strategies"),
+        ([], "at least two"),
+        (renamed, "paired.*CGSV"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            compare_paired(wrong)
 
 
 def test_one_seed_has_no_deviation_and_no_interval_and_says_so() -> None:

@@ -6,20 +6,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from helpers.bundle_runs import BUNDLE, federation
 
 from monai_fairfl import FairMonaiAlgo, Reply, Request, read_ledger
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, QFedAvg
 from monai_fairfl.valuation import Reconstruction, Retraining
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -50,57 +47,43 @@ def read(file: Path) -> dict[str, Any]:
     return content
 
 
-def mean_dice(scores: Mapping[str, Any]) -> float:
-    """The mean over the sites of their mean scores."""
-    return sum(score["mean"]["value"] for score in scores.values()) / len(scores)
+def mean_dice(scores: Sequence[Mapping[str, Any]]) -> float:
+    return sum(score["mean"]["value"] for score in scores) / len(scores)
 
 
-@pytest.mark.long
-def test_hospitals_values_add_up_and_a_second_run_measures_nothing(
-    two: Path, tmp_path: Path, asked: list[Request]
-) -> None:
-    run_dir = tmp_path / "run"
-    settings = {"record_updates": True, "valuations": [Reconstruction("exact")]}
-    federation(two, run_dir, FedAvg(), **settings).run()
-    file = run_dir / "valuations" / "reconstruction-multi_round-exact-mean.json"
-    found = read(file)
-    total = sum(value["value"] for value in found["values"].values())
-    assert total == pytest.approx(found["total"], abs=1e-12)
-    assert set(found["own"]) == {"alder", "cedar"} and found["fidelity"] is not None
-
-    # FedAvg's values share out what the training gained.
-    records = read_ledger(run_dir / "ledger.jsonl")
-    measured = records[1]["measurements"].items()
-    begun = mean_dice({client: scores["global_score"] for client, scores in measured})
-    closing = records[-1]["scores"].items()
-    ended = mean_dice({client: scores["own"]["score"] for client, scores in closing})
-    assert found["total"] == pytest.approx(ended - begun, abs=1e-6)
-    # Two rounds of two clients, each with four coalitions.
-    assert sum(request.run == "valuation" for request in asked) == 2 * 2 * 4
-
-    asked.clear()
-    federation(two, run_dir, FedAvg(), resume=True, **settings).run()
-    assert not any(request.run == "valuation" or request.task == "train" for request in asked)
-    assert read(file) == found
-
-
-@pytest.mark.long
-def test_all_strategies_are_compared_with_one_retrained_reference(
+def test_values_share_out_the_gain_and_all_strategies_have_one_retrained_reference(
     two: Path, tmp_path: Path, asked: list[Request]
 ) -> None:
     run_dir = tmp_path / "run"
     strategies = [FedAvg(), QFedAvg()]
-    valuations = [Retraining(data="test")]
-    federation(two, run_dir, strategies, rounds=1, valuations=valuations).run()
-    results = []
+    settings: dict[str, Any] = {
+        "record_updates": True,
+        "valuations": [Reconstruction("exact"), Retraining(data="test")],
+    }
+    federation(two, run_dir, strategies, **settings).run()
+    rebuilt, retrained = [], []
     for strategy in strategies:
         folder = run_dir / strategy.name / "valuations"
-        results.append(read(folder / "retraining-FedAvg-leave_one_out-mean-test.json"))
-    assert results[0]["values"] == results[1]["values"]
-    assert results[0]["own"] != results[1]["own"]
+        rebuilt.append(read(folder / "reconstruction-multi_round-exact-mean.json"))
+        retrained.append(read(folder / "retraining-FedAvg-leave_one_out-mean-test.json"))
+    assert retrained[0]["values"] == retrained[1]["values"]
+    assert retrained[0]["own"] != retrained[1]["own"]
     trained = {request.run for request in asked if request.task == "train"}
     assert trained == {"FedAvg", "QFedAvg", "without-alder", "without-cedar"}
-    assert torch.load(run_dir / "FedAvg" / "models" / "global.pt")
+
+    # FedAvg's values share out what its training gained.
+    records = read_ledger(run_dir / "FedAvg" / "ledger.jsonl")
+    begun = [scores["global_score"] for scores in records[1]["measurements"].values()]
+    ended = [scores["own"]["score"] for scores in records[-1]["scores"].values()]
+    gained = mean_dice(ended) - mean_dice(begun)
+    shared = sum(value["value"] for value in rebuilt[0]["values"].values())
+    assert shared == pytest.approx(rebuilt[0]["total"], abs=1e-12)
+    assert shared == pytest.approx(gained, abs=1e-6)
+    assert rebuilt[0]["fidelity"] is not None
+
+    asked.clear()
+    federation(two, run_dir, strategies, resume=True, **settings).run()
+    assert not any(request.run == "valuation" or request.task == "train" for request in asked)
 
 
 def test_what_would_fail_after_the_training_is_refused_before(two: Path, tmp_path: Path) -> None:

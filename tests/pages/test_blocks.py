@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command and every Python block of the pages runs, or says above it why it does not.
 
-A block is one of three. Most run here, as they are printed, on tiny hospitals. Some run in another
-test, which ``ELSEWHERE`` names. The others have a marker with a reason in the page, and ``MARKERS``
-counts them, so that each is a decision.
+A block is one of three. Most run here, as they are printed, on tiny hospitals. Those of
+``ELSEWHERE`` run in a test of another file. The others have a marker with a reason in the page, and
+``MARKERS`` counts them, so that each is a decision.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import shutil
@@ -35,7 +34,7 @@ from helpers.page_blocks import (
 from helpers.shipped_bundles import BUNDLES, Bundle
 from PIL import Image
 
-from monai_fairfl.strategies.quantities import Quantity
+from monai_fairfl.strategies import Quantity
 
 MARKERS = {
     "CONTRIBUTING.md": 1,
@@ -49,135 +48,76 @@ MARKERS = {
 }
 """Page -> its blocks that no test runs."""
 
-PACKAGING = "tests/test_packaging.py::test_the_guide_shows_the_example_that_is_tested"
-CONTRIBUTING = "tests/pages/test_contributing.py::"
-MEASUREMENT = f"{CONTRIBUTING}test_the_steps_of_a_measurement_are_enough"
-OWN_LOOP = "tests/pages/test_own_loop.py::"
-SCRIPTS = "tests/transports/flare/job/test_script_sites.py::"
-SWITCHED = f"{SCRIPTS}test_the_pages_job_gives_the_same_model_under_both_recipes"
-SIMULATOR = "tests/transports/flare/test_simulator_page.py::"
-FILTERS = f"{SIMULATOR}test_filters_and_early_stopping_are_written_as_the_page_shows"
-PROVISION = "tests/transports/flare/test_provision.py::"
-WHEELS = f"{PROVISION}test_a_folder_of_wheels_is_enough_for_a_hospital_without_internet"
-
-FOLLOWED = (
-    "tests/transports/flower/test_superlink.py::"
-    "test_the_pages_commands_give_the_ledger_and_the_models_of_one_process"
-)
-SIMULATED = "tests/transports/flower/test_pages.py::test_the_simulation_page_is_enough"
-
-# Page -> how the first line of a block begins -> the test that runs the block.
 ELSEWHERE = {
-    "README.md": {
-        "from monai_fairfl import BundleFederation": "tests/pages/test_readme.py::"
-        "test_the_python_prints_contributions_and_writes_a_report",
-    },
-    "CONTRIBUTING.md": {
-        '"""InverseLoss: a strategy': PACKAGING,
-        '"""A strategy is tested': PACKAGING,
-        ".venv/bin/python -m pytest": f"{CONTRIBUTING}"
-        "test_the_steps_are_enough_and_pages_that_are_left_out_are_named",
-        '"""Measures how undecided': PACKAGING,
-        '"""A measurement on validation data': PACKAGING,
-        '"""Measures how much the gradient': PACKAGING,
-        '"""A measurement is tested': PACKAGING,
-        '"prediction_entropy": Entry': MEASUREMENT,
-        '"prediction_entropy": Range': MEASUREMENT,
-        "def test_the_entropy_is_measured": MEASUREMENT,
-        "from monai_fairfl.measurements import MEASUREMENTS": f"{CONTRIBUTING}"
-        "test_a_measurement_is_added_without_the_package_as_the_guide_shows",
-        "requires = frozenset": f"{CONTRIBUTING}"
-        "test_a_strategy_asks_for_a_measurement_as_the_guide_shows",
-    },
-    "docs/adopt.md": {
-        "monai-fairfl adopt": "tests/cli/test_adopting.py::"
-        "test_the_pages_commands_train_every_kind_of_method",
-    },
-    "docs/architecture.md": {
-        "def round": "tests/pages/test_architecture.py::"
-        "test_the_round_that_the_page_shows_is_fedavgs",
-    },
-    "docs/flare_migrating.md": {
-        "# net.py": SWITCHED,
-        "# client.py": SWITCHED,
-        "# job.py": SWITCHED,
-        "# other.py": f"{SCRIPTS}test_the_pages_other_job_is_written",
-        "# keep.py": "tests/transports/flare/server/test_aggregator.py::"
-        "test_the_pages_job_keeps_nvflares_fedavg_in_the_simulator",
-    },
-    "docs/flare_production.md": {
-        "pip install": f"{PROVISION}test_each_participant_receives_what_the_page_says",
-        "cd workspace": f"{PROVISION}test_the_servers_results_move_out_of_the_temporary_folder",
-        "pip download": WHEELS,
-        "python3 -m venv": WHEELS,
-        "sed -i": f"{PROVISION}test_error_logs_stay_at_a_hospital_that_says_so",
-    },
-    "docs/flare_simulator.md": {
-        "pip install": f"{SIMULATOR}test_the_script_gives_the_ledger_of_one_process",
-        "recipe = FairFLRecipe": f"{SIMULATOR}test_the_page_shows_the_script",
-        "from nvflare": FILTERS,
-        "FairFLRecipe(...": FILTERS,
-    },
-    "docs/flower_production.md": {
-        "pip install": FOLLOWED,
-        "bash docs/examples/flower/certificates.sh": FOLLOWED,
-        "ssh-keygen": FOLLOWED,
-        "mkdir": FOLLOWED,
-        "MONAI_FAIRFL_HOME": FOLLOWED,
-        "flwr supernode register": FOLLOWED,
-        "flower-supernode": FOLLOWED,
-        "monai-fairfl export-flower": FOLLOWED,
-        "flwr run": FOLLOWED,
-    },
-    "docs/flower_simulation.md": {
-        "pip install": SIMULATED,
-        "from monai_fairfl.transports.flower": SIMULATED,
-    },
-    "docs/guards.md": {
-        '"""FrozenTensors': "tests/pages/test_guards_page.py::"
-        "test_the_example_is_the_file_that_is_tested",
-    },
-    **{
-        f"bundles/{name}/docs/README.md": {
-            "torchrun": "tests/bundles/test_commands.py::"
-            "test_a_step_of_two_processes_is_the_mean_of_their_steps",
-        }
-        for name in ("fundus_disc_cup_segmentation", "prostate_mri_segmentation")
-    },
-    "docs/own_bundle.md": {
-        "cp bundles/": "tests/bundles/test_own_bundle.py::"
-        "test_the_bundle_federates_as_the_page_says",
-        "monai-fairfl train": "tests/bundles/test_own_bundle.py::"
-        "test_the_short_command_reads_the_file_that_it_is_given",
-    },
-    "docs/own_loop.md": {
-        "monai-fairfl demo-data": f"{OWN_LOOP}"
-        "test_a_process_for_each_hospital_gives_the_same_ledger_and_models",
-        "python docs/examples/own_client.py": "tests/pages/test_own_client.py::"
-        "test_the_script_of_the_page_prints_the_weights_of_each_round",
-        "python docs/examples/own_engines.py": "tests/pages/test_own_engines.py::"
-        "test_the_script_of_the_page_measures_trains_and_resumes",
-        "from dataclasses": f"{OWN_LOOP}"
-        "test_a_round_by_hand_is_the_first_round_of_the_federation",
-        "from monai.fl": f"{OWN_LOOP}test_the_mended_client_alone_trains_and_evaluates",
-    },
+    "README.md": ["from monai_fairfl import BundleFederation"],
+    "CONTRIBUTING.md": [
+        '"""InverseLoss: a strategy',
+        '"""A strategy is tested',
+        ".venv/bin/python -m pytest",
+        '"""Measures how undecided',
+        '"""A measurement on validation data',
+        '"""Measures how much the gradient',
+        '"""A measurement is tested',
+        '"prediction_entropy": Entry',
+        '"prediction_entropy": Range',
+        "def test_the_entropy_is_measured",
+        "from monai_fairfl.measurements import MEASUREMENTS",
+        "requires = frozenset",
+    ],
+    "docs/adopt.md": ["monai-fairfl adopt"],
+    "docs/architecture.md": ["def round"],
+    "docs/flare_migrating.md": ["# net.py", "# client.py", "# job.py", "# other.py", "# keep.py"],
+    "docs/flare_production.md": [
+        "pip install",
+        "cd workspace",
+        "pip download",
+        "python3 -m venv",
+        "sed -i",
+    ],
+    "docs/flare_simulator.md": [
+        "pip install",
+        "recipe = FairFLRecipe",
+        "from nvflare",
+        "FairFLRecipe(...",
+    ],
+    "docs/flower_production.md": [
+        "pip install",
+        "bash docs/examples/flower/certificates.sh",
+        "ssh-keygen",
+        "mkdir",
+        "MONAI_FAIRFL_HOME",
+        "flwr supernode register",
+        "flower-supernode",
+        "monai-fairfl export-flower",
+        "flwr run",
+    ],
+    "docs/flower_simulation.md": ["pip install", "from monai_fairfl.transports.flower"],
+    "docs/guards.md": ['"""FrozenTensors'],
+    "bundles/fundus_disc_cup_segmentation/docs/README.md": ["torchrun"],
+    "bundles/prostate_mri_segmentation/docs/README.md": ["torchrun"],
+    "docs/own_bundle.md": ["cp bundles/", "monai-fairfl train"],
+    "docs/own_loop.md": [
+        "monai-fairfl demo-data",
+        "python docs/examples/own_client.py",
+        "python docs/examples/own_engines.py",
+        "from dataclasses",
+        "from monai.fl",
+    ],
 }
+"""Page -> how the first line of a block begins that a test of another file runs."""
 
 BLOCKS = [block for page in PAGES for block in blocks_of_page(page)]
 
 
-def other_tests(block: Block) -> list[str]:
-    """The tests that run a block, by ``ELSEWHERE``."""
-    found = []
-    for beginning, test in ELSEWHERE.get(block.page, {}).items():
-        if block.first_line.startswith(beginning):
-            found.append(test)
-    return found
+def runs_elsewhere(block: Block) -> bool:
+    return block.first_line.startswith(tuple(ELSEWHERE.get(block.page, ())))
 
 
 def run_here() -> list[Block]:
     return [
-        block for block in BLOCKS if block.runs and block.reason is None and not other_tests(block)
+        block
+        for block in BLOCKS
+        if block.runs and block.reason is None and not runs_elsewhere(block)
     ]
 
 
@@ -192,28 +132,27 @@ def test_blocks_and_their_markers_are_found_at_any_depth() -> None:
     assert (second.text, second.reason) == ("b\n", "it is far away")
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_no_block_of_a_page_is_missed(page: str) -> None:
-    fences = re.findall(r"^ *(?:```|~~~)", (CHECKOUT / page).read_text(), re.MULTILINE)
-    assert len(fences) == 2 * len(blocks_of_page(page))
+def test_no_block_of_a_page_is_missed() -> None:
+    for page in PAGES:
+        fences = re.findall(r"^ *(?:```|~~~)", (CHECKOUT / page).read_text(), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks_of_page(page)), page
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_markers_of_a_page_are_counted_and_say_why(page: str) -> None:
-    reasons = MARKED.findall((CHECKOUT / page).read_text())
-    above = [block for block in blocks_of_page(page) if block.runs and block.reason is not None]
-    assert len(reasons) == len(above), "a marker stands above no block, or without a blank line"
-    for reason in reasons:
-        assert len(reason.split()) >= 3, f"say why in three words or more: {reason!r}"
-    assert len(reasons) == MARKERS.get(page, 0), "is it right that no test runs the block?"
+def test_the_markers_of_a_page_are_counted_and_say_why() -> None:
+    for page in PAGES:
+        reasons = MARKED.findall((CHECKOUT / page).read_text())
+        above = [block for block in blocks_of_page(page) if block.runs and block.reason is not None]
+        assert len(reasons) == len(above), f"{page}: a marker stands above no block"
+        for reason in reasons:
+            assert len(reason.split()) >= 3, f"say why in three words or more: {reason!r}"
+        assert len(reasons) == MARKERS.get(page, 0), f"{page}: is it right that no test runs it?"
 
 
-def test_a_marked_block_is_not_run_elsewhere_and_every_line_of_the_table_has_its_block() -> None:
+def test_every_line_of_the_table_has_its_block_which_is_not_marked() -> None:
     found: Counter[tuple[str, str]] = Counter()
     for block in BLOCKS:
-        tests = other_tests(block)
-        assert len(tests) + (block.reason is not None) <= 1, (block.page, block.first_line)
-        for beginning in ELSEWHERE.get(block.page, {}):
+        assert not (block.reason and runs_elsewhere(block)), (block.page, block.first_line)
+        for beginning in ELSEWHERE.get(block.page, ()):
             found[block.page, beginning] += block.first_line.startswith(beginning)
     expected = [(page, beginning) for page, table in ELSEWHERE.items() for beginning in table]
     assert found == Counter(dict.fromkeys(expected, 1))
@@ -238,31 +177,8 @@ def test_commands_are_in_blocks_of_bash() -> None:
                 assert not line.strip().startswith(tuple(f"{name} " for name in programs)), line
 
 
-def names_page(file: Path, page: str) -> bool:
-    """Whether a test, or a helper that it imports, names a page."""
-    text = file.read_text()
-    for helper in re.findall(r"^from helpers\.(\w+) import", text, re.MULTILINE):
-        if helper != "page_blocks":
-            text += (CHECKOUT / "tests" / "helpers" / f"{helper}.py").read_text()
-    return Path(page).name in text
-
-
-@pytest.mark.parametrize("page", ELSEWHERE)
-def test_the_tests_that_run_blocks_of_a_page_exist_and_name_the_page(page: str) -> None:
-    for test in set(ELSEWHERE[page].values()):
-        name, _, function = test.partition("::")
-        file = CHECKOUT / name
-        functions = set()
-        for node in ast.parse(file.read_text()).body:
-            if isinstance(node, ast.FunctionDef):
-                functions.add(node.name)
-        assert function in functions, test
-        assert names_page(file, page), f"{name} does not name {page}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_json_of_a_page_can_be_read(page: str) -> None:
-    for block in blocks_of_page(page):
+def test_the_json_of_the_pages_can_be_read() -> None:
+    for block in BLOCKS:
         if block.language == "json":
             text = block.text.strip()
             if not text.startswith(("{", "[")):
@@ -459,23 +375,11 @@ def commands_here(page: str, place: Path) -> Iterator[list[str]]:
 
 
 NEEDS_NVFLARE = ("docs/flare_production.md",)
-EXTENDED = ("README.md", "docs/comparing.md")
-"""Pages whose commands take more than about ten seconds."""
 
 
-def pages_with(language: str) -> list[Any]:
-    """The pages with blocks that run here, each with the marks of its duration.
-
-    A page takes seconds, and all pages together more than ``make test`` has.
-    """
-    pages = {block.page: None for block in run_here() if block.language == language}
-    found = []
-    for page in pages:
-        marks = [pytest.mark.slow, pytest.mark.long]
-        if page in EXTENDED:
-            marks.append(pytest.mark.extended)
-        found.append(pytest.param(page, marks=marks))
-    return found
+def pages_with(language: str) -> list[str]:
+    """The pages with blocks that run here."""
+    return list(dict.fromkeys(block.page for block in run_here() if block.language == language))
 
 
 @pytest.mark.parametrize("page", pages_with("bash"))
@@ -501,11 +405,7 @@ def test_the_python_of_a_page_runs(page: str, place: Path, monkeypatch: pytest.M
             exec(compile(block.text, page, "exec"), names)
 
 
-@pytest.mark.slow
-@pytest.mark.long
-@pytest.mark.extended
-@pytest.mark.nvflare
-@pytest.mark.simulator
+@pytest.mark.engines
 def test_the_pages_command_for_nvflares_simulator_runs(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

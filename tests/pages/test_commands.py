@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that the pages show train as the numbers beside them were trained."""
+"""The trainings that the pages show have the rounds and sizes of the measured ones."""
 
 from __future__ import annotations
 
@@ -10,138 +10,103 @@ import re
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from helpers.checkout import CHECKOUT
-from helpers.page_blocks import PAGES
+from helpers.page_blocks import PAGES, blocks_of_page
 
-from monai_fairfl.bundle.configuration import train_config
-from monai_fairfl.bundle.first_look import first_look, recipe
-from monai_fairfl.bundle.shipped import find_bundle
-from monai_fairfl.cli import EXAMPLES
-from monai_fairfl.run_folder.full_run import FullRun
+from monai_fairfl import find_bundle
 
-STUDIES = {
-    "prostate_mri_segmentation": CHECKOUT / "experiments" / "studies" / "shipped_prostate.json",
-    "fundus_disc_cup_segmentation": CHECKOUT / "experiments" / "studies" / "shipped_fundus.json",
+BUNDLES = {
+    "prostate_mri_segmentation": "shipped_prostate",
+    "fundus_disc_cup_segmentation": "shipped_fundus",
 }
 """Bundle -> the study of its own recipe."""
 
 
-class Training(NamedTuple):
-    """A command that trains a federation of a bundle of this project.
-
-    What it does not give is that of the bundle.
-    """
-
-    where: str
-    bundles: list[str]
-    rounds: int | None
-    local_epochs: int | None
-    overrides: dict[str, Any]
+def study_of(bundle: str) -> dict[str, Any]:
+    file = CHECKOUT / "experiments" / "studies" / f"{BUNDLES[bundle]}.json"
+    study: dict[str, Any] = json.loads(file.read_text())
+    return study
 
 
-def commands(text: str) -> Iterator[list[str]]:
-    """The commands of a text, whole, as the words that a shell makes of them."""
-    begun = ""
-    for line in text.replace("\\\n", " ").splitlines():
-        begun += re.sub(r"(^|\s)#\s.*", "", line) + "\n"  # a comment; --strategy#_target_ is none
-        try:
-            words = shlex.split(begun)
-        except ValueError:  # a quotation goes on in the next line
+def commands_of(page: str) -> Iterator[list[str]]:
+    """The commands of a page, as the words that a shell makes of them."""
+    for block in blocks_of_page(page):
+        if block.language not in ("", "bash"):
             continue
         begun = ""
-        if words:
-            yield words
+        for line in block.text.replace("\\\n", " ").splitlines():
+            begun += (
+                re.sub(r"(^|\s)#\s.*", "", line) + "\n"
+            )  # a comment; --strategy#_target_ is none
+            try:
+                words = shlex.split(begun)
+            except ValueError:  # a quotation goes on in the next line
+                continue
+            begun = ""
+            if words:
+                yield words
 
 
-def commands_of_page(page: str) -> Iterator[list[str]]:
-    """The commands in the code blocks of a page."""
-    text = (CHECKOUT / page).read_text()
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
-        if language in ("", "bash"):
-            yield from commands(block)
-
-
-def bundles_of(command: list[str], page: str) -> list[str]:
-    """The bundles that a command may be of: the one that it or its page is of, else every one."""
-    whole = " ".join([*command, page])
-    return [name for name in STUDIES if name in whole] or list(STUDIES)
-
-
-def training(command: list[str], page: str) -> Training | None:
-    """What a command trains; ``None`` where it trains no federation of a bundle of this project."""
+def trains(command: list[str]) -> bool:
+    """Whether a command trains a federation of a bundle of this project, and is no first look."""
     whole = " ".join(command)
-    trains = "federate.json" in whole and "monai.bundle" in whole and "own_bundle" not in whole
-    trains |= bool({"simulate-flare", "export-flare"} & set(command)) and "..." not in command
-    # A first look is one on purpose.
-    trains |= command[:2] == ["monai-fairfl", "train"]
-    if not trains or "--quick" in command:
-        return None
+    if "--quick" in command or "own_bundle" in whole:
+        return False
+    if {"simulate-flare", "export-flare"} & set(command):
+        return "..." not in command
+    by_monai = "federate.json" in whole and "monai.bundle" in whole
+    return by_monai or command[:2] == ["monai-fairfl", "train"]
+
+
+def read(command: list[str]) -> tuple[int | None, int | None, dict[str, Any]]:
+    """Rounds, local epochs and overrides that a command gives."""
     parser = ArgumentParser()
     parser.add_argument("--rounds", "--num-rounds", type=int)
     parser.add_argument("--local_epochs", "--local-epochs", type=int)
     parser.add_argument("--overrides", default="{}")
     found = parser.parse_known_args(command)[0]
-    overrides = ast.literal_eval(found.overrides.replace("$fold", "0"))
-    bundles = bundles_of(command, page)
-    return Training(f"{page}: {whole}", bundles, found.rounds, found.local_epochs, overrides)
+    return found.rounds, found.local_epochs, ast.literal_eval(found.overrides.replace("$fold", "0"))
 
 
-def trainings() -> list[Training]:
-    found = [training(command, page) for page in PAGES for command in commands_of_page(page)]
-    examples = EXAMPLES.replace("'", "")
-    found += [training(command, "monai-fairfl --help") for command in commands(examples)]
-    return [shown for shown in found if shown is not None]
-
-
-def test_every_page_with_a_training_is_read() -> None:
-    pages = {shown.where.partition(":")[0] for shown in trainings()}
-    assert {"README.md", "CONTRIBUTING.md", "docs/settings.md", "docs/valuation.md"} <= pages
-    assert {"docs/flare_production.md", "docs/methods/composition.md"} <= pages
-    assert "monai-fairfl --help" in pages
-    assert {f"bundles/{name}/docs/README.md" for name in STUDIES} <= pages
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_bundle_trains_as_it_was_measured_where_nothing_is_given(name: str) -> None:
-    study = json.loads(STUDIES[name].read_text())
-    bundle = find_bundle(name)
-    found = recipe(bundle)
-    assert (found.rounds, found.local_epochs) == (study["rounds"], study["local_epochs"])
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_a_bundle_trains_as_it_was_measured_where_nothing_is_given(bundle: str) -> None:
+    study = study_of(bundle)
+    configs = find_bundle(bundle) / "configs"
+    federate = json.loads((configs / "federate.json").read_text())
+    full_run = federate["full_run"]
+    for given in (federate, full_run):
+        assert (given["rounds"], given["local_epochs"]) == (study["rounds"], study["local_epochs"])
     # The study trains what the bundle does.
-    assert not found.overrides and "overrides" not in study
+    assert not federate["overrides"] and "overrides" not in study
     assert "config" not in study["arguments"]
+    train = json.loads((configs / "train.json").read_text())
+    assert full_run["overrides"]
+    assert {key: train[key] for key in full_run["overrides"]} == full_run["overrides"]
 
-    federate = json.loads((bundle / "configs" / "federate.json").read_text())
-    full_run = FullRun.read(federate["full_run"])
-    assert full_run is not None
-    assert (full_run.rounds, full_run.local_epochs) == (study["rounds"], study["local_epochs"])
-    of_all = {**train_config(bundle, {}).config}
-    overrides = federate["full_run"]["overrides"]
-    assert overrides
-    assert {key: of_all[key] for key in overrides} == overrides
+    look = json.loads((configs / "quick.json").read_text())
+    assert look["rounds"] * look["local_epochs"] < study["rounds"] * study["local_epochs"]
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_first_look_is_no_full_run(name: str) -> None:
-    look, measured = first_look(find_bundle(name)), recipe(find_bundle(name))
-    assert look.rounds * look.local_epochs < measured.rounds * measured.local_epochs
-    # It overrides what the training configuration has.
-    train_config(find_bundle(name), look.overrides)
+def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one() -> None:
+    seen = set()
+    for page in PAGES:
+        for command in filter(trains, commands_of(page)):
+            seen.add(page)
+            whole = " ".join([*command, page])
+            studies = [study_of(name) for name in BUNDLES if name in whole or not of_one(whole)]
+            rounds, local_epochs, overrides = read(command)
+            if rounds is not None and rounds < min(study["rounds"] for study in studies):
+                continue  # a demonstration
+            measured = [(study["rounds"], study["local_epochs"]) for study in studies]
+            given = [(rounds or most, local_epochs or each) for most, each in measured]
+            smaller = {"size", "working_size", "channels"} & set(overrides)
+            assert set(given) & set(measured) and not smaller, f"{page}: {' '.join(command)}"
+    assert {"README.md", "CONTRIBUTING.md", "docs/settings.md", "docs/valuation.md"} <= seen
 
 
-@pytest.mark.parametrize("shown", trainings(), ids=lambda shown: shown.where[:60])
-def test_a_training_of_a_page_has_the_epochs_and_sizes_of_the_measured_one(shown: Training) -> None:
-    recipes = [json.loads(STUDIES[name].read_text()) for name in shown.bundles]
-    if shown.rounds is not None and shown.rounds < min(recipe["rounds"] for recipe in recipes):
-        return  # a demonstration
-    fitting = []
-    for study in recipes:
-        rounds = shown.rounds or study["rounds"]
-        local_epochs = shown.local_epochs or study["local_epochs"]
-        smaller = {"size", "working_size", "channels"} & set(shown.overrides)
-        given = (rounds, local_epochs)
-        fitting.append(given == (study["rounds"], study["local_epochs"]) and not smaller)
-    assert any(fitting), f"{shown.where}\ntrains otherwise than measured"
+def of_one(text: str) -> bool:
+    """Whether a text names a bundle."""
+    return any(name in text for name in BUNDLES)

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from helpers.checkout import CHECKOUT
+from helpers.shipped_strategies import SHIPPED
 from helpers.tiny_networks import federation
 
 from monai_fairfl.audit import NotInLedgerError, replay, what_if
-from monai_fairfl.strategies import FedAvg, resolver
+from monai_fairfl.strategies import FedAvg
 
 PAGE = (CHECKOUT / "docs" / "ledger.md").read_text()
 
@@ -36,12 +37,11 @@ def is_answered(run: Path, **question: object) -> bool:
     return True
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", resolver.shipped())
+@pytest.mark.parametrize("name", SHIPPED)
 def test_each_strategys_row_of_the_page_is_true(name: str, tmp_path: Path) -> None:
     assert name in rows(), f"add {name} to the table of strategies in docs/ledger.md"
     replayed, without, of_another = rows()[name]
-    strategy = resolver.shipped()[name]
+    strategy = SHIPPED[name]
     federation(strategy(), tmp_path / "own", rounds=2).run()
     own = tmp_path / "own" / "run"
     assert replayed == "yes" and replay(own).differences == ()

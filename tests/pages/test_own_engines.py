@@ -14,12 +14,9 @@ import own_engines
 import pytest
 from helpers.checkout import CHECKOUT
 
+from monai_fairfl import Request, read_ledger
 from monai_fairfl.handlers import Proximal
-from monai_fairfl.protocol.messages import Request
-from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.strategies import FedCE
-
-pytestmark = pytest.mark.slow
 
 SCRIPT = CHECKOUT / "docs" / "examples" / "own_engines.py"
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from helpers.checkout import CHECKOUT
 
 sys.path.append(str(CHECKOUT / "experiments"))
@@ -73,9 +72,6 @@ def test_every_other_number_is_of_the_demo() -> None:
         assert re.search(rf"\b{number}", demo), number
 
 
-@pytest.mark.extended
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> None:
     code = python_of_readme().replace("rounds=20", "rounds=1")
     assert code != python_of_readme()

@@ -63,8 +63,6 @@ def without_a_table(page: Path) -> list[str]:
     return found
 
 
-@pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_number_of_a_sentence_stands_in_a_table_of_its_page_or_of_a_linked_one(
     page: Path,
@@ -72,8 +70,6 @@ def test_every_number_of_a_sentence_stands_in_a_table_of_its_page_or_of_a_linked
     assert without_a_table(page) == []
 
 
-@pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.parametrize("page", BUNDLES, ids=lambda page: page.parts[-3])
 def test_a_bundles_results_are_those_of_the_pages_that_it_links(page: Path) -> None:
     section = page.read_text().partition("### Results\n")[2].partition("\n### ")[0]

@@ -32,8 +32,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_every_page_is_on_the_site(site: Path) -> None:
     for page in (CHECKOUT / "docs").rglob("*.md"):
         place = page.relative_to(CHECKOUT / "docs")
@@ -45,8 +43,6 @@ def test_every_page_is_on_the_site(site: Path) -> None:
         assert shown.exists(), f"{page} is not on the site"
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_no_page_loads_anything_from_another_host(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 50
@@ -56,8 +52,6 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         assert not STYLE.search(text), page
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_reference_shows_signatures_examples_and_formulas(site: Path) -> None:
     page = (site / "reference" / "monai_fairfl.strategies.html").read_text()
     for name in ("FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM"):
@@ -68,8 +62,6 @@ def test_the_reference_shows_signatures_examples_and_formulas(site: Path) -> Non
         assert mark not in page
 
 
-@pytest.mark.long
-@pytest.mark.slow
 def test_the_index_of_the_reference_leads_to_each_page(site: Path) -> None:
     index = (site / "reference" / "index.html").read_text()
     pages = [page for page in (site / "reference").glob("*.html") if page.name != "index.html"]

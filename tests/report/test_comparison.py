@@ -1,90 +1,185 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Gains over training alone, and which site is called left behind."""
+"""A comparison over seeds and folds: its rows, intervals and tables are those of the cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers.compared_seeds import GAINS, Cell, array_of, compare, scores_of
+from helpers.reports import Page, hospital, rows_of, verdicts
+from helpers.scripted_run import contributions_of
 from scipy import stats
 
-from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.comparison import Gain, half_width, left_behind
-from monai_fairfl.report.numbers import Number
-from monai_fairfl.report.summary import summarise
-
-WriteRun = Callable[..., Path]
+from monai_fairfl.errors import FederationError
+from monai_fairfl.guards import NonFinite
+from monai_fairfl.report import write_comparison
+from monai_fairfl.statistics import compare_paired
 
 
-def certain(scores: dict[str, float]) -> dict[str, Number]:
-    """Scores with small standard errors over many cases."""
-    return {site: Number(value, stderr=0.001, n=30) for site, value in scores.items()}
+def t_interval(values: np.ndarray | list[float]) -> tuple[float, float]:
+    low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
+    return float(low), float(high)
 
 
-@pytest.mark.parametrize(
-    ("scores", "gain", "verdict"),
-    [
-        ({"A": 0.5, "B": 0.8, "C": 0.8, "D": 0.8}, None, True),
-        ({"A": 0.77, "B": 0.8, "C": 0.8, "D": 0.8}, None, False),  # far by deviations, near by Dice
-        ({"A": 0.8, "B": 0.8, "C": 0.8}, None, False),
-        ({"A": 0.1 + 0.2, "B": 0.3, "C": 0.3}, None, False),  # equal but for rounding
-        ({"A": 0.75, "B": 0.8, "C": 0.9}, None, False),
-        ({"A": 0.9, "B": 0.8, "C": 0.9}, -0.021, True),
-        ({"A": 0.9, "B": 0.8, "C": 0.9}, 0.88 - 0.9, False),  # 0.02 lower is not more than 0.02
-        ({"A": 0.1, "B": 0.9}, 0.0, False),
-        ({"A": 0.9}, -0.1, True),
-    ],
-)
-def test_left_behind_follows_its_two_rules(
-    scores: dict[str, float], gain: float | None, verdict: bool
+def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cases(
+    tmp_path: Path,
 ) -> None:
-    certain_gain = None
-    if gain is not None:
-        certain_gain = Gain(gain, alone=scores["A"] - gain, within_noise=False)
-    found = left_behind("A", certain(scores), certain_gain)
-    assert found is not None
-    assert (found.verdict, found.doubtful) == (verdict, False)
+    found = compare(tmp_path)
+    assert found["decision"]["strategy"] == "FedCE"
+    for site in GAINS["FedCE"]:
+        of_site = [score for score in scores_of(tmp_path) if score.site == site]
+        pairs = compare_paired(of_site, list(GAINS)).pairs
+        [pair] = [one for one in pairs if (one.strategy, one.reference) == ("FedCE", "Standalone")]
+        gains = array_of(tmp_path, "FedCE", site) - array_of(tmp_path, "Standalone", site)
+        low, high = t_interval(gains.mean(axis=0))
+        row = hospital(found, site)
+        difference = row["difference"]
+        assert difference["value"] == pytest.approx(gains.mean(), abs=1e-9)
+        assert difference["low"] == pytest.approx(min(low, pair.difference.low), abs=1e-9)
+        assert difference["high"] == pytest.approx(max(high, pair.difference.high), abs=1e-9)
+        by_seed = gains.mean(axis=1)
+        assert difference["seeds"] == pytest.approx([by_seed.min(), by_seed.max()], abs=1e-9)
+        assert row["federation"] - row["alone"] == pytest.approx(difference["value"])
+    assert verdicts(found) == {"elm": "better", "oak": "as_good", "yew": "worse"}
+    words = {row["site"]: row["words"] for row in found["changes"]["rows"]}
+    assert words == {"elm": "better", "oak": "worse", "yew": "better"}
 
 
-@pytest.mark.parametrize(("stderr", "n"), [(None, 1), (0.05, 2), (0.2, 30)])
-def test_where_the_cases_do_not_show_it_it_is_doubtful(stderr: float | None, n: int) -> None:
-    scores = {"A": Number(0.5, stderr, n), "B": Number(0.8), "C": Number(0.8), "D": Number(0.8)}
-    within_noise = None if stderr is None else True
-    found = left_behind("A", scores, Gain(-0.1, alone=0.6, within_noise=within_noise))
-    assert found is not None
-    assert (found.verdict, found.doubtful) == (False, True)
+def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
+    compare(tmp_path)
+    text = Page(tmp_path / "comparison.html").text
+    of_file = {}
+    for row in rows_of(tmp_path / "comparison.csv"):
+        if row["metric"] == "test_score:dice" and not row["site"] + row["seed"]:
+            of_file[row["quantity"], row["strategy"], row["reference"]] = row
+    for strategy in GAINS:
+        sites = [array_of(tmp_path, strategy, site).mean(axis=1) for site in GAINS[strategy]]
+        by_seed = np.mean(sites, axis=0)
+        mean, std = by_seed.mean(), by_seed.std(ddof=1)
+        assert float(of_file["mean", strategy, ""]["value"]) == pytest.approx(mean)
+        assert float(of_file["std", strategy, ""]["value"]) == pytest.approx(std)
+        assert f"{mean:.3f} ± {std:.3f}" in text
+    row = of_file["difference", "FedCE", "FedAvg"]
+    value, low, high, p = (f"{float(row[name]):.3f}" for name in ("value", "low", "high", "p_holm"))
+    assert f"{value} ({low} to {high})" in text and p in text
 
 
-@pytest.mark.parametrize("mean", [0.75, 1.0, 1.9])
-def test_the_interval_is_that_of_a_t_test(mean: float) -> None:
-    scores = [0.4, 0.6]  # their mean is 0.5, its standard error 0.1
-    test = stats.ttest_1samp(scores, mean)
-    interval = half_width(0.1, n=2)
-    assert interval is not None
-    assert (abs(0.5 - mean) > interval) == (test.pvalue < 0.05)
+def test_contributions_have_an_interval_over_seeds_and_only_a_range_over_folds(
+    tmp_path: Path,
+) -> None:
+    for seeds, folds in (((0, 1, 2), (None,)), ((0,), (0, 1, 2))):
+        folder = tmp_path / str(len(seeds))
+        found = hospital(compare(folder, seeds, folds), "yew")["contribution"]
+        runs = sorted((folder / "runs").glob("FedCE-*"))
+        values = [contributions_of(run)[-1]["yew"] for run in runs]
+        ends = t_interval(values) if len(seeds) > 1 else (min(values), max(values))
+        shown = (found["value"], found["least"], found["most"])
+        assert shown == pytest.approx((np.mean(values), *ends))
+        assert found["interval"] is (len(seeds) > 1)
 
 
-@pytest.mark.parametrize(
-    "scores", [{"A": 0.1}, {"A": 0.1, "B": 0.9}, {"B": 0.9, "C": 0.9, "D": 0.9}]
-)
-def test_where_no_rule_applies_nothing_is_claimed(scores: dict[str, float]) -> None:
-    assert left_behind("A", certain(scores), gain=None) is None
+def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path: Path) -> None:
+    found = compare(tmp_path, seeds=(1,))
+    difference = hospital(found)["difference"]
+    gains = array_of(tmp_path, "FedCE", "elm") - array_of(tmp_path, "Standalone", "elm")
+    assert (difference["low"], difference["high"]) == pytest.approx(t_interval(gains[0]))
+    assert difference["seeds"] is None
+    assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
 
 
-def test_without_standalone_no_gain_is_claimed(write_run: WriteRun) -> None:
-    report = summarise(load_runs([write_run("FedAvg", {"elm": 0.7, "oak": 0.8})]))
-    found = report["strategies"]["FedAvg"]
-    assert report["standalone"] is None
-    assert found["collaboration"] is None
-    assert found["sites"]["elm"]["gain"] is None
+@pytest.mark.parametrize(("number", "verdict"), [(1, "too_few_cases"), (2, "unclear")])
+def test_other_seeds_do_not_make_few_cases_certain(
+    number: int, verdict: str, tmp_path: Path
+) -> None:
+    def change(cell: Cell) -> None:
+        elm = dict(list(cell.tables["test_score"]["elm"].items())[:number])
+        if cell.strategy == "FedCE" and number == 2:
+            elm["fNone-case0.nii"] += 0.05
+        cell.tables["test_score"]["elm"] = elm
+
+    elm = hospital(compare(tmp_path, change=change))
+    assert elm["difference"]["seeds"][0] > 0
+    assert (elm["n"], elm["verdict"]) == (number, verdict)
+    assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
-def test_two_sites_have_no_correlation_and_equal_sites_none_either(write_run: WriteRun) -> None:
-    runs = [
-        write_run("Standalone", {"elm": 0.7, "oak": 0.8}),
-        write_run("FedAvg", {"elm": 0.75, "oak": 0.8}),
-    ]
-    found = summarise(load_runs(runs))["strategies"]["FedAvg"]["collaboration"]
-    assert found == {"pearson": None, "p_value": None, "euclid": pytest.approx(5.0)}
+def test_a_row_is_of_the_cases_that_every_run_scored_and_else_names_who_lacks_them(
+    tmp_path: Path,
+) -> None:
+    """With one seed FedCE lacks elm's first case and every case of yew."""
+
+    def change(cell: Cell) -> None:
+        if (cell.strategy, cell.seed) == ("FedCE", 1):
+            del cell.tables["test_score"]["elm"]["fNone-case0.nii"]
+            cell.tables["test_score"]["yew"] = {"another.nii": 0.5}
+
+    found = compare(tmp_path, change=change)
+    cases = [score for score in scores_of(tmp_path) if "case0" not in score.case]
+    means = {}
+    for strategy in GAINS:
+        of_elm = [s.value for s in cases if (s.strategy, s.site) == (strategy, "elm")]
+        means[strategy] = np.mean(of_elm)
+    elm, yew = hospital(found), hospital(found, "yew")
+    assert elm["n"] == 5
+    assert elm["difference"]["value"] == pytest.approx(means["FedCE"] - means["Standalone"])
+    assert (yew["verdict"], yew["federation"], yew["difference"]) == ("no_score", None, None)
+    assert any("yew" in line for line in found["metrics"][found["main"]]["left_out"])
+
+
+def test_without_test_cases_of_a_hospital_validation_cases_of_all_are_compared(
+    tmp_path: Path,
+) -> None:
+    found = compare(tmp_path, (0, 1), change=lambda cell: cell.tables["test_score"].pop("yew"))
+    assert found["main"] == "score:dice"
+    assert found["metrics"]["score:dice"]["cases"] == {"elm": 2, "oak": 2, "yew": 2}
+    assert any("yew" in note and "validation" in note for note in found["notes"])
+
+
+def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FedCE lacks a run of the harder fold 1, and is worse in all that it has."""
+    monkeypatch.setitem(GAINS, "FedCE", dict.fromkeys(GAINS["FedCE"], -0.05))
+    failed = {"FedCE-1-1": "no disk"}
+    found = compare(tmp_path, (0, 1), (0, 1), failed=failed)
+    assert found["decision"]["strategy"] == "FedAvg" and found["failed"] == failed
+    assert "seed 1, fold 1" in found["decision"]["why"]
+
+
+def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Path) -> None:
+    def change(cell: Cell) -> None:
+        if cell.strategy == "FedCE" and cell.seed:
+            about = {"elm": {"updates": [float("nan")]}, "oak": {"away": [0, 1]}}
+            cell.given.update(about=about, guards=[NonFinite()])
+
+    found = compare(tmp_path, change=change)
+    [guards] = hospital(found)["guards"]
+    assert "4 of 6" in guards and "NonFinite" in guards
+    assert "missing in 4 of 6" in str(hospital(found, "oak")["advice"])
+    # What was refused had arrived.
+    assert "missing" not in str(hospital(found)["advice"])
+    # What a refused hospital reports of itself does not help to choose.
+    assert "elm" in found["decision"]["why"]
+
+
+def test_short_runs_are_a_first_look_and_names_from_outside_are_text(tmp_path: Path) -> None:
+    full = {"full_run": {"rounds": 60, "local_epochs": 4, "mean_dice": 0.5}}
+    evil = "<script>alert(1)</script>"
+    failed = {evil: "Pr\udcfcfung.nii is damaged"}
+    found = compare(
+        tmp_path, (0, 1), change=lambda cell: cell.given["config"].update(full), failed=failed
+    )
+    assert set(verdicts(found).values()) == {"not_judged"} and found["first_look"]
+    page = Page(tmp_path / "comparison.html")
+    assert evil in page.text and "fung.nii" in page.text
+    assert not {"script", "link", "img"} & {tag for tag, _ in page.tags}
+
+
+def test_nothing_is_written_when_no_run_finished(tmp_path: Path) -> None:
+    plan = {"strategies": {"FedAvg": "FedAvg"}, "seeds": [0], "folds": None}
+    with pytest.raises(FederationError, match="FedAvg, seed 0: no disk"):
+        write_comparison(tmp_path, plan, [], {"FedAvg, seed 0": "no disk"})
+    assert not list(tmp_path.iterdir())

@@ -1,52 +1,109 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Absences, guards' verdicts and notes."""
+"""Absences, guards and limits: what they did stands beside each hospital."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+from helpers.reports import Page, hospital, run_of, warned
+from helpers.scripted_run import report_of, train
+
+from monai_fairfl import Replies, compose
+from monai_fairfl.guards import Copies, Empty, Guard, NonFinite, TooLong, Verdict
 from monai_fairfl.report import write_report
-from monai_fairfl.report.collect import read_run
-from monai_fairfl.report.events import events_of, free_riding_of
+from monai_fairfl.strategies import FedCE
 
-WriteRun = Callable[..., Path]
-
-
-def test_absences_guards_and_their_reasons_are_listed(comparison: Path) -> None:
-    absent, refused, guarded = events_of(read_run(comparison / "FedAvg"))
-    assert (absent.round, absent.site, absent.kind) == (1, "elm", "missing")
-    assert "line is down" in absent.text
-    assert (refused.round, refused.site, refused.kind) == (2, "rowan", "missing")
-    assert (guarded.round, guarded.site, guarded.kind) == (2, "rowan", "guard")
-    assert "not finite" in guarded.text
-
-
-def test_dropped_measurements_are_listed_with_value_and_range(write_run: WriteRun) -> None:
-    reason = "85, outside of 0 to 1 (Dice): the setting ranges allows others"
-    rounds = [{}, {"dropped": {"elm": {"global_score": reason, "mine": "nobody asked"}}}]
-    run = read_run(write_run("FedCE", {"elm": 0.8, "oak": 0.9}, rounds=rounds))
-    (event,) = events_of(run)
-    assert (event.round, event.site, event.kind) == (1, "elm", "dropped")
-    assert event.text == f"global_score: {reason}; mine: nobody asked"
+SITES = ("ash", "birch", "box", "cedar", "elm", "oak", "yew")
+SCORES = dict.fromkeys(SITES, (0.8, 0.01, 9))
+UPDATE = [1.0, 2.0, 3.0, -1.0]
+TROUBLE: dict[str, dict[str, Any]] = {
+    "ash": {"away": [1]},
+    "birch": {"updates": UPDATE},
+    "cedar": {"updates": UPDATE},
+    "box": {"updates": [0.0]},
+    "elm": {"updates": [100.0]},
+    "oak": {"measured": {"global_score": [85.0, 0.5]}},
+    "yew": {"updates": [float("nan")]},
+}
+CAUSES = {"ash": "line is down", "oak": "85", "yew": "not finite", "box": "length 0"}
+GUARDS = [NonFinite(), Empty(), TooLong(), Copies()]
 
 
-def test_verdicts_on_updates_that_nobody_trained_are_listed_by_guard(write_run: WriteRun) -> None:
-    empty = {"guard": "Empty", "action": "quarantine", "reason": "its update is zero"}
-    long = {"guard": "TooLong", "action": "clip", "reason": "its length is 10"}
-    copied = {"guard": "Copies", "action": "share", "reason": "its cosine with oak is 1"}
-    copied |= {"group": ["elm", "oak"], "factor": 0.5}
-    rounds = [{"verdicts": {"elm": [long, empty]}}, {"verdicts": {"elm": [copied]}}]
-    folder = write_run("FedCE", {"elm": 0.8, "oak": 0.9}, rounds=rounds)
-    found = list(free_riding_of(read_run(folder)))
-    assert [(event.round, event.site, event.kind) for event in found] == [
-        (0, "elm", "Empty"),
-        (1, "elm", "Copies"),
-    ]
-    assert found[0].text == "quarantine: its update is zero"
-    report = write_report([folder])
-    assert [event["kind"] for event in report["free_riding"]] == ["Empty", "Copies"]
-    assert any("elm" in warning and "length" in warning for warning in report["warnings"])
-    page = (folder / "report.html").read_text()
-    assert "share: its cosine with oak is 1" in page
+class Flagging(Guard):
+    """Finds every update worth a look."""
+
+    def check(self, replies: Replies) -> dict[int, Verdict]:
+        return {reply.id: Verdict("flag", "it is unusual") for reply in replies}
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> dict[str, Any]:
+    """One of each fault, in two rounds."""
+    given = {"about": TROUBLE, "guards": GUARDS, "size": 1000}
+    return report_of(tmp_path, {"FedAvg": SCORES}, 2, **given)
+
+
+def test_absences_guards_and_dropped_numbers_are_events_with_round_site_and_cause(
+    report: dict[str, Any],
+) -> None:
+    found: dict[tuple[str, str], list[int]] = {}
+    for event in report["events"]:
+        found.setdefault((event["site"], event["kind"]), []).append(event["round"])
+        assert CAUSES.get(event["site"], "") in event["text"]
+    assert found["ash", "missing"] == [1] and found["oak", "dropped"] == [0]
+    assert found["yew", "guard"] == found["elm", "guard"] == found["box", "guard"] == [0, 1]
+
+
+def test_updates_that_no_training_made_are_listed_and_asked_about(report: dict[str, Any]) -> None:
+    kinds = {(event["site"], event["kind"]) for event in report["free_riding"]}
+    assert kinds == {("box", "Empty"), ("birch", "Copies"), ("cedar", "Copies")}
+    for site in ("box", "birch", "cedar"):
+        assert "2 rounds" in hospital(report, site)["advice"][0]
+        assert warned(report, site)
+    assert "missing" in hospital(report, "ash")["advice"][0]
+
+
+def test_what_guards_did_is_counted_beside_each_hospital(report: dict[str, Any]) -> None:
+    touched = run_of(report, "FedAvg")["touched"]
+    assert touched["yew"]["refused"] == {"NonFinite": [0, 1]}
+    assert touched["elm"]["changed"] == {"TooLong": [0, 1]}
+    assert "oak" not in touched
+    for site, guard in (("yew", "NonFinite"), ("elm", "TooLong")):
+        [words] = hospital(report, site)["guards"]
+        assert guard in words and "2 of 2" in words
+
+
+def test_a_guard_that_only_flags_is_not_called_a_change(tmp_path: Path) -> None:
+    report = report_of(tmp_path, {"FedAvg": SCORES}, 2, guards=[Flagging()])
+    assert run_of(report, "FedAvg")["touched"] == {}
+    assert len(report["events"]) == 14
+
+
+def test_a_liars_report_does_not_choose_the_run_and_names_of_runs_are_kept(
+    tmp_path: Path,
+) -> None:
+    """Without oak, whose own report was limited, the guarded run validates worse."""
+    sites = ("ash", "elm", "oak", "yew")
+    honest = dict.fromkeys(sites, {"score": 0.85, "test_score": 0.8})
+    about = {"oak": {"measured": {"leave_one_out_error": 1.0}}}
+    lied = {**dict.fromkeys(sites, {"score": 0.8, "test_score": 0.8})}
+    lied["oak"] = {"score": 0.0, "test_score": 0.8}
+    guarded = compose(FedCE(), clip_reports=3.0)
+    runs = {
+        train(tmp_path / "a", FedCE(), honest, 3): "nobody attacks",
+        train(tmp_path / "b", guarded, lied, 3, about=about, guards=[NonFinite()]): "guarded",
+    }
+    report = write_report(list(runs), names=runs)
+    assert list(report["strategies"]) == ["nobody attacks", "guarded"]
+    assert report["focus"] == "guarded" and report["doubted"] == ["oak"]
+    assert run_of(report, "guarded")["validation_mean"] == pytest.approx(0.8)
+    touched = run_of(report, "guarded")["touched"]["oak"]
+    assert touched["limited"] == touched["lowered"]["leave_one_out_error"] == [1, 2]
+    [words] = hospital(report, "oak")["guards"]
+    assert "limited" in words and "2 of 3" in words
+    assert warned(report, "oak", "limited")
+    site = Page(tmp_path / "site_reports" / "oak.html")
+    assert words in site.text

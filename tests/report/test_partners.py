@@ -4,171 +4,119 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.reports import Page, gain_of, run_of, warned
+from helpers.scripted_run import report_of, train, with_lists
 
-from monai_fairfl.report import as_text, write_report
-from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.columns import columns, gain_columns, judged_groups
-from monai_fairfl.report.summary import summarise
+from monai_fairfl.report import write_report
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
 
-WriteRun = Callable[..., Path]
-
-
-def two_seeds(write_run: WriteRun, strategies: Mapping[str, Sequence[float]]) -> list[Path]:
-    """Runs of the seeds 0 and 1: strategy -> the Dice of the one site, oak, with each."""
-    runs = []
-    for strategy, dice in strategies.items():
-        for seed, value in enumerate(dice):
-            folder = f"seed{seed}/{strategy}"
-            runs.append(write_run(strategy, {"oak": value}, seed=seed, folder=folder))
-    return runs
-
-
-def test_a_gain_is_measured_against_standalone_of_the_same_seed(write_run: WriteRun) -> None:
-    runs = two_seeds(write_run, {"Standalone": [0.6, 0.805], "FedAvg": [0.65, 0.826]})
-    strategies = summarise(load_runs(runs))["strategies"]
-    gains = {name: found["sites"]["oak"]["gain"] for name, found in strategies.items()}
-    assert gains["FedAvg (seed 0)"]["value"] == pytest.approx(0.05)
-    assert gains["FedAvg (seed 1)"]["value"] == pytest.approx(0.021)
-    assert gains["FedAvg (seed 1)"]["alone"] == 0.805
-    assert strategies["FedAvg (seed 1)"]["standalone"] == "Standalone (seed 1)"
-
-
-def test_a_run_without_a_partner_says_so_on_the_page_in_the_text_and_in_the_json(
-    write_run: WriteRun, tmp_path: Path
-) -> None:
-    pytest.importorskip("jinja2")
-    runs = [
-        write_run("Standalone", {"oak": 0.6, "elm": 0.5, "yew": 0.4}, seed=0),
-        write_run("FedAvg", {"oak": 0.826, "elm": 0.7, "yew": 0.3}, seed=1),
-    ]
-    report = write_report(runs, tmp_path)
-    found = report["strategies"]["FedAvg"]
-    assert found["standalone"] is None
-    assert found["no_standalone"] == "Standalone has another seed"
-    assert found["collaboration"] is None
-    assert found["sites"]["oak"]["gain"] is None
-    assert not gain_columns(report)[0].values
-    warning = (
-        "What FedAvg gained over training alone is not known, because Standalone has another seed"
-    )
-    assert warning in report["warnings"]
-    assert report["warnings"] == json.loads((tmp_path / "report.json").read_text())["warnings"]
-    for text in (as_text(report), (tmp_path / "report.html").read_text()):
-        assert warning in text
-        assert "0.226" not in text
-
-
-def test_a_best_number_is_marked_among_runs_of_the_same_seed_only(write_run: WriteRun) -> None:
-    runs = two_seeds(write_run, {"FedAvg": [0.6, 0.9], "FedCE": [0.7, 0.8]})
-    report = summarise(load_runs(runs))
-    mean = next(column for column in columns(report) if column.title == "Mean")
-    assert mean.winners(judged_groups(report)) == {"FedCE (seed 0)", "FedAvg (seed 1)"}
-
-
-def test_the_sentences_do_not_choose_the_luckiest_seed(write_run: WriteRun) -> None:
-    runs = two_seeds(
-        write_run, {"Standalone": [0.6, 0.6], "FedAvg": [0.65, 0.9], "FedCE": [0.7, 0.8]}
-    )
-    for run in runs:  # the focus is chosen by validation cases
-        records = (run / "ledger.jsonl").read_text()
-        (run / "ledger.jsonl").write_text(records.replace('"test_score"', '"score"'))
-    assert summarise(load_runs(runs))["focus"] == "FedCE (seed 0)"
-
-
-def with_lists(run: Path, testing: Sequence[str]) -> Path:
-    """The data list of oak beside the run's ledger, with these test cases."""
-    parts = {"training": ["a"], "validation": ["b"], "testing": testing}
-    lists: dict[str, Any] = {"split": {}}
-    for part, names in parts.items():
-        lists[part] = [{"image": name, "label": name} for name in names]
-    (run / "datalists").mkdir()
-    (run / "datalists" / "oak.json").write_text(json.dumps(lists))
-    return run
+OAK = {"oak": (0.7, 0.01, 9)}
+LISTED = {"testing": "c", "digests": "1 2"}
 
 
 @pytest.mark.parametrize(
     ("change", "differs"),
     [
-        ({"testing": ["d"]}, "split"),
-        ({"data": {"oak": "/other/oak"}}, "data"),
+        ({}, None),
         ({"seed": 5}, "seed"),
-        ({}, ""),
+        ({"config": {"data": {"oak": "/other/oak"}}}, "data"),
+        ({"testing": "d"}, "split"),
+        ({"digests": "1 3"}, "data"),
+        ({"digests": "1 2 3"}, None),
+        ({"about": {"oak": {"images": 30}}}, "split"),
+        ({"n": 8}, "split"),
     ],
+    ids=["same", "seed", "data", "split", "a label corrected", "a new case", "counts", "scored"],
 )
-def test_another_split_another_folder_and_another_seed_are_not_compared(
-    change: dict[str, Any], differs: str, write_run: WriteRun
+def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
+    change: dict[str, Any], differs: str | None, tmp_path: Path
 ) -> None:
-    alone = with_lists(write_run("Standalone", {"oak": 0.6}), testing=["c"])
-    config = {"data": change["data"]} if "data" in change else {}
-    run = write_run("FedAvg", {"oak": 0.7}, config=config, seed=change.get("seed", 0))
-    with_lists(run, testing=change.get("testing", ["c"]))
-    found = summarise(load_runs([alone, run]))["strategies"]["FedAvg"]
-    if differs:
-        assert found["no_standalone"] == f"Standalone has another {differs}"
-        assert found["sites"]["oak"]["gain"] is None
+    given = dict(change)
+    lists = {name: given.pop(name, usual) for name, usual in LISTED.items()}
+    scores = {"oak": (0.8, 0.01, given.pop("n", 9))}
+    alone = with_lists(train(tmp_path / "a", Standalone(), OAK), **LISTED)
+    run = with_lists(train(tmp_path / "b", FedAvg(), scores, **given), **lists)
+    report = write_report([alone, run])
+    found = run_of(report, "FedAvg")
+    if differs is None:
+        assert gain_of(report, "FedAvg", "oak")["value"] == pytest.approx(0.1)
+        assert found["no_standalone"] is None and report["warnings"] == []
     else:
-        assert found["no_standalone"] is None
-        assert found["sites"]["oak"]["gain"] is not None
+        assert gain_of(report, "FedAvg", "oak") is None
+        assert found["no_standalone"].endswith(differs)
+        assert report["compared"] == [["Standalone"], ["FedAvg"]]
+        assert warned(report, "FedAvg")
 
 
-@pytest.mark.parametrize(
-    ("digests", "gained"), [("1 3", False), ("1 2", True), ("1 2 3", True), (None, True)]
-)
-def test_a_run_after_a_label_was_corrected_is_not_compared_with_one_before(
-    digests: str | None, gained: bool, write_run: WriteRun
+def test_what_could_not_be_checked_is_named(tmp_path: Path) -> None:
+    report_of(tmp_path, {"Standalone": OAK, "FedAvg": OAK})
+    (tmp_path / "FedAvg" / "config.json").unlink()
+    report = write_report([tmp_path])
+    assert gain_of(report, "FedAvg", "oak") is not None
+    [warning] = report["warnings"]
+    assert "data" in warning and "split" in warning and "not recorded" in warning
+
+
+def test_a_run_that_may_be_of_several_splits_is_compared_with_none(tmp_path: Path) -> None:
+    runs = []
+    for fold, testing in enumerate("cd"):
+        config = {"overrides": {"split_fold": fold}}
+        run = train(tmp_path / f"fold{fold}", Standalone(), OAK, config=config)
+        runs.append(with_lists(run, testing=testing))
+    runs.append(train(tmp_path / "b", FedAvg(), OAK))
+    (tmp_path / "b" / "config.json").unlink()
+    report = write_report(runs)
+    assert report["compared"] == [["Standalone (fold 0)"], ["Standalone (fold 1)"], ["FedAvg"]]
+    assert gain_of(report, "FedAvg", "oak") is None
+
+
+def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_their_seed(
+    tmp_path: Path,
 ) -> None:
     runs = []
-    for name, of_run in (("Standalone", "1 2"), ("FedAvg", digests)):
-        run = with_lists(write_run(name, {"oak": 0.7}), testing=["c"])
-        if of_run is not None:  # an engine's run has none
-            (run / "datalists" / "oak.digests").write_text(of_run)
-        runs.append(run)
-    report = summarise(load_runs(runs))
-    found = report["strategies"]["FedAvg"]
-    assert (found["sites"]["oak"]["gain"] is not None) == gained
-    assert found["no_standalone"] == (None if gained else "Standalone has another data")
-    assert bool(report["warnings"]) != gained
+    for name, dice in (("Standalone", (0.6, 0.8)), ("FedAvg", (0.65, 0.82))):
+        for seed, value in enumerate(dice):
+            runs.append(tmp_path / f"seed{seed}" / name)
+            report_of(runs[-1].parent, {name: {"oak": value}}, seed=seed)
+    report = write_report(runs)
+    names = ["Standalone (seed 0)", "Standalone (seed 1)", "FedAvg (seed 0)", "FedAvg (seed 1)"]
+    assert list(report["strategies"]) == names
+    gains = [gain_of(report, name, "oak")["value"] for name in names[2:]]
+    assert gains == pytest.approx([0.05, 0.02])
+
+    again = train(tmp_path / "again" / "FedAvg", FedAvg(), OAK)
+    found = write_report([*runs[2:], again], names={runs[3]: "mine"})["strategies"]
+    assert list(found)[1] == "mine" and "again" in list(found)[2]
 
 
-def test_other_counts_of_training_cases_are_another_split(write_run: WriteRun) -> None:
-    runs = []
-    for name, cases in (("Standalone", 5), ("FedAvg", 6)):
-        run = write_run(name, {"oak": 0.7}, rounds=[{"cases": {"oak": cases}}])
-        (run / "config.json").unlink()  # as of an engine that records none
-        runs.append(run)
-    report = summarise(load_runs(runs))
-    assert report["strategies"]["FedAvg"]["no_standalone"] == "Standalone has another split"
-    assert report["sites"]["oak"]["cases"] is None  # not one of the two numbers
+def test_the_best_is_marked_among_comparable_runs_and_ties_are_not(tmp_path: Path) -> None:
+    one, two = {"A": 0.6, "B": 0.7, "C": 0.8}, {"A": 0.6, "B": 0.9, "C": 0.9}
+    report_of(tmp_path, {"FedAvg": one, "FedCE": two})
+    best = Page(tmp_path / "report.html").marked()
+    # B, C and the mean are FedCE's; the deviation and the gap are FedAvg's. A is alike.
+    assert {"0.900", "0.800", "0.100", "0.200"} <= set(best) and "0.600" not in best
+
+    other = train(tmp_path / "other", FedCE(), two, seed=1)
+    write_report([tmp_path / "FedAvg", other], tmp_path)
+    assert Page(tmp_path / "report.html").marked() == []
 
 
-def test_what_could_not_be_checked_is_named(write_run: WriteRun) -> None:
-    runs = [write_run(name, {"oak": 0.7}) for name in ("Standalone", "FedAvg")]
-    (runs[1] / "config.json").unlink()
-    report = summarise(load_runs(runs))
-    assert report["strategies"]["FedAvg"]["standalone"] == "Standalone"
-    assert report["warnings"] == [
-        "Standalone, FedAvg are compared, but whether they have the same data and split is not "
-        "recorded"
-    ]
+def test_runs_of_other_settings_are_warned_of_by_the_settings_names(tmp_path: Path) -> None:
+    changes = {"overrides": {"size": [64, 64]}, "sites": {"oak": {"learning_rate": 0.003}}}
+    runs = [train(tmp_path / "a", FedAvg(), OAK)]
+    runs.append(train(tmp_path / "b", FedAvg("uniform"), OAK, config=changes))
+    warning, _ = write_report(runs)["warnings"]
+    assert "learning_rate of oak" in warning and "size" in warning
 
 
-def test_a_run_that_may_be_of_several_splits_is_compared_with_none(write_run: WriteRun) -> None:
-    folds = []
-    for fold, testing in enumerate((["c"], ["d"])):
-        config = {"overrides": {"split_fold": fold}}
-        run = write_run("Standalone", {"oak": 0.6}, folder=f"fold{fold}", config=config)
-        folds.append(with_lists(run, testing))
-    unknown = write_run("FedAvg", {"oak": 0.7})
-    (unknown / "config.json").unlink()
-    report = summarise(load_runs([*folds, unknown]))
-    assert report["compared"] == [["Standalone (fold 0)"], ["Standalone (fold 1)"], ["FedAvg"]]
-    assert report["strategies"]["FedAvg"]["sites"]["oak"]["gain"] is None
-    assert any(
-        line.startswith("FedAvg is compared with no other run") for line in report["warnings"]
-    )
+def test_hospitals_that_label_other_structures_are_named(tmp_path: Path) -> None:
+    scores = {
+        "elm": {"test_score": {"mean": 0.8, "disc": 0.8}},
+        "oak": {"test_score": {"mean": 0.7, "disc": 0.9, "cup": 0.5}},
+    }
+    [warning] = report_of(tmp_path, {"FedAvg": scores})["warnings"]
+    assert "elm: disc" in warning and "oak: cup, disc" in warning

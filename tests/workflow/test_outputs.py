@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of a mask, and overlays written for volumes and for photographs."""
+"""Outputs of a case: its mask in the image's own space, its measures, and its overlay."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,220 +13,198 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from monai.transforms import LoadImage, SaveImage
 from PIL import Image
 from scipy import ndimage
 
-from monai_fairfl.workflow import Case, Cases, MeasureVolumed, SaveNiftid, SaveOverlayd
-from monai_fairfl.workflow.overlays import COLOURS
+from monai_fairfl.workflow import (
+    Case,
+    Cases,
+    MeasureCupToDiscd,
+    MeasureVolumed,
+    SaveMaskd,
+    SaveNiftid,
+    SaveOverlayd,
+    overlay,
+)
+
+AFFINE = np.diag([-0.6, -0.6, 3.0, 1.0])
+RAS = np.diag([0.5, 0.5, 3.0, 1.0])
+OBLIQUE = np.array([[0.58, -0.2, 0.1, 11], [0.2, 0.6, -0.3, 37], [0.02, 0.3, 2.9, 4], [0, 0, 0, 1]])
+YELLOW = (255, 210, 0)
+BLUE = (0, 220, 255)
+SIDE = 960
+"""Pixels of an overlay's longer side."""
 
 
-def measured(mask: np.ndarray, affine: np.ndarray, folder: Path) -> Case:
-    case = Case("a", source="a.nii", image="a.nii")
-    pred = MetaTensor(
-        torch.as_tensor(mask, dtype=torch.uint8)[None], affine=torch.as_tensor(affine)
-    )
-    pred.meta["filename_or_obj"] = "a.nii"
-    MeasureVolumed("pred", Cases([case], folder / "volumes.json"))({"pred": pred})
-    return case
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_slices_are_axial_and_millilitres_the_same_however_the_file_was_stored(
-    order: tuple[int, int, int], tmp_path: Path
-) -> None:
-    a = np.radians(20)
-    turned = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]) @ np.diag(
-        [0.5, 0.8, 3.0]
-    )
-    affine = np.eye(4)
-    affine[:3, :3] = turned[:, order]
-    mask = np.zeros((10, 12, 8))
-    mask[2:9, 3:10, 1:5] = 1
-    case = measured(mask.transpose(order), affine, tmp_path)
-    assert case.results["slices_with_gland"] == 4
-    assert case.results["millilitres"] == pytest.approx(7 * 7 * 4 * 0.5 * 0.8 * 3 / 1000)
-    assert case.results["voxel_size_mm"] == np.array([0.5, 0.8, 3.0])[[*order]].tolist()
-    assert case.status == "segmented" and not case.problems
-
-
-def test_empty_mask_is_noted_and_counts_as_segmented(tmp_path: Path) -> None:
-    case = measured(np.zeros((4, 4, 3)), np.eye(4), tmp_path)
-    assert case.results["millilitres"] == 0 and case.status == "segmented"
-    assert "no gland was found" in case.problems[0]
-
-
-@pytest.mark.slow
-def test_photographs_get_overlays_too(tmp_path: Path) -> None:
-    photograph = np.random.default_rng(0).integers(
-        0, 200, (40, 60, 3), dtype=np.uint8
-    )  # rows, columns
-    Image.fromarray(photograph).save(tmp_path / "eye.png")
-    case = Case("eye", source="eye.png", image=str(tmp_path / "eye.png"))
-    disc = np.zeros((40, 60), bool)
-    disc[5:20, 35:50] = True
-    pred = MetaTensor(torch.as_tensor(disc.T.copy())[None])  # MONAI reads pictures columns first
-    pred.meta["filename_or_obj"] = case.image
-    cases = Cases([case], tmp_path / "table.json")
-    SaveOverlayd("pred", cases, tmp_path, reader="PILReader")({"pred": pred})
-    with Image.open(tmp_path / case.results["overlay"]) as opened:
-        picture = np.asarray(opened)
-    inside = ndimage.binary_fill_holes((picture == COLOURS[0]).all(axis=-1))
-    expected = disc.repeat(16, axis=0).repeat(16, axis=1)
-    assert inside[expected].all() and expected[inside].mean() > 0.95
-    plain = ~ndimage.binary_dilation(expected, iterations=3)
-    # The case's name is in the upper left corner.
-    plain[:20, :60] = False
-    sampled = np.asarray(Image.fromarray(photograph).resize((960, 640), Image.Resampling.BILINEAR))
-    np.testing.assert_array_equal(picture[plain], sampled[plain])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["RGBA", "P", "L"])
-def test_photographs_of_every_mode_get_the_overlay_of_their_colours(
-    mode: str, tmp_path: Path
-) -> None:
-    colours = Image.fromarray(
-        np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)
-    ).convert(mode)
-    pictures = []
-    for name, photograph in (("stored", colours), ("rgb", colours.convert("RGB"))):
-        photograph.save(tmp_path / f"{name}.png")
-        # One name, which is in the picture.
-        case = Case("eye", source=f"{name}.png", image=str(tmp_path / f"{name}.png"))
-        pred = MetaTensor(torch.zeros(1, 60, 40), meta={"filename_or_obj": case.image})
-        out = tmp_path / name
-        out.mkdir()
-        SaveOverlayd("pred", Cases([case], out / "table.json"), out, reader="PILReader")(
-            {"pred": pred}
-        )
-        assert case.status == "segmented", case.problems
-        with Image.open(out / case.results["overlay"]) as opened:
-            pictures.append(np.asarray(opened))
-    np.testing.assert_array_equal(*pictures)
-
-
-def prediction(shape: tuple[int, ...], affine: np.ndarray) -> MetaTensor:
-    mask = np.random.default_rng(0).random(shape) > 0.5
-    pred = MetaTensor(
-        torch.as_tensor(mask, dtype=torch.float32)[None], affine=torch.as_tensor(affine)
-    )
-    pred.meta |= {
-        "filename_or_obj": "in/a.nii.gz",
-        "spatial_shape": np.array(shape),
-        "original_affine": affine,
-    }
+def prediction(mask: np.ndarray, affine: np.ndarray = AFFINE, image: object = "a") -> MetaTensor:
+    labels = torch.as_tensor(mask.copy(), dtype=torch.float32)[None]
+    pred = MetaTensor(labels, affine=torch.as_tensor(affine))
+    pred.meta["filename_or_obj"] = str(image)
     return pred
 
 
-def write_volume(pred: MetaTensor, folder: Path) -> str:
-    """Write the volume of a prediction, and name it in the prediction's metadata."""
-    affine = pred.affine.numpy()
-    volume = nib.Nifti1Image(np.zeros(pred.shape[1:], np.float32), affine)
-    volume.set_sform(affine, code=1)
-    volume.set_qform(affine, code=1)
-    path = folder / "in" / "a.nii.gz"
-    path.parent.mkdir()
-    nib.save(volume, path)
-    pred.meta["filename_or_obj"] = str(path)
-    return str(path)
+def output(kind: Any, pred: MetaTensor, folder: Path, *given: Any, **settings: Any) -> Case:
+    """A case with one output of its prediction."""
+    image = pred.meta["filename_or_obj"]
+    case = Case("a", source=image, image=image)
+    cases = Cases([case], folder / "table.json")
+    kind("pred", cases, *given, **settings)({"pred": pred})
+    return case
 
 
-def saved(pred: MetaTensor, folder: Path) -> Path:
-    case = Case("a", source="a.nii.gz", image=write_volume(pred, folder))
-    SaveNiftid("pred", Cases([case], folder / "volumes.json"), folder)({"pred": pred})
-    assert case.status == "segmented" and case.results == {"mask": "a_pred.nii.gz"}, case.problems
-    return folder / "a_pred.nii.gz"
+# --- NIfTI masks
+
+NOISE = np.random.default_rng(0).random((7, 9, 5)) > 0.5
 
 
-@pytest.mark.parametrize("kind", ["straight", "oblique", "sheared", "left-handed"])
-def test_a_mask_is_the_file_that_monai_would_write(kind: str, tmp_path: Path) -> None:
-    axes = {
-        "straight": np.diag([-0.6, -0.6, 3.0]),
-        "sheared": np.diag([0.6, 0.7, 3.0]),
-        "left-handed": np.eye(3),
-    }
-    affine = np.eye(4)
-    affine[:3, :3] = axes.get(
-        kind, np.array([[0.58, -0.2, 0.1], [0.2, 0.6, -0.3], [0.02, 0.3, 2.9]])
-    )
-    affine[:3, 3] = 11.5, -37.25, 4.1
-    if kind == "sheared":
-        affine[0, 2] = 0.15
-    if kind == "left-handed":
-        affine[0, 0] = -1
-    pred = prediction((7, 9, 5), affine)
-    path = saved(pred, tmp_path)
-    folder, dtype = tmp_path / "monai", torch.uint8
-    SaveImage(folder, "pred", ".nii.gz", dtype, separate_folder=False, print_log=False)(pred)  # type: ignore[arg-type]
-    assert path.read_bytes() == (folder / path.name).read_bytes()
+def save_volume(
+    path: Path, sform: np.ndarray | None, qform: np.ndarray | None, shape: Sequence[int] = (7, 9, 5)
+) -> Path:
+    """Write a volume with these forms; one that is ``None`` has the code 0."""
+    image = nib.Nifti1Image(np.zeros(shape, np.float32), None)
+    image.header.set_zooms((0.6, 0.6, 3.0))
+    image.set_qform(qform, code=0 if qform is None else 1)
+    image.set_sform(sform, code=0 if sform is None else 4)
+    nib.save(image, path)
+    return path
 
 
-def test_the_mask_of_one_slice_has_three_axes_as_its_volume(tmp_path: Path) -> None:
-    path = saved(prediction((7, 9, 1), np.diag([0.6, 0.6, 3.0, 1.0])), tmp_path)
-    assert nib.Nifti1Image.from_filename(str(path)).shape == (7, 9, 1)
-
-
-def test_a_mask_that_cannot_be_written_costs_this_output_only(tmp_path: Path) -> None:
-    (tmp_path / "a_pred.nii.gz").mkdir()
-    pred = prediction((4, 4, 3), np.eye(4))
-    case = Case("a", source="a.nii", image=write_volume(pred, tmp_path))
-    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
-    assert (
-        case.status == "incomplete"
-        and "SaveNiftid failed" in case.problems[0]
-        and "a_pred.nii.gz" in case.problems[0]
-        and "mask" not in case.results
-    )
-
-
-AFFINE = np.diag([-0.6, -0.6, 3.0, 1.0])
-APART = AFFINE + np.array([[0, 0, 0, 20.0], [0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
-# name -> affine and code of the sform, then of the qform.
-FORMS: dict[str, tuple[Any, int, Any, int]] = {
-    "20 mm apart": (AFFINE, 1, APART, 1),
-    "only a qform": (None, 0, AFFINE, 1),
-    "only a sform": (AFFINE, 4, None, 0),
-    "none": (None, 0, None, 0),
+FORMS = {
+    "apart": (AFFINE, OBLIQUE),
+    "qform": (None, OBLIQUE),
+    "sform": (OBLIQUE, None),
+    "none": (None, None),
 }
 
 
-@pytest.mark.parametrize("forms", FORMS)
+@pytest.mark.parametrize("forms", FORMS.values(), ids=FORMS)
 def test_programs_that_read_either_form_place_the_mask_on_its_volume(
-    forms: str, tmp_path: Path
+    forms: tuple[Any, Any], tmp_path: Path
 ) -> None:
-    sform, sform_code, qform, qform_code = FORMS[forms]
-    image = nib.Nifti1Image(np.zeros((7, 9, 5), np.float32), None)
-    image.header.set_zooms((0.6, 0.6, 3.0))
-    image.set_qform(qform, code=qform_code)
-    image.set_sform(sform, code=sform_code)
-    nib.save(image, tmp_path / "a.nii.gz")
-
-    loaded = LoadImage(image_only=True, ensure_channel_first=True)(tmp_path / "a.nii.gz")
-    pred = MetaTensor(torch.ones(1, 7, 9, 5), affine=loaded.affine, meta=loaded.meta)
-    case = Case("a", source="a.nii.gz", image=str(tmp_path / "a.nii.gz"))
-    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
-    mask = nib.Nifti1Image.from_filename(str(tmp_path / "a_pred.nii.gz"))
-    of_volume = nib.Nifti1Image.from_filename(str(tmp_path / "a.nii.gz"))
-
+    file = save_volume(tmp_path / "a.nii.gz", *forms)
+    volume = nib.Nifti1Image.from_filename(file)
+    output(SaveNiftid, prediction(NOISE, volume.affine, file), tmp_path, tmp_path)
+    mask = nib.Nifti1Image.from_filename(tmp_path / "a_pred.nii.gz")
     for name in ("sform_code", "qform_code"):
-        assert mask.header[name] == of_volume.header[name]
-    np.testing.assert_array_equal(mask.get_sform(), of_volume.get_sform())
-    np.testing.assert_array_equal(mask.get_qform(), of_volume.get_qform())
-    np.testing.assert_array_equal(mask.affine, of_volume.affine)
-    np.testing.assert_array_equal(mask.header.get_zooms(), of_volume.header.get_zooms())
-    assert np.asarray(mask.dataobj).all()
+        assert mask.header[name] == volume.header[name]
+    np.testing.assert_array_equal(mask.get_sform(), volume.get_sform())
+    np.testing.assert_array_equal(mask.get_qform(), volume.get_qform())
+    np.testing.assert_array_equal(mask.header.get_zooms(), volume.header.get_zooms())
+    np.testing.assert_array_equal(mask.dataobj, NOISE)
 
 
 def test_a_mask_on_another_grid_than_its_volume_lies_where_its_own_affine_says(
     tmp_path: Path,
 ) -> None:
-    volume = prediction((14, 18, 5), np.diag([-0.3, -0.3, 3.0, 1.0]))
-    path = write_volume(volume, tmp_path)
-    pred = prediction((7, 9, 5), AFFINE)
-    pred.meta["filename_or_obj"] = path
-    case = Case("a", source="a.nii.gz", image=path)
-    SaveNiftid("pred", Cases([case], tmp_path / "volumes.json"), tmp_path)({"pred": pred})
-    mask = nib.Nifti1Image.from_filename(str(tmp_path / "a_pred.nii.gz"))
+    file = save_volume(tmp_path / "a.nii.gz", AFFINE / 2, AFFINE / 2, (14, 18, 1))
+    output(SaveNiftid, prediction(NOISE[..., :1], AFFINE, file), tmp_path, tmp_path)
+    mask = nib.Nifti1Image.from_filename(tmp_path / "a_pred.nii.gz")
+    # Of one slice, it has three axes all the same.
+    assert mask.shape == (7, 9, 1)
     np.testing.assert_allclose(mask.get_qform(), AFFINE, atol=1e-6)
     np.testing.assert_allclose(mask.get_sform(), AFFINE, atol=1e-6)
+
+
+# --- measures
+
+
+def test_volumes_and_axial_slices_are_the_same_however_the_file_is_stored(tmp_path: Path) -> None:
+    a = np.radians(20)
+    turned = np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]])
+    spacing = np.array([0.5, 0.8, 3.0])
+    mask = np.zeros((10, 12, 8))
+    mask[2:9, 3:10, 1:5] = 1
+    for order in ([0, 1, 2], [2, 0, 1]):
+        affine = np.eye(4)
+        affine[:3, :3] = (turned * spacing)[:, order]
+        case = output(MeasureVolumed, prediction(mask.transpose(order), affine), tmp_path)
+        assert case.results["slices_with_gland"] == 4
+        assert case.results["millilitres"] == pytest.approx(7 * 7 * 4 * 0.5 * 0.8 * 3 / 1000)
+        assert case.results["voxel_size_mm"] == spacing[order].tolist()
+        assert case.results["share"] == pytest.approx(7 * 7 * 4 / mask.size, abs=1e-6)
+        assert not case.problems
+    empty = output(MeasureVolumed, prediction(0 * mask), tmp_path)
+    assert (empty.status, empty.results["millilitres"]) == ("segmented", 0)
+    assert "no gland" in empty.problems[0]
+    # Voxels of 1 mm are what files without a spacing have.
+    for side, flagged in ((2.0, False), (30.0, True), (1.0, False)):
+        pred = prediction(mask, np.diag([side, side, side, 1]))
+        case = output(MeasureVolumed, pred, tmp_path, plausible=[1, 200])
+        assert ("flags" in case.results) is flagged
+
+
+def test_a_photographs_mask_and_cup_to_disc_ratio_are_of_its_own_pixels(tmp_path: Path) -> None:
+    # Width first, as MONAI reads pictures.
+    labels = np.zeros((60, 40))
+    labels[10:40, 10:30] = 1
+    labels[20:25, 12:24] = 2
+    measured = output(MeasureCupToDiscd, prediction(labels), tmp_path)
+    assert measured.results == {
+        "vertical_cup_to_disc_ratio": 12 / 20,
+        "disc_pixels": 600,
+        "cup_pixels": 60,
+        "share": 0.25,
+    }
+    output(SaveMaskd, prediction(labels), tmp_path, tmp_path)
+    with Image.open(tmp_path / "a_pred.png") as opened:
+        np.testing.assert_array_equal(opened, np.array([0, 128, 255])[labels.astype(int).T])
+    none = output(MeasureCupToDiscd, prediction(0 * labels), tmp_path)
+    assert none.results["vertical_cup_to_disc_ratio"] is None and "no disc" in none.problems[0]
+
+
+# --- overlays
+
+
+def coloured(picture: np.ndarray, colour: tuple[int, int, int] = YELLOW) -> np.ndarray:
+    return (picture == colour).all(axis=-1)
+
+
+def drawn(image: np.ndarray, mask: np.ndarray, affine: np.ndarray = RAS) -> np.ndarray:
+    return overlay(prediction(image, affine), prediction(mask, affine))
+
+
+def test_the_patients_left_is_on_the_right_and_the_front_above_however_the_file_is_stored() -> None:
+    image, mask = np.random.default_rng(0).random((20, 30, 6)), np.zeros((20, 30, 6))
+    # x grows to the right, y to the front.
+    mask[1:6, 22:28, 2] = 1
+    picture = drawn(image, mask)
+    rows, columns = np.nonzero(coloured(picture))
+    assert columns.min() > picture.shape[1] / 2 and rows.max() < picture.shape[0] / 2
+    order = [2, 0, 1]
+    stored = RAS[:, [*order, 3]]
+    stored[:, 3] += stored[:, 1] * 19
+    stored[:, 1] *= -1
+    turned = [np.flip(values.transpose(order), 1) for values in (image, mask)]
+    np.testing.assert_array_equal(drawn(turned[0], turned[1], stored), picture)
+
+
+def test_pixels_keep_their_proportions() -> None:
+    mask = np.zeros((20, 20, 1))
+    mask[5:15, 5:15] = 1
+    rows, columns = np.nonzero(coloured(drawn(mask, mask, np.diag([1.0, 2.0, 3.0, 1.0]))))
+    assert np.ptp(rows) / np.ptp(columns) == pytest.approx(2, rel=0.02)
+
+
+def test_the_overlay_of_a_photograph_encloses_each_label_and_shows_its_colours(
+    tmp_path: Path,
+) -> None:
+    colours = np.random.default_rng(0).integers(0, 200, (40, 60, 3), dtype=np.uint8)
+    labels = np.zeros((40, 60))
+    labels[5:25, 35:55] = 1
+    labels[10:18, 40:48] = 2
+    photograph = Image.fromarray(colours).convert("P")
+    photograph.save(tmp_path / "eye.png")
+    pred = prediction(labels.T, image=tmp_path / "eye.png")
+    case = output(SaveOverlayd, pred, tmp_path, tmp_path, reader="PILReader")
+    with Image.open(tmp_path / case.results["overlay"]) as opened:
+        picture = np.asarray(opened)
+    large = labels.repeat(16, axis=0).repeat(16, axis=1)
+    for label, colour in ((1, YELLOW), (2, BLUE)):
+        inside = ndimage.binary_fill_holes(coloured(picture, colour))
+        expected = large >= label
+        assert inside[expected].all() and expected[inside].mean() > 0.9
+    plain = ~ndimage.binary_dilation(large > 0, iterations=3)
+    # The case's name is in the upper left corner.
+    plain[:20, :60] = False
+    shown = photograph.convert("RGB").resize((SIDE, 640), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(picture[plain], np.asarray(shown)[plain])

@@ -1,0 +1,397 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl adopt``: what it writes into a bundle of others, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+from helpers.command_line import run_json
+from helpers.foreign_bundles import write_foreign_bundle, write_nested_balls
+from monai.bundle import ConfigParser
+
+from monai_fairfl.bundle import find_bundle, initial_model
+from monai_fairfl.errors import DataError
+
+TRAIN = ["configs/train.json", "configs/federated_train.json"]
+EVALUATE = "configs/federated_evaluate.json"
+OWN_EPOCHS = 50
+"""Of the bundle."""
+ALL_EPOCHS = 20
+"""Of a federation."""
+
+Adopt = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A bundle of others with the smallest network."""
+    return write_foreign_bundle(tmp_path / "bundle", "dynunet")
+
+
+@pytest.fixture
+def adopt(capsys: pytest.CaptureFixture[str]) -> Adopt:
+    """Runs the command, and returns what it says to programs."""
+    return lambda *words, code=0: run_json(capsys, "adopt", *words, code=code)
+
+
+def change(bundle: Path, **keys: Any) -> None:
+    """Change keys of a bundle's own ``train.json``; a ``#`` is written ``__``."""
+    parser = ConfigParser(json.loads((bundle / TRAIN[0]).read_text()))
+    for key, value in keys.items():
+        parser[key.replace("__", "#")] = value
+    (bundle / TRAIN[0]).write_text(json.dumps(parser.config))
+
+
+def training(bundle: Path, files: Any = TRAIN) -> ConfigParser:
+    """What a site trains with, unresolved."""
+    parser = ConfigParser()
+    parser.read_config([str(bundle / file) for file in files])
+    return parser
+
+
+def federate_of(bundle: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((bundle / "configs" / "federate.json").read_text())
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {str(file.relative_to(folder)): file.read_bytes() for file in files}
+
+
+def about(topic: str, sentences: list[str]) -> list[str]:
+    return [sentence for sentence in sentences if sentence.startswith(f"{topic}:")]
+
+
+# --- files
+
+
+def test_overlays_come_beside_the_bundles_own_files_or_into_a_copy(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    before = contents(bundle)
+    copied = adopt(bundle, "--out", tmp_path / "copy")
+    assert contents(bundle) == before
+    written = {"configs/federate.json", TRAIN[1], EVALUATE}
+    assert set(copied["written"]) == written
+    assert contents(tmp_path / "copy").keys() == {*before, *written}
+    adopt(bundle)
+    after = contents(bundle)
+    assert {file: after[file] for file in before} == before and after.keys() - before == written
+
+
+def test_nothing_that_is_there_is_replaced_unasked(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    own = bundle / "configs" / "federate.json"
+    own.write_text("mine")
+    assert "federate.json" in adopt(bundle, code=2)["error"]
+    assert own.read_text() == "mine" and not (bundle / TRAIN[1]).exists()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a file").touch()
+    assert "full" in adopt(bundle, "--out", tmp_path / "full", code=2)["error"]
+    adopt(bundle, "--replace")
+    assert federate_of(bundle)["config"] == TRAIN
+
+
+def test_what_cannot_be_adopted_is_refused_with_its_cause(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    def refused(folder: Path, *words: str) -> None:
+        error = adopt(folder, code=2)["error"]
+        assert all(word in error for word in words), error
+
+    refused(find_bundle("prostate_mri_segmentation"), "as it is")
+    other = tmp_path / "other"
+    other.mkdir()
+    refused(other, "configs/")
+    (other / "configs").mkdir()
+    (other / "configs" / "inference.json").touch()
+    refused(other, "inference.json")
+    (other / "workflow.py").write_text("class SpleenWorkflow(PythonicWorkflow):\n    pass\n")
+    refused(other, "workflow.py: SpleenWorkflow")
+    change(bundle, train__trainer___target_="GanTrainer")
+    refused(bundle, "GanTrainer")
+    assert not (bundle / TRAIN[1]).exists()
+
+
+def test_a_bundle_that_cannot_train_is_found_by_a_trial_of_two_sites(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
+    assert "A" in adopt(bundle, "--data", data, code=2)["error"]
+    assert not (bundle / TRAIN[1]).exists()
+    write_nested_balls(data, ["B"], side=16, cases=3)
+    # A loss of one output, for a network that gives two.
+    change(bundle, loss="@outputs_loss")
+    error = adopt(bundle, "--data", data, code=2)["error"]
+    log = Path(error.split("The log is ")[1].split(";")[0])
+    assert log.is_file()
+    shutil.rmtree(log.parent)
+
+
+# --- what the overlay changes
+
+
+def test_what_sites_would_share_is_each_sites_own_and_what_is_central_is_off(
+    bundle: Path, adopt: Adopt
+) -> None:
+    handlers = training(bundle, TRAIN[:1])["train#handlers"]
+    # An expression that may turn it off.
+    handlers[1]["_disabled_"] = "$not @finetune"
+    change(bundle, finetune=True, train__handlers=handlers)
+    adopted = adopt(bundle)
+    parser = training(bundle)
+    for part in ("train", "validate"):
+        assert parser[f"{part}#dataset#cache_dir"] == "@cache_dir"
+        assert parser.get_parsed_content(f"{part}#dataloader#num_workers") == 0
+    found = parser["train#handlers"]
+    off = [handler["_target_"] for handler in found if handler.get("_disabled_") is True]
+    assert off == ["CheckpointLoader", "TensorBoardStatsHandler"]
+    assert len(about("Handlers", adopted["changed"])) == 2
+    change(bundle, train__trainer__train_handlers="$@train#handlers + []")
+    assert about("Handlers", adopt(bundle, "--replace")["left"])
+
+
+def test_a_network_of_several_outputs_is_scored_by_the_first_and_not_while_it_trains(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    assert "2 outputs" in about("Outputs", adopt(bundle)["changed"])[0]
+    trainer = training(bundle)["train#trainer"]
+    assert trainer["postprocessing"] is None and trainer["key_train_metric"] is None
+    other = write_foreign_bundle(tmp_path / "other", "basic_unet_plus_plus")
+    adopt(other)
+    inferer = training(other)["validate#evaluator#inferer"]
+    assert inferer["_target_"] == "monai_fairfl.inferers.FirstOutputInferer"
+    assert inferer["inferer"]["_target_"] == "SlidingWindowInferer"
+
+
+def test_a_score_gives_way_to_the_dice_of_the_same_outputs(bundle: Path, adopt: Adopt) -> None:
+    evaluator = "validate#evaluator"
+    dice = training(bundle, TRAIN[:1])[f"{evaluator}#key_val_metric"]
+    accuracy = {"val_accuracy": {"_target_": "ignite.metrics.Accuracy"}}
+    change(bundle, validate__evaluator__key_val_metric=accuracy)
+    change(bundle, validate__evaluator__additional_metrics=dice)
+    adopt(bundle)
+    assert training(bundle)[f"{evaluator}#key_val_metric"] == dice
+    assert training(bundle)[f"{evaluator}#additional_metrics"] == accuracy
+
+    iou = {**dice["val_mean_dice"], "_target_": "MeanIoUHandler"}
+    change(bundle, validate__evaluator__key_val_metric={"val_iou": iou})
+    change(bundle, validate__evaluator__additional_metrics={})
+    adopt(bundle, "--replace")
+    assert training(bundle)[f"{evaluator}#key_val_metric"] == dice
+    assert training(bundle)[f"{evaluator}#additional_metrics"]["val_iou"] == iou
+
+
+def test_a_bundle_without_an_evaluator_is_adopted_and_scores_nothing(
+    bundle: Path, adopt: Adopt
+) -> None:
+    content = json.loads((bundle / TRAIN[0]).read_text())
+    del content["validate"]["evaluator"]
+    (bundle / TRAIN[0]).write_text(json.dumps(content))
+    assert about("Score", adopt(bundle)["left"])
+    assert "validate#evaluator" not in training(bundle)
+
+
+def test_engines_elsewhere_another_name_of_the_folder_and_scripts_are_found(
+    bundle: Path, adopt: Adopt
+) -> None:
+    file = bundle / TRAIN[0]
+    content = json.loads(file.read_text().replace("dataset_dir", "image_folder"))
+    content["trainer"] = content["train"].pop("trainer")
+    content["evaluator"] = content["validate"].pop("evaluator")
+    unet = {"spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": [4, 8]}
+    content["network_def"] = {"_target_": "scripts.nets.Own", "strides": [2], **unet}
+    file.write_text(json.dumps(content))
+    (bundle / "scripts").mkdir()
+    (bundle / "scripts" / "nets.py").write_text("from monai.networks.nets import UNet as Own\n")
+    assert "--data-key" in adopt(bundle, code=2)["error"]
+    adopted = adopt(bundle, "--data-key", "image_folder")
+    parser = training(bundle)
+    assert parser["train#trainer#_target_"] == "SupervisedTrainer"
+    assert parser["trainer"] == "@train#trainer"
+    assert parser["validate#evaluator#_target_"] == "SupervisedEvaluator"
+    parser["dataset_dir"] = "/hospital/"
+    assert parser.get_parsed_content("image_folder") == "/hospital/"
+    assert not about("Outputs", adopted["left"])
+    weights, _ = initial_model(bundle, config=TRAIN)
+    assert weights
+
+
+def test_a_bundle_in_yaml_is_adopted_and_a_copied_section_changed_in_its_place_alone(
+    bundle: Path, adopt: Adopt
+) -> None:
+    yaml = pytest.importorskip("yaml")
+    change(bundle, validate__dataset="%train#dataset")
+    file = bundle / TRAIN[0]
+    file.with_suffix(".yaml").write_text(yaml.safe_dump(json.loads(file.read_text())))
+    file.unlink()
+    adopt(bundle)
+    assert federate_of(bundle)["config"] == ["configs/train.yaml", TRAIN[1]]
+    parser = training(bundle, federate_of(bundle)["config"])
+    for part, name in (("train", "training"), ("validate", "validation")):
+        assert parser[f"{part}#dataset#data"] == f"$@datalist[{name!r}]"
+
+
+# --- the split, and the check of a site
+
+
+def test_a_split_by_position_is_told_from_one_that_came_with_the_data(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    change(bundle, cases="$[]", training_cases="$@cases[:3]", validate__dataset__data="$@cases")
+    splits = {
+        "$@cases[:-9]": True,
+        "$monai.data.partition_dataset(@cases, (8, 2))[0]": True,
+        "@training_cases": True,
+        "$json.load(open(@dataset_dir + '/list.json'))['training']": False,
+    }
+    for data, by_position in splits.items():
+        change(bundle, train__dataset__data=data)
+        adopt(bundle, "--replace")
+        assert training(bundle)["datalist#by_position"] is by_position
+    # Lists that are not of images and labels stay the bundle's own.
+    sites = write_nested_balls(tmp_path / "data", ["A", "B"], side=16, cases=2)
+    other = write_foreign_bundle(tmp_path / "other", "dynunet")
+    change(other, train__dataset__data="$[{'image': [i, i], 'label': i} for i in @images]")
+    adopt(other, "--data", sites, code=2)
+    assert "datalist" not in training(other) and not (other / EVALUATE).exists()
+
+
+def test_the_check_of_a_site_names_all_files_that_cannot_be_used_and_writes_nothing(
+    bundle: Path, tmp_path: Path, adopt: Adopt
+) -> None:
+    adopt(bundle)
+    site = write_nested_balls(tmp_path / "data", ["A"], side=8) / "A"
+    parser = ConfigParser(federate_of(bundle))
+    parser["bundle_root"] = str(bundle)
+    check = parser.get_parsed_content("check")
+    before = contents(tmp_path)
+    assert check(str(site)) == {"training": 3, "validation": 2, "testing": 1}
+    assert contents(tmp_path) == before
+    damaged, spoilt = (site / "volumes" / f"case{number}.nii.gz" for number in (1, 2))
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    nib.save(nib.Nifti1Image(np.full((8, 8, 8), np.nan, np.float32), np.eye(4)), spoilt)
+    with pytest.raises(DataError, match="2 problem") as refused:
+        check(str(site))
+    assert str(damaged) in str(refused.value) and f"{spoilt} has" in str(refused.value)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=str(tmp_path / "empty")):
+        check(str(tmp_path / "empty"))
+
+
+# --- the schedule of the learning rate, over all rounds
+
+COSINE = {"_target_": "torch.optim.lr_scheduler.CosineAnnealingLR"}
+STEPS = {"_target_": "torch.optim.lr_scheduler.StepLR"}
+
+
+def with_schedules(bundle: Path, *schedules: dict[str, Any], **handler: Any) -> None:
+    """Let the bundle follow these schedules, or none."""
+    handlers = []
+    for number, schedule in enumerate(schedules):
+        change(bundle, **{f"schedule{number}": {"optimizer": "@optimizer", **schedule}})
+        follows = {"_target_": "LrScheduleHandler", "lr_scheduler": f"@schedule{number}"}
+        handlers.append({**follows, **handler})
+    change(bundle, train__handlers=handlers)
+
+
+def rates(bundle: Path, key: str, files: list[str], epochs: int) -> list[float]:
+    """The learning rate of each epoch by the schedule under a key."""
+    parser = training(bundle, files)
+    if files == TRAIN:
+        parser["decay_epochs"] = epochs
+    parser["loss"] = None
+    schedule = parser.get_parsed_content(key)
+    found = []
+    for _ in range(epochs):
+        found.append(schedule.get_last_lr()[0])
+        schedule.optimizer.step()
+        schedule.step()
+    return found
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {**COSINE, "T_max": "@epochs"},
+        {**COSINE, "T_max": "$@epochs - 10"},
+        {"_target_": "torch.optim.lr_scheduler.PolynomialLR", "total_iters": 50},
+        {**STEPS, "step_size": 10},
+        {"_target_": "torch.optim.lr_scheduler.MultiStepLR", "milestones": [10, 30]},
+        {"_target_": "WarmupCosineSchedule", "warmup_steps": 10, "t_total": 50},
+        {"_target_": "WarmupCosineSchedule", "warmup_steps": 0, "t_total": 50},
+    ],
+)
+def test_a_schedule_is_stretched_to_all_rounds(
+    schedule: dict[str, Any], bundle: Path, adopt: Adopt
+) -> None:
+    with_schedules(bundle, schedule)
+    adopt(bundle)
+    own = rates(bundle, "schedule0", TRAIN[:1], OWN_EPOCHS)
+    stretched = rates(bundle, "schedule0", TRAIN, ALL_EPOCHS)
+    # Epoch 2 k of 20 is as epoch 5 k of 50.
+    assert stretched[::2] == pytest.approx(own[::5])
+
+
+def schedules_that_act(bundle: Path) -> list[str]:
+    """The class of each schedule that a handler of the trainer follows."""
+    handlers = training(bundle).get_parsed_content("train#trainer#train_handlers")
+    return [type(one.lr_scheduler).__name__ for one in handlers if hasattr(one, "lr_scheduler")]
+
+
+BEYOND = {**STEPS, "step_size": 5000}
+PLATEAU = {"_target_": "torch.optim.lr_scheduler.ReduceLROnPlateau"}
+
+
+@pytest.mark.parametrize(
+    ("schedules", "handler"),
+    [
+        ([], {}),
+        ([BEYOND, BEYOND], {}),
+        ([PLATEAU], {"step_transform": "$lambda engine: 1"}),
+        ([{**STEPS, "step_size": 10}], {"_disabled_": True}),
+    ],
+    ids=["none", "beyond", "plateau", "off"],
+)
+def test_a_schedule_that_a_federation_cannot_follow_becomes_a_decay(
+    schedules: list[dict[str, Any]], handler: dict[str, Any], bundle: Path, adopt: Adopt
+) -> None:
+    with_schedules(bundle, *schedules, **handler)
+    adopt(bundle)
+    found = rates(bundle, "decay_schedule", TRAIN, ALL_EPOCHS)
+    expected = [0.005 * (1 - epoch / ALL_EPOCHS) ** 0.9 for epoch in range(ALL_EPOCHS)]
+    assert found == pytest.approx(expected)
+    # It is the only one that acts.
+    assert schedules_that_act(bundle) == ["LambdaLR"]
+
+
+def test_one_of_several_schedules_may_act_and_an_unknown_one_stays_and_is_named(
+    bundle: Path, adopt: Adopt
+) -> None:
+    with_schedules(bundle, BEYOND, {**STEPS, "step_size": 10})
+    adopt(bundle)
+    assert schedules_that_act(bundle) == ["StepLR"]
+    cyclic = {"_target_": "torch.optim.lr_scheduler.CyclicLR", "base_lr": 0.1, "max_lr": 0.2}
+    with_schedules(bundle, cyclic)
+    left = adopt(bundle, "--replace")["left"]
+    assert any("CyclicLR" in sentence for sentence in left)
+
+
+def test_a_federation_trains_as_many_epochs_as_the_bundle_at_least(
+    bundle: Path, adopt: Adopt
+) -> None:
+    for epochs, rounds, local in ((800, 100, 8), (50, 50, 1), (250, 84, 3)):
+        change(bundle, epochs=epochs)
+        adopt(bundle, "--replace")
+        found = federate_of(bundle)
+        assert (found["rounds"], found["local_epochs"]) == (rounds, local)

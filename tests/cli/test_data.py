@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl datalist``, ``demo-data`` and ``bundle``: files before any training."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+from helpers import public_layouts as made
+from helpers.checkout import CHECKOUT
+from helpers.command_line import FUNDUS, PROSTATE, Commands, bytes_of
+
+PARTS = ("training", "validation", "testing")
+STRUCTURES = ["--structures", "disc", "cup"]
+
+
+def counts(site: dict[str, Any]) -> list[int]:
+    """Cases of a site in each part."""
+    return [site[part] for part in PARTS]
+
+
+def test_the_lists_of_a_root_are_written_and_those_that_are_there_are_kept(
+    sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    cases = []
+    for number in range(4):
+        name = f"Case0{number}"
+        cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
+    own = {"training": cases[:1], "validation": cases[1:2], "testing": cases[2:]}
+    (tmp_path / "elm.json").write_text(json.dumps(own))
+    before = bytes_of(tmp_path, "elm.json")
+    found = cli.json("datalist", sites, "--out", tmp_path)["sites"]
+    assert {site: counts(entry) for site, entry in found.items()} == {
+        "alder": [2, 1, 1],
+        "elm": [1, 1, 2],
+    }
+    written = json.loads((tmp_path / "alder.json").read_text())
+    assert [len(written[part]) for part in PARTS] == [2, 1, 1]
+    # The text says which one is new.
+    shown = cli.run("datalist", sites, "--out", tmp_path)
+    assert f"{tmp_path / 'elm.json'}" in shown and "written" not in shown
+    assert bytes_of(tmp_path, "elm.json") == before
+
+
+def test_folds_test_every_case_once(sites: Path, tmp_path: Path, cli: Commands) -> None:
+    tested = []
+    for fold in range(4):
+        file = tmp_path / f"{fold}.json"
+        cli.run("datalist", sites / "elm", "--folds", 4, "--fold", fold, "--out", file)
+        tested += [case["image"] for case in json.loads(file.read_text())["testing"]]
+    assert sorted(tested) == [f"Case0{number}.nii.gz" for number in range(4)]
+
+
+def test_options_that_say_nothing_are_refused_and_nothing_is_written(
+    sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    out = tmp_path / "out"
+    for words, named in (
+        (["datalist", sites / "elm", "--fold", "1"], "--folds"),
+        (["datalist", sites / "elm", "--folds", "0"], "'0'"),
+        (["datalist", sites, "--check"], "--check"),
+        (["demo-data", "--seed", "-1"], "'-1'"),
+        (["demo-data", "--kind", "fundus", "--hospitals", "demo"], "--kind"),
+        (["demo-data", "--size", "48", "0", "8"], "'0'"),
+        # Less shows no structure.
+        (["demo-data", "--size", "48", "4", "8"], "[48, 4, 8]"),
+        (["demo-data", "--kind", "fundus", "--size", "1"], "[1]"),
+    ):
+        assert named in cli.refusal(*words, "--out", out)
+        assert not out.exists()
+
+
+def test_a_check_names_every_fault_and_fails_only_where_a_training_would(
+    tmp_path: Path, cli: Commands
+) -> None:
+    made.folders(tmp_path / "elm")
+    made.folders(tmp_path / "oak", first=10)
+    (tmp_path / "oak" / "masks" / "eye11.png").unlink()
+    words = ["datalist", tmp_path, "--check", *STRUCTURES]
+    found = cli.json(*words, code=2)
+    assert found["sites"]["elm"]["values"] == {"disc": [64, 255], "cup": [192, 255]}
+    [problem] = found["problems"]
+    assert "oak" in problem and "eye11.png" in problem
+    assert found["sites"]["oak"]["num_cases"] == found["sites"]["elm"]["num_cases"] - 1
+    # The hospital alone is in order. A name that no federation has is a fault of the root.
+    (tmp_path / "oak").rename(tmp_path / "Köln Süd")
+    made.folders(tmp_path / "Köln Süd", first=10)
+    [problem] = cli.json(*words, code=2)["problems"]
+    assert "Köln Süd" in problem
+    for site in ("elm", "Köln Süd"):
+        found = cli.json("datalist", tmp_path / site, "--check", *STRUCTURES)
+        assert found["problems"] == []
+
+
+def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> None:
+    root = Path(shutil.copytree(sites, tmp_path / "sites"))
+    (root / "alder" / "Case00_segmentation.nii.gz").unlink()
+    (root / "alder" / "Case01.nii.gz").write_text("no volume")
+    flat = nib.Nifti1Image(np.ones((48, 48, 3), np.uint8), np.eye(4))
+    nib.save(flat, root / "alder" / "Case02_segmentation.nii.gz")
+    (root / "elm" / "Case03.nii.gz").write_text("no volume")
+    # In one line.
+    said = cli.refusal("datalist", root, "--out", tmp_path / "lists").splitlines()[-1]
+    for name in ("alder", "elm", "Case00", "Case01", "Case02_segmentation", "Case03"):
+        assert name in said
+    assert not (tmp_path / "lists").exists()
+
+
+def test_lists_of_nvflare_are_sites(tmp_path: Path, cli: Commands) -> None:
+    root = made.nvflare(tmp_path / "flare")
+    found = cli.json("datalist", root, "--out", tmp_path / "lists")["sites"]
+    assert {name: counts(site) for name, site in found.items()} == {
+        "client_I2CVB": [4, 2, 2],
+        "client_MSD": [4, 2, 2],
+    }
+    assert len(bytes_of(tmp_path / "lists", "client_*.json")) == 2
+
+
+def test_demo_data_are_six_hospitals_or_the_four_of_the_demo_with_their_splits(
+    tmp_path: Path, cli: Commands
+) -> None:
+    size = ["--size", 24, 24, 6]
+    found = cli.json("demo-data", "--out", tmp_path / "six", *size)
+    assert len(found["sites"]) == 6
+    last = tmp_path / "six" / found["sites"][-1]
+    assert nib.load(last / "Case00.nii.gz").shape == (24, 24, 6)
+    demo = tmp_path / "demo"
+    found = cli.json("demo-data", "--out", demo, "--hospitals", "demo", *size)
+    assert found["sites"] == ["ash", "beech", "maple", "willow"]
+    assert counts(cli.json("datalist", demo)["sites"]["willow"]) == [2, 2, 8]
+
+
+def test_a_bundle_is_copied_once_and_never_over_something(tmp_path: Path, cli: Commands) -> None:
+    root = tmp_path / "mine"
+    assert cli.json("bundle", PROSTATE, root) == {"bundle_root": str(root)}
+    copy = root / "configs" / "train.json"
+    original = CHECKOUT / "bundles" / PROSTATE / "configs" / "train.json"
+    assert copy.read_bytes() == original.read_bytes()
+    copy.write_text("{}")
+    assert str(root) in cli.refusal("bundle", PROSTATE, root)
+    assert copy.read_text() == "{}"
+    said = cli.refusal("bundle", "prostrate", tmp_path / "x")
+    assert PROSTATE in said and FUNDUS in said
+    assert not (tmp_path / "x").exists()

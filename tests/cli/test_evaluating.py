@@ -1,0 +1,216 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""``monai-fairfl evaluate``: the scores of the run, of its own test cases, and of no other ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from helpers.command_line import Commands, bytes_of, keys_of
+from monai.handlers.utils import write_metrics_reports
+
+from monai_fairfl import read_ledger
+from monai_fairfl.data import site_datalist
+from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
+
+TABLE = "val_mean_dice_raw.csv"
+
+
+@pytest.fixture
+def data(sites: Path, tmp_path: Path) -> Path:
+    """Both hospitals, to be changed."""
+    return Path(shutil.copytree(sites, tmp_path / "sites"))
+
+
+def case_of(run: Path, site: Path) -> dict[str, str]:
+    """The first test case of a hospital in a run."""
+    parts = site_datalist(site, run / "datalists" / f"{site.name}.json")
+    case: dict[str, str] = parts["testing"][0]
+    return case
+
+
+def change(label: str, factor: float) -> None:
+    """Multiply the values of a mask."""
+    mask = nib.load(label)
+    nib.save(nib.Nifti1Image(np.asanyarray(mask.dataobj) * factor, mask.affine), label)
+
+
+def times(out: Path) -> dict[str, int]:
+    """Hospital -> when its scores were written."""
+    return {file.parent.name: file.stat().st_mtime_ns for file in out.glob(f"*/{TABLE}")}
+
+
+def names_of(entry: dict[str, Any]) -> list[str]:
+    """The images of a hospital's scores."""
+    return sorted(Path(image).name for image in entry["cases"])
+
+
+def test_the_scores_are_those_of_the_runs_end(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    found = cli.json("evaluate", trained, sites, "--out", tmp_path / "scores")
+    end = read_ledger(trained / "ledger.jsonl")[-1]["scores"]
+    for site in ("alder", "elm"):
+        entry = found["sites"][site]
+        listed = json.loads((trained / "datalists" / f"{site}.json").read_text())["testing"]
+        assert names_of(entry) == sorted(Path(case["image"]).name for case in listed)
+        for name, of_run in (
+            ("val_mean_dice", end[site]["own"]["test_score"]["mean"]),
+            ("hd95", end[site]["own"]["test_hd95"]),
+        ):
+            mean = np.mean([scores[name] for scores in entry["cases"].values()])
+            assert mean == pytest.approx(of_run["value"], rel=1e-4)
+    assert found["missing"] == []
+    # Whoever is not there is named.
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some" / "alder").symlink_to(sites / "alder")
+    words = ["evaluate", trained, tmp_path / "some", "--out", tmp_path / "scores of some"]
+    assert cli.json(*words)["missing"] == ["elm"]
+
+
+def test_what_is_scored_is_scored_again_only_where_a_file_changed(
+    trained: Path, data: Path, tmp_path: Path, cli: Commands
+) -> None:
+    out = tmp_path / "scores"
+    words = ["evaluate", trained, data, "--out", out]
+    first = cli.json(*words)
+    written = times(out)
+    assert cli.json(*words) == first
+    assert times(out) == written
+
+    change(case_of(trained, data / "elm")["label"], 0)
+    again = cli.json(*words)
+    assert again["sites"]["alder"] == first["sites"]["alder"]
+    assert again["sites"]["elm"] != first["sites"]["elm"]
+    assert times(out)["alder"] == written["alder"]
+
+    # Another model's scores never replace these.
+    other = tmp_path / "other.pt"
+    weights = state_of_file(trained / "models" / "global.pt")
+    later = {name: value + 1 for name, value in weights.items()}
+    save_model_file(other, later, read_recipe(trained / "models" / "global.pt"))
+    before = bytes_of(out, f"*/{TABLE}")
+    said = cli.refusal("evaluate", other, data, "--out", out)
+    assert "another model" in said and "--out" in said
+    assert bytes_of(out, f"*/{TABLE}") == before
+
+
+def test_a_model_outside_of_its_run_is_scored_on_all_cases_that_there_are(
+    trained: Path, data: Path, tmp_path: Path, cli: Commands
+) -> None:
+    model = tmp_path / "away" / "model.pt"
+    model.parent.mkdir()
+    shutil.copy(trained / "models" / "global.pt", model)
+    words = ["evaluate", model, data / "elm", "--out", tmp_path / "scores"]
+    assert len(cli.json(*words)["sites"]["elm"]["cases"]) == 4
+    # A fifth case came.
+    for name in ("Case00.nii.gz", "Case00_segmentation.nii.gz"):
+        shutil.copy(data / "alder" / name, data / "elm" / name.replace("00", "09"))
+    found = cli.json(*words)["sites"]["elm"]
+    assert len(found["cases"]) == 5
+    assert "all cases" in found["split"]
+
+    # Lists without a run beside them are of no model. A hospital's own model lies deeper in the
+    # run: its training cases are no test.
+    shutil.copytree(trained, tmp_path / "run")
+    own = tmp_path / "run" / "sites" / "elm" / "state" / "own.pt"
+    shutil.copy(model, own)
+    words = ["evaluate", own, data / "elm", "--out"]
+    assert len(cli.json(*words, tmp_path / "own")["sites"]["elm"]["cases"]) == 1
+    (tmp_path / "run" / "config.json").unlink()
+    assert len(cli.json(*words, tmp_path / "all")["sites"]["elm"]["cases"]) == 5
+
+
+def test_every_fault_of_all_test_cases_is_named_before_any_is_scored(
+    trained: Path, data: Path, tmp_path: Path, cli: Commands
+) -> None:
+    faulty = []
+    for site in ("alder", "elm"):
+        label = case_of(trained, data / site)["label"]
+        change(label, 0.4)
+        faulty.append(label)
+    out = tmp_path / "scores"
+    said = cli.refusal("evaluate", trained, data, "--out", out)
+    for word in ("alder", "elm", "0.4", *faulty):
+        assert word in said
+    assert not times(out)
+
+
+def test_what_is_no_hospital_is_refused_by_evaluate_and_adapt(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    images = tmp_path / "new"
+    images.mkdir()
+    shutil.copy(sites / "alder" / "Case00.nii.gz", images)
+    out = tmp_path / "out"
+    for folder, word in (
+        (images, "Case00.nii.gz"),
+        (tmp_path / "nowhere", "nowhere"),
+    ):
+        for command in ("evaluate", "adapt"):
+            assert word in cli.refusal(command, trained, folder, "--out", out)
+            assert not out.exists()
+    # One hospital is adapted to.
+    said = cli.refusal("adapt", trained, sites, "--out", out)
+    assert str(sites / "alder") in said and not out.exists()
+
+
+def test_scores_are_read_as_monai_writes_them(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    """It writes paths without quotes, and the mean of all structures last."""
+    words = ["evaluate", trained, sites / "elm", "--out", tmp_path / "scores"]
+    cli.run(*words)
+    images = ["/data, 2024/elm/Case00.png", "/data, 2024/elm/left, 1.png", "/data/c.png"]
+    nan = float("nan")
+    dice = torch.tensor([[0.9, 0.5], [0.8, nan], [nan, nan]])
+    folder = str(tmp_path / "scores" / "elm")
+    write_metrics_reports(folder, images, None, {"val_mean_dice": dice}, None)
+    entry = cli.json(*words)["sites"]["elm"]
+    found = [entry["cases"][image]["val_mean_dice"] for image in images]
+    # A case without a score is no zero, and one Dice is of fewer structures.
+    assert found == [pytest.approx(0.7), pytest.approx(0.8), None]
+    assert entry["in_part"] == 1
+
+
+def test_a_hospital_is_scored_with_the_values_that_it_trained_with(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    model = tmp_path / "run" / "models" / "global.pt"
+    shutil.copytree(trained, tmp_path / "run")
+    recipe = read_recipe(model)
+    assert recipe is not None
+    own = replace(recipe, sites={"elm": {"channel": 1}})
+    save_model_file(model, state_of_file(model), own)
+    # Of its images it is known that they are pairs; others are none.
+    config = {"overrides": {"stereo": False}, "sites": {"elm": {"stereo": True}}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for site, channel, stereo in (("elm", "1", "True"), ("alder", None, "False")):
+        words = ["evaluate", tmp_path / "run", sites / site, "--out", tmp_path / "out"]
+        found = keys_of(cli.run(*words))
+        assert (found.get("channel"), found["stereo"]) == (channel, stereo)
+
+
+def test_the_model_of_a_fold_is_scored_and_adapted_with_the_cases_of_its_fold(
+    trained: Path, sites: Path, tmp_path: Path, cli: Commands
+) -> None:
+    fold = tmp_path / "cells" / "FedCE" / "seed-0-fold-1"
+    shutil.copytree(trained / "models", fold / "models")
+    (fold / "config.json").write_text("{}")
+    file = fold / "datalists" / "elm.json"
+    parts = site_datalist(sites / "elm", file, folds=2, fold=1, seed=3)
+    words = [fold, sites / "elm", "--out"]
+    found = cli.json("evaluate", *words, tmp_path / "scores")
+    assert sorted(found["sites"]["elm"]["cases"]) == sorted(c["image"] for c in parts["testing"])
+    # A new split would train; the list of the fold has one validation case, and says so before.
+    assert len(parts["validation"]) == 1
+    assert cli.json("adapt", *words, tmp_path / "adapted")["epochs"] == 0
+    assert not (tmp_path / "adapted").exists()

@@ -1,0 +1,301 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""MONAI's own calls: what ``MonaiAlgo`` does right ours does alike, and nothing goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.client_requests import PROSTATE, abort_at, broken, same
+from helpers.refusals import refused
+from ignite.engine import Events
+from monai.fl.client import MonaiAlgo
+from monai.fl.utils.constants import ExtraItems, FlStatistics, ModelType, WeightType
+from monai.fl.utils.exchange_object import ExchangeObject
+
+from monai_fairfl import FairMonaiAlgo, ModelSpec
+from monai_fairfl.errors import ConfigError, TransportAborted
+
+Weights = dict[str, torch.Tensor]
+
+NAMED = {ExtraItems.CLIENT_NAME: "alder"}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """A copy of the bundle in ``app/bundle``."""
+    ignored = shutil.ignore_patterns("runs", "models")
+    return Path(shutil.copytree(PROSTATE, tmp_path / "app" / "bundle", ignore=ignored))
+
+
+@pytest.fixture
+def built(new_client: Any) -> Any:
+    """Maker of initialised clients."""
+
+    def make(kind: type[MonaiAlgo] = FairMonaiAlgo, **given: Any) -> Any:
+        client = new_client(**{"kind": kind, "batch_size": 1, "val_interval": 0, **given})
+        client.initialize(NAMED)
+        return client
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(weights: Weights, spec: ModelSpec) -> Weights:
+    """The first model with all names of its tensors, as a network's ``state_dict`` has them."""
+    return dict(spec.with_aliases(weights))
+
+
+def trained(client: Any, weights: Weights, seed: int = 3) -> ExchangeObject:
+    """What a client sends after a training whose random numbers follow from ``seed``."""
+    torch.manual_seed(seed)
+    client.trainer.data_loader.dataset.transform.set_random_state(seed)
+    client.train(ExchangeObject(weights=dict(weights)))
+    sent: ExchangeObject = client.get_weights()
+    return sent
+
+
+def evaluated(client: Any, weights: Weights) -> dict[str, float]:
+    metrics: dict[str, float] = client.evaluate(ExchangeObject(weights=dict(weights))).metrics
+    return metrics
+
+
+def network_of(client: Any) -> Weights:
+    return {name: tensor.clone() for name, tensor in client.trainer.network.state_dict().items()}
+
+
+def steps(sent: ExchangeObject) -> int:
+    count: int = sent.statistics[FlStatistics.NUM_EXECUTED_ITERATIONS]
+    return count
+
+
+# ---- the same as MONAI's
+
+
+def test_the_same_seed_gives_the_weights_statistics_and_metrics_of_monais_client(
+    built: Any, whole: Weights
+) -> None:
+    def results(kind: type[MonaiAlgo], **arguments: Any) -> tuple[Any, Weights, Any]:
+        client = built(kind, arguments={"local_epochs": 2, **arguments}, val_interval=1)
+        for number in (1, 2):
+            sent = trained(client, whole, seed=number)
+            assert steps(sent) == 4 and sent.weight_type == WeightType.WEIGHT_DIFF
+            assert sent.statistics["current_epoch"] == 2 * number
+        client.send_weight_diff = False
+        full = client.get_weights()
+        assert full.weight_type == WeightType.WEIGHTS
+        found = (sent, network_of(client), evaluated(client, full.weights))
+        client.finalize()
+        return found
+
+    stock, stock_model, stock_metrics = results(MonaiAlgo)
+    ours, model, metrics = results(FairMonaiAlgo, all_handlers=True)
+    assert same(stock.weights, ours.weights) and same(stock_model, model)
+    assert stock.statistics == ours.statistics
+    assert stock_metrics == metrics and "val_mean_dice" in metrics
+
+
+def test_weights_before_a_training_are_the_initial_ones_and_a_difference_is_an_error(
+    new_client: Any, built: Any
+) -> None:
+    assert new_client().get_weights().weights is None
+    client = built(arguments={"send_weight_diff": False})
+    assert same(client.get_weights().weights, network_of(client))
+    client.send_weight_diff = True
+    with refused("weight", by=ValueError):
+        client.get_weights()
+
+
+def test_a_relative_bundle_begins_at_the_app_root_of_the_first_initialize(
+    new_client: Any, bundle: Path, whole: Weights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    extra = {**NAMED, ExtraItems.APP_ROOT: "app"}
+    evaluation = bundle / "configs" / "evaluate.json"
+    content = evaluation.read_text()
+    client = new_client(bundle="bundle", batch_size=1)
+    evaluation.write_text("{")
+    with pytest.raises(ValueError, match="evaluate.json|JSON|xpecting"):
+        client.initialize(extra)
+    client.abort()
+    client.finalize()
+    # The bundle was mended. A second call does nothing.
+    evaluation.write_text(content)
+    for _ in range(2):
+        client.initialize(extra)
+    assert steps(trained(client, whole)) == 2
+    assert "val_mean_dice" in evaluated(client, whole)
+
+
+def test_a_client_without_a_training_evaluates(built: Any, whole: Weights) -> None:
+    client = built(arguments={"config_train_filename": None})
+    assert evaluated(client, whole) == evaluated(built(), whole)
+    sent = client.get_weights()
+    assert sent.weights is None and sent.weight_type is None
+    with refused("alder", "evaluates", by=ConfigError):
+        client.train(ExchangeObject(weights=whole))
+
+
+def test_a_stats_sender_needs_no_evaluator(new_client: Any, whole: Weights) -> None:
+    attached = []
+
+    class Sender:
+        def attach(self, engine: Any) -> None:
+            engine.add_event_handler(Events.EPOCH_COMPLETED, attached.append)
+
+    client = new_client(arguments={"config_evaluate_filename": None})
+    client.initialize({**NAMED, ExtraItems.STATS_SENDER: Sender()})
+    trained(client, whole)
+    assert attached == [client.trainer]
+
+
+def test_the_best_model_on_disk_is_that_of_this_training_or_refused(
+    built: Any, bundle: Path, whole: Weights
+) -> None:
+    best = {ExtraItems.MODEL_TYPE: ModelType.BEST_MODEL}
+    (bundle / "models").mkdir()
+    torch.save({"model": whole, "ema": {"w": torch.ones(2)}}, bundle / "models" / "model.pt")
+    settings = {"bundle": bundle, "ckpt_dir": str(bundle / "models"), "val_interval": 1}
+    client = built(**settings)
+    # No training yet: a model to begin with.
+    assert same(client.get_weights(best).weights, whole)
+    client.save_dict_key = "ema"
+    assert same(client.get_weights(best).weights, {"w": torch.ones(2)})
+    trained(client, whole)
+    with refused("alder", "model.pt", "older", by=ConfigError):
+        client.get_weights(best)
+    # After one epoch the best model is the network.
+    client = built(**settings, arguments={"all_handlers": True})
+    trained(client, whole)
+    assert same(client.get_weights(best).weights, network_of(client))
+
+
+# ---- weights and metrics
+
+
+def test_what_is_returned_shares_no_memory_and_has_the_tensors_that_were_sent(
+    built: Any, parameters: Weights, whole: Weights
+) -> None:
+    client = built(learning_rate=0.05)
+    # The live network's own tensors are no copy of the weights.
+    client.train(ExchangeObject(weights=client.trainer.network.state_dict()))
+    assert any(change.any() for change in client.get_weights().weights.values())
+
+    sent = trained(client, parameters).weights
+    assert set(sent) == set(parameters)
+    model = network_of(client)
+    for name, change in sent.items():
+        torch.testing.assert_close(change, model[name] - parameters[name])
+    assert same(client.get_weights().weights, sent)
+    client.send_weight_diff = False
+    for tensor in client.get_weights().weights.values():
+        tensor.zero_()
+    assert same(network_of(client), model)
+
+    # Statistics of batches that were not sent are those of the training.
+    first = evaluated(client, model)
+    values = dict(first)
+    of_parameters = {name: model[name] for name in parameters}
+    assert evaluated(client, of_parameters) == values
+    assert evaluated(built(state="new"), of_parameters) != values
+    assert evaluated(client, whole) != values and first == values
+
+
+def test_weights_that_are_none_or_of_another_network_are_refused(
+    built: Any, whole: Weights
+) -> None:
+    client = built()
+    name = next(iter(whole))
+    for words, given in (
+        (("alder", "ExchangeObject"), whole),
+        (("alder", "NoneType"), ExchangeObject()),
+        (("alder", "lack"), ExchangeObject(weights={name: whole[name]})),
+        ((name,), ExchangeObject(weights={**whole, name: torch.ones(3)})),
+    ):
+        for ask in (client.train, client.evaluate):
+            with refused(*words, by=ValueError):
+                ask(given)
+
+
+# ---- building and releasing
+
+
+def test_a_half_built_client_is_released_without_hiding_the_error(new_client: Any) -> None:
+    faulty = {"validate#evaluator#nothing": 1, "finalize": ["$@validate#evaluator.terminate()"]}
+    client = new_client(**faulty)
+    with refused("SupervisedEvaluator", by=RuntimeError):
+        client.initialize(NAMED)
+    client.finalize()
+    client.abort()
+    for ask in (client.train, client.evaluate):
+        with refused("initialize", by=ConfigError):
+            ask(ExchangeObject(weights={}))
+
+
+def test_the_bundles_own_finalize_still_raises_where_the_client_was_built(built: Any) -> None:
+    with refused("1 / 0", by=RuntimeError):
+        built(finalize=["$1 / 0"]).finalize()
+
+
+def test_an_evaluation_is_of_the_network_that_is_trained_and_needs_a_file(
+    new_client: Any, built: Any, bundle: Path, whole: Weights
+) -> None:
+    (bundle / "configs" / "small.json").write_text(json.dumps({"channels": [4, 4, 4]}))
+    files = ["configs/train.json", "configs/small.json"]
+    client = new_client(bundle=bundle, arguments={"config_train_filename": files})
+    del client.train_kwargs["channels"], client.eval_kwargs["channels"]
+    client.initialize(NAMED)
+    assert "val_mean_dice" in evaluated(client, network_of(client))
+
+    (bundle / "configs" / "evaluate.json").unlink()
+    client = built(bundle=bundle)
+    with refused("alder", str(bundle), "evaluate.json", by=ConfigError):
+        evaluated(client, whole)
+    nothing = {"config_train_filename": None, "config_evaluate_filename": None}
+    with refused("alder", "configured", by=ConfigError):
+        built(arguments=nothing)
+
+
+# ---- aborts and failures
+
+
+def test_after_an_abort_or_a_failure_the_next_training_and_evaluation_are_whole(
+    built: Any, whole: Weights
+) -> None:
+    twice = {"train#dataset#data": "$@datalist['training'] * 2"}
+    client = built(split_fractions=[0.25, 0.25, 0.5], **twice)
+    # Nothing runs: it has no effect.
+    client.abort()
+    assert steps(trained(client, whole)) == 2
+    abort_at(client, client.trainer)
+    assert steps(trained(client, whole)) == 1
+    usual = client.trainer.loss_function
+    client.trainer.loss_function = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        trained(client, whole)
+    client.trainer.loss_function = usual
+    sent = trained(client, whole)
+    # Whole epochs count.
+    assert steps(sent) == 2 and sent.statistics["current_epoch"] == 2
+
+    other = {name: torch.zeros_like(tensor) for name, tensor in whole.items()}
+    expected = evaluated(client, other)
+    # Scores are never those of the model before.
+    assert evaluated(client, whole) != expected
+    usual = client.evaluator.inferer
+    client.evaluator.inferer = broken(usual, 1, MemoryError("out of memory"))
+    with pytest.raises(MemoryError):
+        evaluated(client, other)
+    client.evaluator.inferer = usual
+    abort_at(client, client.evaluator)
+    with refused("aborted", by=TransportAborted):
+        evaluated(client, other)
+    assert evaluated(client, other) == expected
+    for _ in range(2):
+        client.finalize()
+    client.abort()

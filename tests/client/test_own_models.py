@@ -1,0 +1,297 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What stays at a site: Ditto's personal model, local normalisation (FedBN), its last mile."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.client_requests import (
+    after,
+    measure,
+    own_model,
+    same,
+    tiny_model,
+    train,
+)
+from helpers.small_trainers import conv_net, half_mean_square, image_batches, least_squares
+from helpers.toy_client import toy_client
+from ignite.engine import Events
+from torch import nn
+
+from monai_fairfl import ModelSpec
+from monai_fairfl.model_files import fused_weights, save_model_file
+from monai_fairfl.protocol import value_of
+
+Weights = dict[str, torch.Tensor]
+
+# Two of four cases validate, so that their difference has a standard error.
+TWO_VALIDATE = {"split_fractions": [0.25, 0.5, 0.25]}
+
+
+# ---- a personal model
+
+
+def test_a_personal_model_changes_nothing_of_the_usual_one_and_is_scored_by_itself(
+    new_client: Any, weights: Weights, tmp_path: Path
+) -> None:
+    plain = new_client(state="plain", learning_rate=0.02)
+    ditto = new_client(learning_rate=0.02)
+    names = ("train_loss", "local_score", "personal_score")
+    assert not measure(ditto, weights, "personal_score", number=0)
+    # A round without a personal model, the last one, does not end it.
+    for number, context in enumerate(({"ditto_lambda": 0.0}, {})):
+        expected = train(plain, weights, number, names, local_epochs=6.0)
+        found = train(ditto, weights, number, names, local_epochs=6.0, **context)
+        assert same(found.update, expected.update) and same(found.buffers, expected.buffers)
+        assert found.num_steps == expected.num_steps
+        if number == 0:
+            first = found
+    restarted = new_client()
+    names = ("personal_score", "personal_test_score")
+    last = measure(restarted, weights, *names, number=2, closing=1.0)
+    own = own_model(tmp_path)
+    # Without a pull it is the usual model of its round.
+    for name, tensor in after(weights, first).items():
+        torch.testing.assert_close(own[name], tensor, atol=1e-6, rtol=0)
+    score, of_tests = measure(restarted, own, "score", "test_score").values()
+    assert last["personal_score"] == score == first.measurements["personal_score"]
+    assert last["personal_test_score"] == of_tests and value_of(score) > 0
+    # It is of no earlier round.
+    assert not measure(ditto, weights, "personal_score", number=0)
+
+
+def test_a_personal_model_ends_between_its_own_optimum_and_the_received_model(
+    tmp_path: Path,
+) -> None:
+    x, y = least_squares()
+    network = nn.Linear(3, 1, bias=False, dtype=torch.float64)
+    batches = [{"image": x, "label": y}]
+    client, _ = toy_client(tmp_path / "alder", network, batches, half_mean_square, 0.2)
+    anchor = torch.tensor([[1.0, -2.0, 3.0]], dtype=torch.float64)
+    for number in range(3):
+        train(client, {"weight": anchor}, number, ditto_lambda=0.4, local_epochs=150.0)
+    measure(client, {"weight": anchor}, "personal_score", closing=1.0)
+    expected = torch.linalg.solve(
+        x.T @ x / len(x) + 0.4 * torch.eye(3), x.T @ y / len(x) + 0.4 * anchor.T
+    )
+    torch.testing.assert_close(own_model(tmp_path)["weight"], expected.T, atol=1e-6, rtol=0)
+
+
+# ---- tensors that the server does not send
+
+
+@pytest.fixture(scope="module")
+def shared(weights: Weights, spec: ModelSpec) -> Weights:
+    """The model less its normalisation layers: what FedBN sends."""
+    norms = [name for name in spec.parameters if ".norm" in name]
+    local = {*norms, *spec.buffers}
+    assert norms and len(local) < len(weights)
+    return {name: tensor for name, tensor in weights.items() if name not in local}
+
+
+def test_local_tensors_stay_at_the_site_and_its_model_is_measured_with_them(
+    new_client: Any, weights: Weights, shared: Weights
+) -> None:
+    lasting = new_client(state="lasting", learning_rate=0.02)
+    context = {"local_norm": 1.0, "local_epochs": 4.0}
+    for number in range(2):
+        reply = train(lasting, shared, number, **context)
+        restarted = new_client(state="restarted", learning_rate=0.02)
+        found = train(restarted, shared, number, **context)
+        assert set(reply.update or {}) == set(shared) and reply.buffers == {}
+        assert same(reply.update, found.update)
+
+    trained = lasting.trainer.network.state_dict()
+    model = {name: trained[name].clone() for name in weights}
+    # The second round went on from the first one's statistics.
+    counts = {int(model[name]) for name in model if name.endswith("num_batches_tracked")}
+    assert counts == {8}
+    names = ("score", "global_loss", "sharpness", "test_score")
+    for client in (lasting, restarted):
+        found = measure(client, shared, *names, number=2, local_norm=1.0)
+        assert found == measure(client, {**model, **shared}, *names, number=2)
+    # This round's own tensors make what the server sends the local model.
+    sent = {name: model[name] for name in shared}
+    values = measure(lasting, sent, "cka", number=1, local_norm=1.0)["cka"]
+    assert list(values.values()) == pytest.approx([1] * len(values), abs=1e-6)
+
+
+def test_a_personal_model_is_not_pulled_where_the_site_has_tensors_of_its_own(
+    tmp_path: Path,
+) -> None:
+    moved = []
+    for epochs in (1, 8):
+        folder = tmp_path / str(epochs)
+        loss = nn.BCEWithLogitsLoss()
+        client, weights = toy_client(folder / "alder", conv_net(), image_batches(1), loss)
+        shared = {name: weights[name] for name in ("0.weight", "0.bias", "4.weight", "4.bias")}
+        # At this strength every step begins at the anchor, where there is one.
+        train(client, shared, local_norm=1.0, ditto_lambda=10.0, local_epochs=float(epochs))
+        measure(client, shared, "personal_score", local_norm=1.0, closing=1.0)
+        moved.append(own_model(folder)["1.bias"].norm())
+    assert moved[1] > 3 * moved[0] > 0
+
+
+# ---- the last mile
+
+NAMES = ["score", "test_score", "adapted_epochs"]
+for _candidate in ("adapted", "alone", "fused"):
+    NAMES += [f"{_candidate}_{of}" for of in ("gain", "score", "test_score")]
+
+
+def close(client: Any, weights: Weights, epochs: int = 1, rate: float = 1e-9, **more: float) -> Any:
+    """Let the client measure at the end of a run; unless told, its last mile trains nothing."""
+    context = {"adapt_epochs": float(epochs), "adapt_rate": rate, "closing": 1.0, **more}
+    return measure(client, weights, *NAMES, **context)
+
+
+def test_what_is_taken_is_the_model_that_scored_as_reported_and_its_gain_is_that_of_the_cases(
+    new_client: Any, weights: Weights, tmp_path: Path
+) -> None:
+    client = new_client(**TWO_VALIDATE)
+    found = close(client, weights, epochs=30, rate=0.02)
+    gain = found["adapted_gain"]
+    assert gain.n == 2 and gain.value > gain.stderr > 0
+    assert 1 <= found["adapted_epochs"] <= 30
+
+    # The file has the model whose scores were reported.
+    adapted = own_model(tmp_path)
+    scores = measure(client, adapted, "score", "test_score")
+    assert scores == {name: found[f"adapted_{name}"] for name in scores}
+    assert measure(client, weights, "score")["score"] == found["score"] != scores["score"]
+
+    dice = []
+    for name in ("-adapted_score-", "-score-"):
+        [file] = (tmp_path / "alder" / "state").glob(f"r{name}*.csv")
+        with file.open() as stream:
+            dice.append([float(row["dice"]) for row in csv.DictReader(stream)])
+    differences = np.subtract(*dice)
+    assert gain.value == pytest.approx(differences.mean(), abs=1e-6)
+    assert gain.stderr == pytest.approx(differences.std(ddof=1) / math.sqrt(2), abs=1e-6)
+
+
+def test_the_usual_training_never_notices_the_last_mile_nor_the_last_mile_the_training(
+    new_client: Any, weights: Weights
+) -> None:
+    plain = new_client(state="plain", **TWO_VALIDATE)
+    adapting = new_client(state="adapting", **TWO_VALIDATE)
+    first = close(adapting, weights, epochs=2, rate=0.02)
+    for number in range(2):
+        found = train(adapting, weights, number)
+        assert same(found.update, train(plain, weights, number).update)
+        assert close(adapting, weights, epochs=2, rate=0.02) == first
+
+
+def test_without_a_gain_nothing_is_taken_and_the_training_ends_early(
+    new_client: Any, tmp_path: Path
+) -> None:
+    # Statistics of batches would be averaged at any rate, and gain.
+    weights, _ = tiny_model(norm="instance")
+    client = new_client(**TWO_VALIDATE, norm="instance")
+    client.initialize({})
+    begun: list[int] = []
+    client.trainer.add_event_handler(Events.EPOCH_STARTED, lambda: begun.append(1))
+    # Nothing is learned, or the training diverges.
+    for rate in (1e-12, 1e6):
+        begun.clear()
+        found = close(client, weights, epochs=50, rate=rate)
+        assert len(begun) < 10
+        assert found["adapted_gain"].value == found["adapted_epochs"] == 0
+        assert found["adapted_score"] == found["score"]
+    # Of one validation case nobody knows how far to trust it.
+    weights, _ = tiny_model()
+    found = close(new_client("elm"), weights, epochs=8, rate=0.02)
+    assert found["adapted_gain"].n == 1 and found["adapted_gain"].stderr is None
+    assert not list(tmp_path.rglob("*own.pt"))
+
+
+def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
+    new_client: Any, weights: Weights, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "alone.pt"
+    client = new_client(arguments={"alone": file}, **TWO_VALIDATE)
+    for write in (
+        lambda: None,
+        lambda: file.write_bytes(b"no model"),
+        lambda: save_model_file(file, tiny_model(channels=[8, 16, 16])[0]),
+    ):
+        write()
+        caplog.clear()
+        found = close(client, weights)
+        assert "alone_gain" not in found and "adapted_gain" in found
+        assert "alder" in caplog.text and str(file) in caplog.text
+
+
+def test_a_model_trained_alone_is_taken_if_it_gains_and_fused_unless_that_loses(
+    new_client: Any, tmp_path: Path
+) -> None:
+    settings = {**TWO_VALIDATE, "norm": "instance", "learning_rate": 0.02}
+    weights, spec = tiny_model(norm="instance")
+    models = [weights]
+    for number in range(2):
+        trainer = new_client(state=str(number), **settings)
+        models.append(after(models[number], train(trainer, models[number], 0, local_epochs=6.0)))
+    _, received, alone = models
+    [bias] = [name for name in spec.parameters if name.endswith("output_block.conv.conv.bias")]
+    file = tmp_path / "alone.pt"
+    client = new_client(arguments={"alone": file}, **settings)
+
+    save_model_file(file, spec.with_aliases(alone))
+    found = close(client, received)
+    assert found["alone_gain"].value > found["alone_gain"].stderr, "the test needs a better model"
+    scores = measure(client, alone, "score", "test_score")
+    assert scores == {name: found[f"alone_{name}"] for name in scores}
+    assert same(own_model(tmp_path), spec.with_aliases(alone))
+
+    # What would be taken, which is trained further here, is fused with it.
+    fused = []
+    # The second one outlines nothing, whatever the other one thinks.
+    for other in (weights, {**weights, bias: weights[bias] - 1000}):
+        save_model_file(file, spec.with_aliases(other))
+        found = close(client, received, epochs=10, rate=0.02, adapt_fuse=1.0)
+        assert found["adapted_gain"].value > found["adapted_gain"].stderr
+        fused.append(own_model(tmp_path))
+    assert found["fused_gain"].value < -0.02
+    adapted = fused.pop()
+    assert measure(client, adapted, "score")["score"] == found["adapted_score"]
+    assert same(fused[0], fused_weights([adapted, spec.with_aliases(weights)]))
+
+
+class Ensemble(nn.Module):
+    """A network whose own parts have the name that a fused model gives to its members."""
+
+    def __init__(self, *values: float) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(nn.Conv2d(1, 1, 1, bias=False) for _ in values)
+        for part, value in zip(self.members, values, strict=True):
+            nn.init.constant_(part.weight, value)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.members[0](images) + self.members[1](images)
+
+
+def test_a_fused_model_has_the_mean_of_the_outputs_whatever_a_network_calls_its_parts(
+    tmp_path: Path,
+) -> None:
+    square = torch.zeros(1, 1, 8, 8)
+    square[..., 2:6, 2:6] = 1
+    batches = [{"image": square, "label": square}]
+    file = tmp_path / "alone.pt"
+    # The output of the own model is 0.2. Only a mean from the threshold on outlines the square.
+    for value, fused in ((0.3, 0), (0.45, 1)):
+        save_model_file(file, Ensemble(value, value).state_dict())
+        network = Ensemble(0.1, 0.1)
+        client, weights = toy_client(
+            tmp_path / str(value), network, batches, nn.BCEWithLogitsLoss(), alone=file
+        )
+        assert "fused_gain" not in close(client, weights)
+        found = close(client, weights, adapt_fuse=1.0)
+        scores = [value_of(found[name]) for name in ("score", "alone_score", "fused_score")]
+        assert scores == [0, 1, fused]

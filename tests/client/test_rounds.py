@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""From round to round: what a client stores, and that nothing goes wrong in between."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.client_requests import (
+    abort_at,
+    after,
+    broken,
+    measure,
+    own_model,
+    same,
+    train,
+)
+from helpers.refusals import refused
+
+from monai_fairfl import Reply, Request, own_random_state
+from monai_fairfl.audit import read_receipts
+from monai_fairfl.errors import ConfigError, FederationError, TransportAborted
+from monai_fairfl.run_folder import digest_of
+
+Weights = dict[str, torch.Tensor]
+
+OF_NUMPY = {
+    "_target_": "torch.optim.lr_scheduler.LambdaLR",
+    "optimizer": "@optimizer",
+    "lr_lambda": "$lambda epoch: __import__('numpy').cos(epoch / 10)",
+}
+"""A schedule that gives NumPy's numbers."""
+
+
+def closing(client: Any, weights: Weights) -> None:
+    """Let the client store the model that it uses."""
+    measure(client, weights, "score", "personal_score", number=9, closing=1.0)
+
+
+@pytest.mark.parametrize("personal", [False, True])
+def test_a_new_process_and_a_repeated_round_go_on_to_the_same_bits(
+    personal: bool, new_client: Any, parameters: Weights, tmp_path: Path
+) -> None:
+    """Optimizer, schedule, statistics of batches that nobody sends, and a personal model."""
+    context = {"ditto_lambda": 0.3} if personal else {}
+    lasting = new_client(state="lasting", lr_scheduler=OF_NUMPY)
+    models = [parameters]
+    for number in range(3):
+        expected = train(lasting, models[number], number, **context)
+        restarted = new_client(state="restarted", lr_scheduler=OF_NUMPY)
+        found = train(restarted, models[number], number, **context)
+        assert same(found.update, expected.update)
+        models.append(after(models[number], expected))
+    closing(lasting, models[3])
+    closing(restarted, models[3])
+    final = own_model(tmp_path, "lasting")
+    assert same(own_model(tmp_path, "restarted"), final)
+
+    # The server resumed from round 0.
+    for number in (1, 2):
+        repeated = train(lasting, models[number], number, **context)
+    assert same(repeated.update, expected.update)
+    closing(lasting, models[3])
+    assert same(own_model(tmp_path, "lasting"), final)
+    # Only the newest states stay.
+    assert len(list((tmp_path / "alder" / "lasting").glob("*round*"))) == 3
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_run_takes_nothing_of_an_earlier_one_of_its_name_or_of_one_that_begins_alike(
+    restarted: bool, new_client: Any, parameters: Weights, caplog: pytest.LogCaptureFixture
+) -> None:
+    # The longest name.
+    run = "FedCE 3T.v1-".ljust(118, "x")
+    alike = f"{run}-round-2"
+
+    def trained(client: Any, run: str, run_id: str, number: int) -> Reply:
+        # Statistics of batches stay at the site, so that they come from its state.
+        request = Request("alder", "train", parameters, run=run, round=number, run_id=run_id)
+        reply: Reply = client.answer(request)
+        return reply
+
+    expected = trained(new_client(state="clean"), run, "new", 1)
+    client = new_client(state="used")
+    trained(client, alike, "other", 0)
+    trained(client, run, "old", 0)
+    if restarted:
+        client = new_client(state="used")
+    caplog.clear()
+    found = trained(client, run, "new", 1)
+    assert same(found.update, expected.update) and run in caplog.text
+    assert (found.state_round, trained(client, run, "new", 2).state_round) == (-1, 1)
+    assert trained(client, alike, "other", 1).state_round == 0
+
+
+def test_a_run_whose_name_is_no_file_name_is_refused_and_writes_nothing(
+    new_client: Any, weights: Weights, tmp_path: Path
+) -> None:
+    client = new_client()
+    client.initialize({})
+    before = set(tmp_path.parent.rglob("*"))
+    for run in ("", "../other", "/tmp/a", ".hidden", "-a", "a*", "a\n", "a" * 129):
+        asked = Request("alder", "train", weights, run=run, round=0)
+        with refused("run name", repr(run)[:20], by=ConfigError):
+            client.answer(asked)
+    assert set(tmp_path.parent.rglob("*")) == before
+
+
+# ---- states that are lost, damaged, foreign or closed
+
+
+class Code:
+    """What runs when somebody reads it carelessly."""
+
+    def __init__(self, marker: Path):
+        self.marker = str(marker)
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (self.marker,)
+
+
+def test_a_damaged_or_foreign_state_is_refused_by_name_and_without_it_the_client_goes_on(
+    new_client: Any, parameters: Weights, tmp_path: Path
+) -> None:
+    client = new_client()
+    for number in range(2):
+        train(client, parameters, number)
+    state = tmp_path / "alder" / "state" / "r-round-0001.pt"
+    whole = state.read_bytes()
+    values = client.trainer.network.state_dict()["bottleneck.norm1.weight"]
+    # PyTorch itself would read a changed weight without a word.
+    changed = bytearray(whole)
+    changed[whole.index(values.numpy().tobytes()) + 5] ^= 0x80
+    torch.save(Code(tmp_path / "marker"), tmp_path / "code")
+    restarted = new_client()
+    for damage in (b"", whole[: len(whole) // 2], changed, (tmp_path / "code").read_bytes()):
+        state.write_bytes(damage)
+        with refused(state.name, "damaged", by=FederationError):
+            train(restarted, parameters, 2)
+    assert not (tmp_path / "marker").exists()
+
+    # What the system does not let be read may be whole.
+    state.unlink()
+    state.mkdir()
+    with refused(state.name, "irectory", by=FederationError) as caught:
+        train(restarted, parameters, 2)
+    assert "delete" not in str(caught.value)
+    state.rmdir()
+    assert train(restarted, parameters, 2).state_round == 0
+
+
+# ---- trainings that fail, diverge or are aborted
+
+
+@pytest.mark.parametrize("fault", ["a step fails", "diverged", "aborted", "aborted at the end"])
+def test_a_training_that_fails_leaves_no_trace_in_the_one_that_follows(
+    fault: str, new_client: Any, weights: Weights, undisturbed: list[Reply]
+) -> None:
+    client = new_client(batch_size=1)
+    context = {"ditto_lambda": 0.1} if fault == "aborted at the end" else {}
+    train(client, weights, 0, **context)
+    usual = client.trainer.loss_function
+    error: type[Exception] = TransportAborted
+    if fault == "a step fails":
+        error = MemoryError
+        client.trainer.loss_function = broken(usual, 2, MemoryError(fault))
+    elif fault == "diverged":
+        error = ValueError
+        client.trainer.loss_function = lambda predicted, label: usual(predicted, label) * math.nan
+    else:
+        # The last two of four steps are the personal model's.
+        abort_at(client, client.trainer, 1 if fault == "aborted" else 3)
+    with refused(fault.split(" at ")[0], by=error):
+        train(client, weights, 1, **context)
+    client.trainer.loss_function = usual
+    found = train(client, weights, 1, **context)
+    assert found.num_steps == 2
+    assert same(found.update, undisturbed[1].update)
+    assert same(found.buffers, undisturbed[1].buffers)
+
+
+def test_an_aborted_measurement_is_an_error_and_the_next_is_whole(
+    new_client: Any, weights: Weights
+) -> None:
+    client = new_client(split_fractions=[0.25, 0.5, 0.25])
+    expected = measure(client, weights, "score")
+    evaluator = client.train_workflow.evaluator
+    inferer = evaluator.inferer
+
+    def abort_and_infer(*arguments: Any, **settings: Any) -> Any:
+        client.abort()
+        return inferer(*arguments, **settings)
+
+    evaluator.inferer = abort_and_infer
+    abort_at(client, evaluator)
+    with refused("aborted", by=TransportAborted):
+        measure(client, weights, "score")
+    evaluator.inferer = inferer
+    assert measure(client, weights, "score") == expected
+
+
+# ---- random numbers, receipts
+
+
+def test_an_own_random_state_is_seeded_and_leaves_the_global_ones_also_after_an_error() -> None:
+    def drawn() -> list[float]:
+        return [random.random(), np.random.rand(), float(torch.rand(1))]  # noqa: NPY002
+
+    with own_random_state(5):
+        inside = drawn()
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
+    expected = drawn()
+    torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
+    with pytest.raises(KeyError), own_random_state(5):
+        assert drawn() == inside
+        raise KeyError
+    assert drawn() == expected
+
+
+def test_each_answer_leaves_a_receipt_with_the_head_and_the_digest_of_the_update_as_sent(
+    new_client: Any, weights: Weights, tmp_path: Path
+) -> None:
+    client = new_client()
+    reply = client.answer(Request("alder", "train", weights, run="r", round=0, ledger_head="ab"))
+    assert reply.digest == digest_of({**reply.update, **reply.buffers})
+    # A request of no ledger, such as one of a valuation, leaves none.
+    client.answer(Request("alder", "measure", weights, ("score",), run="v", round=0))
+    file = tmp_path / "alder" / "state" / "receipts.jsonl"
+    # A crash cut the last line short.
+    with file.open("a") as stream:
+        stream.write('{"cut')
+    ended = {"ended": 1.0}
+    client.answer(Request("alder", "measure", {}, (), ended, run="r", round=1, ledger_head="cd"))
+    lines = file.read_text().splitlines()
+    del lines[1]
+    file.write_text("\n".join(lines))
+    trained, last = read_receipts(file)
+    assert (trained.run, trained.round, trained.head, trained.ended) == ("r", 0, "ab", False)
+    assert trained.update == reply.digest
+    assert (last.head, last.update, last.ended) == ("cd", None, True)

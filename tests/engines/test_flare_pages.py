@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The pages of NVIDIA FLARE: their commands, jobs and files do what they say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+import torch  # noqa: E402
+from helpers.checkout import CHECKOUT, files_of_the_project  # noqa: E402
+from helpers.federations import CLIENTS, assert_same_run  # noqa: E402
+from helpers.flare_job import CLIENTS as SCRIPTS  # noqa: E402
+from helpers.flare_job import reply_to, workspace_of  # noqa: E402
+from helpers.page_tables import names_in_first_column  # noqa: E402
+from nvflare.apis.fl_context import FLContext  # noqa: E402
+from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
+from nvflare.fuel.sec.authz import Authorizer, AuthzContext, Person  # noqa: E402
+from nvflare.private.fed.app.fl_conf import create_privacy_manager  # noqa: E402
+
+from monai_fairfl import read_ledger  # noqa: E402
+from monai_fairfl.cli import main  # noqa: E402
+from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
+
+MIGRATING, PRODUCTION, SIMULATOR = (
+    (CHECKOUT / "docs" / name).read_text()
+    for name in ("flare_migrating.md", "flare_production.md", "flare_simulator.md")
+)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The blocks of a page in a language."""
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def commands(page: str) -> list[list[str]]:
+    """The words of every command of a page, without comments."""
+    lines = "".join(blocks(page, "bash")).replace("\\\n", " ").splitlines()
+    return [shlex.split(line, comments=True) for line in lines if line]
+
+
+def run(folder: Path, *words: object, timeout: float = 400) -> None:
+    """Run an interpreter in a folder, which is its home, too."""
+    environment = {**os.environ, "HOME": str(folder), "PYTHONPATH": str(CHECKOUT)}
+    environment["OMP_NUM_THREADS"] = "1"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *map(str, words)],
+        cwd=folder,
+        env=environment,
+        timeout=timeout,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    assert done.returncode == 0, done.stdout.decode()[-3000:]
+
+
+# ---- flare_simulator.md ----
+
+
+@pytest.mark.engines
+def test_the_simulator_page_is_enough(
+    hospitals: Path, one_process: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "hospitals").symlink_to(hospitals)
+    left = tmp_path / "flare" / "FedCE" / "server" / "of an earlier run"
+    left.mkdir(parents=True)
+    [words] = [words for words in commands(SIMULATOR) if words[0] == "python"]
+    run(tmp_path, CHECKOUT / words[1], *words[2:], "--sites", *CLIENTS)
+
+    assert not left.exists(), "the page says that the simulator empties its workspace"
+    job = tmp_path / "flare" / "FedCE"
+    for name in names_in_first_column(SIMULATOR, "| in `flare/FedCE/`"):
+        assert (job / name).exists(), name
+    found = job / "server" / "fairfl" / "FedCE"
+    assert_same_run(one_process("FedCE"), found)
+
+    weights = []
+    boards = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for events in (job / "server" / "simulate_job" / "tb_events" / "alder").rglob("events*"):
+        board = boards.EventAccumulator(str(events))
+        board.Reload()
+        if "aggregation_weight" in board.Tags()["scalars"]:
+            weights += [point.value for point in board.Scalars("aggregation_weight")]
+    records = read_ledger(found / "ledger.jsonl")[1:-1]
+    assert weights == pytest.approx([record["aggregation"]["alder"] for record in records])
+
+
+def test_the_simulator_page_shows_the_script_filters_and_early_stopping(tmp_path: Path) -> None:
+    script, filters, stopping = blocks(SIMULATOR, "python")
+    file = (CHECKOUT / "docs" / "examples" / "flare" / "simulate.py").read_text()
+    inside = [line.strip() for line in file.splitlines()]
+    assert all(line.strip() in inside for line in script.splitlines())
+    arguments = "bundle='prostate_mri_segmentation', min_clients=2"
+    names: dict[str, Any] = {"FairFLRecipe": FairFLRecipe}
+    exec(f"recipe = {stopping.strip().replace('...', arguments)}\n{filters}", names)
+    names["recipe"].export(str(tmp_path))
+    (client,) = tmp_path.rglob("config_fed_client.json")
+    assert "PercentilePrivacy" in client.read_text()
+
+
+# ---- flare_migrating.md ----
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """Every block of the page, under the name that its first line says."""
+    for text in blocks(MIGRATING, "python"):
+        (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text)
+    return tmp_path
+
+
+def received(jobs: Path, name: str, client: str) -> list[float]:
+    """The weight that a script received in each round."""
+    lines = (jobs / f"{name}-received-{client}.txt").read_text().splitlines()
+    return [float(line.partition(" ")[0]) for line in lines]
+
+
+@pytest.mark.engines
+def test_the_migrating_pages_job_gives_the_same_model_under_both_recipes(jobs: Path) -> None:
+    [change] = blocks(MIGRATING, "diff")
+    old, new = (line[1:] for line in change.splitlines())
+    job = (jobs / "job.py").read_text()
+    assert old in job
+    (jobs / "switched.py").write_text(job.replace(old, new))
+    run(jobs, "job.py", "theirs")
+    run(jobs, "switched.py", "ours")
+    theirs, ours = (jobs / name / "discs/server/simulate_job" for name in ("theirs", "ours"))
+    for their_file, our_file in (
+        ("FL_global_model.pt", "global.pt"),
+        ("best_FL_global_model.pt", "best.pt"),
+    ):
+        expected = torch.load(theirs / "app_server" / their_file, weights_only=False)["model"]
+        found = torch.load(ours / "fairfl/models" / our_file, weights_only=True)
+        assert set(found) == set(expected)
+        for name, value in found.items():
+            torch.testing.assert_close(value, expected[name].to(value.dtype), atol=1e-5, rtol=0)
+    for client in SCRIPTS:
+        weights = received(jobs, "ours", client)
+        assert weights == pytest.approx(received(jobs, "theirs", client), abs=1e-5)
+
+
+@pytest.mark.engines
+def test_the_migrating_pages_aggregator_keeps_nvflares_fedavg(jobs: Path) -> None:
+    run(jobs, "keep.py", "run")
+    state = json.loads((jobs / "run/discs/server/simulate_job/fairfl_aggregator.json").read_text())
+    assert [record["round"] for record in state["rounds"]] == [0, 1, 2]
+    for client in SCRIPTS:
+        weights = [record["aggregation"][client] for record in state["rounds"][:-1]]
+        assert received(jobs, "run", client) == [0.0, *weights]
+
+
+def test_the_migrating_pages_other_job_is_written(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(jobs)
+    monkeypatch.syspath_prepend(str(jobs))
+    monkeypatch.setattr(sys, "argv", ["other.py", "out"])
+    runpy.run_path("other.py")
+    (file,) = (jobs / "out").rglob("config_fed_server.json")
+    arguments = json.loads(file.read_text())["workflows"][0]["args"]
+    assert arguments["strategy"]["args"] == {"output_layer": "head", "personalised": True}
+
+
+# ---- flare_production.md ----
+
+_, AUTHORIZATION, PRIVACY = (json.loads(block) for block in blocks(PRODUCTION, "json"))
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the page's command writes."""
+    folder = tmp_path_factory.mktemp("provision")
+    project = CHECKOUT / "docs" / "examples" / "flare" / "project.yml"
+    assert blocks(PRODUCTION, "yaml") == [project.read_text()]
+    shutil.copy(project, folder)
+    [words] = [words for words in commands(PRODUCTION) if words[:2] == ["nvflare", "provision"]]
+    run(folder, "-m", "nvflare.cli", *words[1:], "--force")
+    return folder / "workspace" / "prostate_federation" / "prod_00"
+
+
+def changed_by(words: Sequence[str], text: str) -> str:
+    """A text after a page's command ``sed``."""
+    _, old, new, _ = words[2].split(words[2][1])
+    assert old in text
+    return text.replace(old, new)
+
+
+def test_the_production_pages_kits_demand_mutual_tls_and_hold_what_it_says(kits: Path) -> None:
+    for site in CLIENTS:
+        for name in names_in_first_column(PRODUCTION, "| in the kit of `alder`"):
+            assert (kits / site / name).exists(), (site, name)
+        client = json.loads((kits / site / "startup" / "fed_client.json").read_text())
+        assert client["client"]["connection_security"] == "mtls"
+    server = json.loads((kits / "fl.example.org" / "startup" / "fed_server.json").read_text())
+    assert server["servers"][0]["connection_security"] == "mtls"
+    keys = list(kits.rglob("*.key"))
+    assert len(keys) == 5 and all(key.stat().st_mode & 0o77 == 0 for key in keys)
+    assert len({key.read_text() for key in keys}) == 5
+
+
+def test_the_production_pages_policy_results_and_logs(kits: Path) -> None:
+    of_results, of_logs = (words for words in commands(PRODUCTION) if words[0] == "sed")
+    for name, words in (("fl.example.org", of_results), ("alder", of_logs)):
+        kit = kits / name
+        assert main(["flare-policy", "--kit", str(kit)]) == 0
+        own = json.loads((kit / "local" / "resources.json").read_text())
+        default = json.loads((kit / "local" / "resources.json.default").read_text())
+        default["class_allow_list"].append("monai_fairfl.")
+        assert own == default
+        changed_by(words, (kit / "local" / "resources.json").read_text())
+
+
+def test_the_production_pages_authorization_refuses_custom_code(kits: Path) -> None:
+    default = (kits / "birch" / "local" / "authorization.json.default").read_text()
+
+    def may(policy: dict[str, Any], right: str) -> bool:
+        authorizer = Authorizer(site_org="birch_hospital")
+        assert authorizer.load_policy(policy) == ""
+        lead = Person("lead@example.org", "consortium", "project_admin")
+        return bool(authorizer.authorize(AuthzContext(right=right, user=lead, submitter=lead))[0])
+
+    assert may(json.loads(default), "byoc") and not may(AUTHORIZATION, "byoc")
+    for right in ("submit_job", "manage_job", "download_job", "view", "operate"):
+        assert may(AUTHORIZATION, right)
+
+
+def test_the_production_pages_filter_changes_the_update_and_nothing_else(kits: Path) -> None:
+    (kits / "cedar" / "local" / "privacy.json").write_text(json.dumps(PRIVACY))
+    manager = create_privacy_manager(workspace_of(kits / "cedar", "cedar"), names_only=False)
+    (filter,) = manager.get_scope(None).task_result_filters["out"]
+    asked = {"id": 1, "run": "r", "round": 0, "format": 1, "package": "0"}
+    task = FLModel("FULL", {"body.1.mean": torch.ones(2)}, meta={"fairfl": asked})
+    change = torch.linspace(-0.08, 0.08, 101)
+    sent = reply_to(task, {"w": change})
+    sent.meta["NUM_STEPS_CURRENT_ROUND"] = 4
+
+    found = filter.process(FLModelUtils.to_shareable(sent), FLContext())
+    got = FLModelUtils.from_shareable(found)
+
+    # gamma is a limit for each of the four steps.
+    filtered = torch.as_tensor(got.params["w"])
+    assert float(filtered.abs().max()) == pytest.approx(0.01 * 4)
+    assert 9 <= int((filtered == 0).sum()) <= 11
+    assert got.meta["fairfl"] == sent.meta["fairfl"]
+    assert torch.equal(got.meta["fairfl_buffers"]["body.1.mean"], torch.ones(2))
+
+
+@pytest.mark.consumers
+def test_the_production_pages_wheels_are_enough_without_internet(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    for file in files_of_the_project():
+        copy = checkout / file.relative_to(CHECKOUT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    pip = [words for words in commands(PRODUCTION) if words[0] == "pip" and "wheels" in words]
+    # What it needs is here already, torch too.
+    offline = ["--quiet", "--no-deps", "--no-index"]
+    build = [word for word in pip[1][1:] if not word.startswith("torch==")]
+    run(checkout, "-m", "pip", *build, *offline, "--no-build-isolation")
+    run(tmp_path, "-m", "venv", "--without-pip", "fl")
+    python = tmp_path / "fl" / "bin" / "python"
+    (packages,) = (tmp_path / "fl").glob("lib/python*/site-packages")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    words = [sys.executable, "-m", "pip", "--python", str(python), *pip[3][1:], *offline]
+    subprocess.run(words, cwd=checkout, check=True, env=environment)
+    others = [path for path in sys.path if path.endswith("-packages")]
+    (packages / "rest.pth").write_text("\n".join(others))
+    doctor = [packages.parents[2] / "bin" / "monai-fairfl", "doctor"]
+    shown = subprocess.run(doctor, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "extra nvflare" in shown.stdout, shown.stderr

@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command that lets a kit's policy build the classes of this package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST  # noqa: E402
+
+from monai_fairfl.cli import main  # noqa: E402
+
+ENTRY = "monai_fairfl."
+"""With its dot: no class of ``monai_fairfl_evil`` begins so."""
+
+
+def kit(folder: Path, marker: str = "", **policy: Any) -> str:
+    """A kit with its default policy."""
+    (folder / "local").mkdir(parents=True)
+    (folder / "startup").mkdir()
+    if marker:
+        (folder / "startup" / marker).write_text("{}")
+    default = {"format_version": 2, "other": 1, **policy}
+    (folder / "local" / "resources.json.default").write_text(json.dumps(default))
+    return str(folder)
+
+
+@pytest.mark.parametrize("listed", [["nvflare.a.B"], None])
+def test_entries_are_added_once_and_the_rest_stays(
+    tmp_path: Path, listed: list[str] | None
+) -> None:
+    given = {} if listed is None else {"class_allow_list": listed}
+    words = ["flare-policy", "--kit", kit(tmp_path / "server", "fed_server.json", **given)]
+    words += ["--also", "my.Strategy"]
+    assert main([*words, "--check"]) == 2
+    assert main(words) == main(words) == main([*words, "--check"]) == 0
+    found = json.loads((tmp_path / "server" / "local" / "resources.json").read_text())
+    # A list in this file replaces NVFlare's own.
+    entries = [*(listed or DEFAULT_CLASS_ALLOW_LIST), ENTRY, "my.Strategy"]
+    assert found == {"format_version": 2, "other": 1, "class_allow_list": entries}
+
+
+@pytest.mark.parametrize(
+    ("marker", "also", "content", "word"),
+    [
+        ("fed_client.json", [], "{", "JSON"),
+        ("fed_client.json", [], '{"class_allow_list": "x"}', "list"),
+        ("fed_client.json", ["--also", "my.Strategy"], "{}", "server"),
+        ("fed_admin.json", [], "{}", "person"),
+    ],
+)
+def test_a_kit_that_cannot_be_changed_is_named_and_stays(
+    marker: str,
+    also: list[str],
+    content: str,
+    word: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["flare-policy", "--kit", kit(tmp_path / "kit", marker), *also]
+    file = tmp_path / "kit" / "local" / "resources.json"
+    file.write_text(content)
+    assert main(words) == 2
+    error = capsys.readouterr().err
+    assert str(tmp_path / "kit") in error or "my.Strategy" in error
+    assert word in error and file.read_text() == content
+
+
+def test_a_folder_that_is_no_kit_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flare-policy", "--kit", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err

@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A server and clients of NVIDIA FLARE with mTLS on loopback: policy, crashes, certificates.
+
+One system for all tests of this file, which run in their order.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nvflare")
+
+import yaml  # noqa: E402
+from helpers.federations import CLIENTS, LAST_MILE, assert_same_run, recipe  # noqa: E402
+from helpers.flare_poc import BIN, Poc, poc, wait_for  # noqa: E402
+from nvflare.recipe.prod_env import ProdEnv  # noqa: E402
+
+from monai_fairfl import read_ledger  # noqa: E402
+
+pytestmark = pytest.mark.engines
+
+TRAINER = "custom/fairfl_client.py"
+DONE = "FINISHED:COMPLETED"
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Poc]:
+    """A running system: a server and three clients, as ``nvflare poc`` provisions them."""
+    with poc(tmp_path_factory.mktemp("poc"), CLIENTS) as running:
+        running.start()
+        running.wait_until_ready()
+        yield running
+
+
+def submitted(system: Poc, job: Any) -> Any:
+    """A job on its way."""
+    return job.execute(ProdEnv(startup_kit_location=system.admin, login_timeout=30))
+
+
+def run_of(system: Poc, name: str) -> Path:
+    return system.kits / "server" / "fairfl" / name
+
+
+def rounds(system: Poc, name: str) -> list[Any]:
+    ledger = run_of(system, name) / "ledger.jsonl"
+    if not ledger.exists():
+        return []
+    return [record for record in read_ledger(ledger) if record["kind"] == "round"]
+
+
+def test_a_job_without_code_runs_where_every_kit_allows_it(
+    system: Poc, hospitals: Path, one_process: Callable[..., Path]
+) -> None:
+    settings = {"name": "FedCE", "federation": LAST_MILE, "enable_tensor_disk_offload": True}
+
+    def finished() -> Any:
+        started = submitted(system, recipe("FedCE", hospitals, custom_code=False, **settings))
+        return started, started.get_result(timeout=300)
+
+    refused, _ = finished()
+    assert refused.get_status() != DONE
+    assert "monai-fairfl flare-policy --kit KIT" in system.log("server")
+
+    system.kill()
+    for name in ("server", *CLIENTS):
+        kit = str(system.kits / name)
+        words = [str(BIN / "python"), "-m", "monai_fairfl", "flare-policy", "--kit", kit]
+        subprocess.run(words, check=True, env=system.environment)
+    system.start()
+    system.wait_until_ready()
+    started, result = finished()
+
+    assert started.get_status() == DONE, system.log("server")[-3000:]
+    assert_same_run(one_process("FedCE", **LAST_MILE), run_of(system, "FedCE"))
+    assert list(Path(result).rglob("fairfl/models/global.pt")), "a download brings the model"
+    assert "waits on disk" in system.log("server")
+
+
+def test_a_site_that_is_killed_in_mid_round_is_back_in_the_next(
+    system: Poc, hospitals: Path
+) -> None:
+    own_process = {"launch_external_process": True, "launch_once": False, "local_epochs": 100}
+    job = {"name": "killed", "min_clients": 2, "timeout": 120, **own_process}
+    started = submitted(system, recipe("FedCE", hospitals, 4, **job))
+
+    def trainers() -> set[int]:
+        return {process.pid for process in system.processes("cedar", TRAINER)}
+
+    def launched(count: int) -> bool:
+        return f"trainer session established: launch={count} " in system.log("cedar")
+
+    wait_for("cedar's first training", lambda: launched(1), 180)
+    first = trainers()
+    wait_for("cedar's second training", lambda: launched(2), 180)
+    for process in system.processes("cedar", TRAINER):
+        if process.pid not in first:
+            process.send_signal(signal.SIGKILL)
+    started.get_result(timeout=600)
+
+    assert started.get_status() == DONE, system.log("server")[-3000:]
+    away = [record["round"] for record in rounds(system, "killed") if record["missing"]]
+    assert len(rounds(system, "killed")) == 4 and len(away) == 1 and away[0] < 3
+
+
+def test_a_server_that_is_killed_resumes_to_the_same_bits(
+    system: Poc, hospitals: Path, one_process: Callable[..., Path]
+) -> None:
+    job = {"rounds": 4, "local_epochs": 2, "name": "crashed"}
+    submitted(system, recipe("FedCE", hospitals, **job))
+    wait_for("the second round", lambda: len(rounds(system, "crashed")) >= 2, 180)
+    system.kill("server")
+    assert len(rounds(system, "crashed")) < 4
+    system.kill(*CLIENTS)
+    system.start()
+    system.wait_until_ready()
+    started = submitted(system, recipe("FedCE", hospitals, **job))
+    started.get_result(timeout=300)
+
+    assert started.get_status() == DONE, system.log("server")[-3000:]
+    assert_same_run(one_process("FedCE", **job), run_of(system, "crashed"))
+
+
+def answer(system: Poc, kit: Path | None, host: str = "") -> str:
+    """Why a client with the certificate of this kit is refused; empty where it is taken."""
+    own = system.kits / "alder" / "startup"
+    project = yaml.safe_load((system.folder / "project.yml").read_text())
+    [server] = [each for each in project["participants"] if each["type"] == "server"]
+    context = ssl.create_default_context(cafile=str(own / "rootCA.pem"))
+    context.check_hostname = bool(host)
+    context.set_alpn_protocols(["h2"])
+    if kit is not None:
+        context.load_cert_chain(kit / "client.crt", kit / "client.key")
+    try:
+        with socket.create_connection(("localhost", server["fed_learn_port"]), timeout=20) as raw:
+            with context.wrap_socket(raw, server_hostname=host or None) as secured:
+                # HTTP/2's first words; a server that refuses a certificate closes instead.
+                secured.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
+                return "" if secured.recv(1) else "closed"
+    except (ssl.SSLError, ConnectionError) as error:
+        return str(error) or type(error).__name__
+
+
+def test_a_certificate_of_another_project_and_none_are_refused(system: Poc, tmp_path: Path) -> None:
+    """The engine does this: the kits that our pages make demand it."""
+    strangers = Poc(tmp_path, ["alder"]).kits / "alder" / "startup"
+    own = system.kits / "alder" / "startup"
+    assert answer(system, own) == ""
+    assert answer(system, None)
+    assert answer(system, strangers)
+    assert "verify failed" in answer(system, own, host="elsewhere.example.org")

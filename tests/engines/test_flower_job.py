@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job for Flower is an app that Flower itself can read, and a mistake in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.cli.build import build_fab_from_disk  # noqa: E402
+from flwr.common.config import (  # noqa: E402
+    fuse_dicts,
+    get_fused_config_from_fab,
+    parse_config_args,
+)
+from flwr.supercore.run import Run  # noqa: E402
+from helpers import warm_python  # noqa: E402
+from helpers.flower_runs import BUNDLE, OVERRIDES  # noqa: E402
+
+from monai_fairfl.errors import ConfigError  # noqa: E402
+from monai_fairfl.transports.flower import FlowerJob, export_app  # noqa: E402
+
+
+def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path: Path) -> None:
+    given: dict[str, Any] = {
+        "bundle": BUNDLE,
+        "strategy": {"_target_": "monai_fairfl.strategies.ShapFed", "personalised": True},
+        "min_clients": 3,
+        "num_rounds": 7,
+        "name": "a name",
+        "overrides": OVERRIDES,
+        "local_epochs": 2,
+        "timeout": 12.5,
+        "adapt_epochs": 2,
+        "guards": ["NonFinite"],
+        "groups": {"north": ["alder", "birch"]},
+        "check": False,
+    }
+    app = export_app(tmp_path / "app", **given)
+    read = get_fused_config_from_fab(build_fab_from_disk(app), Run.create_empty(1))
+    assert FlowerJob.from_run_config(read) == FlowerJob.of(**given)
+
+    words = ["num-rounds=3 local-epochs=1 overrides='{\"size\": [64, 64]}'"]
+    changed = FlowerJob.from_run_config(fuse_dicts(read, parse_config_args(words)))
+    assert (changed.num_rounds, changed.timeout) == (3, 12.5)
+    assert (changed.sites["local_epochs"], changed.sites["overrides"]) == (1, {"size": [64, 64]})
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [
+        ({"bundle": None}, "export-flower"),
+        ({"overrides": "{size"}, "JSON"),
+        ({"nmu-rounds": 3}, "num_rounds"),
+        ({"num-rounds": 0}, "rounds"),
+        ({"timeout": -1.0}, "timeout"),
+        ({"bundle": "/nowhere"}, "/nowhere"),
+        ({"overrides": '{"size": "$1"}'}, "code"),
+        ({"dataset-dir": "/data"}, "dataset_dir"),
+        ({"guards": '["os.system"]'}, "os.system"),
+    ],
+)
+def test_a_mistake_in_an_app_is_named(config: dict[str, Any], word: str) -> None:
+    given = {"bundle": BUNDLE, **config}
+    with pytest.raises(ConfigError, match=word):
+        FlowerJob.from_run_config({key: value for key, value in given.items() if value is not None})
+
+
+def test_the_command_writes_an_app_and_replaces_none(tmp_path: Path) -> None:
+    command = ["-W", "ignore", "-m", "monai_fairfl", "export-flower", "--bundle", BUNDLE]
+    words = [*command, "--out", "app", "--timeout", "60"]
+    done = warm_python.run(words, tmp_path)
+    assert (done.returncode, "flwr run app" in done.stdout) == (0, True), done.stderr
+    written = (tmp_path / "app" / "pyproject.toml").read_text()
+    assert "\ntimeout = 60" in written
+
+    done = warm_python.run(words, tmp_path)
+    assert (done.returncode, "app" in done.stderr) == (2, True)
+    assert (tmp_path / "app" / "pyproject.toml").read_text() == written
+    done = warm_python.run([*command, "--out", "no", "--strategy", "FedAvgg"], tmp_path)
+    assert (done.returncode, "FedAvg" in done.stderr) == (2, True)
+    assert not (tmp_path / "no").exists()

@@ -1,0 +1,309 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Clients in real worker processes: the same replies, and what happens when one ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers import worker_clients
+from helpers.checkout import CHECKOUT
+from helpers.driving import vector
+from helpers.faulty_transports import FaultyTransport
+from helpers.least_squares_federation import federation, ledger_bytes
+from helpers.worker_clients import Acting, Echo, Reporting, all_end, honest, is_alive
+
+from monai_fairfl import InProcess, Measure, Reply, Request, Train, read_ledger
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
+
+MODEL = {"w": vector([1.0, 2.0])}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    """Workers that import a module, and do without one that is not there."""
+    with WorkerPool(2, ["not_there", "wave"]) as made:
+        yield made
+
+
+def workers_of(pool: WorkerPool, makers: Mapping[str, Any], number: int = 2) -> WorkerClients:
+    """The clients, dealt out to the first workers of the pool: A to 0, B to 1, C to 0, ..."""
+    return WorkerClients(pool, makers, dealt_out(dict.fromkeys(makers, 1), number))
+
+
+def answers(transport: WorkerClients, requests: list[Request]) -> dict[str, Reply]:
+    """Client -> its reply."""
+    replies: list[Reply] = []
+    transport.exchange(requests, replies.append)
+    assert len(replies) == len(requests)
+    return {reply.client: reply for reply in replies}
+
+
+def measured(transport: WorkerClients) -> dict[str, Any]:
+    """Client -> what it measures."""
+    found = answers(transport, [Measure(name, MODEL) for name in transport.clients])
+    assert {reply.error for reply in found.values()} == {None}
+    return {name: reply.measurements for name, reply in found.items()}
+
+
+def with_one(
+    name: str, action: Callable[[], object], number: int, folder: Path
+) -> dict[str, Callable[[], Any]]:
+    """Honest clients, of which one acts in a round."""
+    return {**honest(), name: partial(Acting, name, action, number, folder / "done")}
+
+
+# --- the same replies
+
+
+def test_models_of_every_kind_and_size_arrive_as_they_are(pool: WorkerPool) -> None:
+    clients = workers_of(pool, {"A": Echo, "B": Echo, "C": Echo})
+    odd = {
+        "half": torch.randn(7).to(torch.bfloat16),
+        "steps": torch.tensor(2**40 + 1),
+        "mask": torch.tensor([True, False, True]),
+        "turned": torch.randn(4, 6).t(),
+        "empty": torch.empty(0, 3),
+        "learned": torch.nn.Parameter(torch.randn(2)),
+        "last": vector([float("nan"), float("inf")]),
+    }
+    changing = {"w": torch.zeros(2)}
+    sent = []
+    received = []
+    for model in (odd, {"w": torch.arange(100_000)}, {}, changing, changing):
+        changing["w"].add_(1)
+        sent.append({name: tensor.detach().clone() for name, tensor in model.items()})
+        received.append(answers(clients, [Train(name, model) for name in "ABC"]))
+    # Looked at last: what one reply brought stays when the next one comes.
+    for model, found in zip(sent, received, strict=True):
+        for reply in found.values():
+            for tensors in (reply.update, reply.buffers):
+                assert tensors is not None and list(tensors) == list(model)
+                for name, tensor in model.items():
+                    torch.testing.assert_close(
+                        tensors[name], tensor, rtol=0, atol=0, equal_nan=True
+                    )
+
+
+def test_clients_of_a_worker_share_one_copy_of_the_weights_and_each_gets_its_own_model(
+    pool: WorkerPool,
+) -> None:
+    clients = workers_of(pool, {"A": Reporting, "B": Reporting}, number=1)
+    same = measured(clients)
+    assert same["A"]["process"] == same["B"]["process"]
+    assert same["A"]["address"] == same["B"]["address"]
+    other = answers(clients, [Measure("A", MODEL), Measure("B", {"w": vector([5.0])})])
+    values = [other[name].measurements["value"] for name in "AB"]
+    assert values == [1.0, 5.0]
+
+
+def test_a_client_lives_in_one_worker_until_its_own_transport_is_closed(pool: WorkerPool) -> None:
+    one, other = (workers_of(pool, dict.fromkeys("AB", Reporting)) for _ in range(2))
+    first, second = measured(one), measured(one)
+    assert first["A"]["process"] != first["B"]["process"]
+    assert second["A"]["process"] == first["A"]["process"]
+    assert second["A"]["answered"] == 2
+    assert measured(other)["A"]["answered"] == 1
+    other.close()
+    assert measured(one)["A"]["answered"] == 3
+    one.close()
+    assert measured(one)["A"]["answered"] == 1
+
+
+def test_a_client_computes_with_the_settings_of_this_process_and_keeps_its_own(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    clients = workers_of(pool, {"A": Reporting})
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        torch.use_deterministic_algorithms(True)
+        changed = measured(clients)["A"]
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(False)
+    assert (changed["threads"], changed["deterministic"]) == (3, True)
+    clients = workers_of(pool, {"A": Reporting})
+    for _ in range(2):
+        usual = measured(clients)["A"]
+        assert (usual["threads"], usual["deterministic"]) == (threads, False)
+        assert usual["own_setting"] and usual["imported"]
+
+
+# --- errors, logs and warnings
+
+
+def test_an_error_is_its_clients_alone_with_the_words_that_it_has_in_one_process(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    for name, transport in (("here", InProcess), ("there", partial(workers_of, pool))):
+        folder = tmp_path / name
+        folder.mkdir()
+        makers = with_one("B", worker_clients.refuse, 1, folder)
+        federation(folder, transport=transport(makers)).run()
+    assert ledger_bytes(tmp_path / "there") == ledger_bytes(tmp_path / "here")
+    [_, _, record, *_] = read_ledger(tmp_path / "there" / "run" / "ledger.jsonl")
+    assert list(record["missing"]) == ["B"] and "slices" in record["missing"]["B"]
+
+
+def test_what_cannot_be_sent_is_refused_with_the_clients_name(
+    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="'A'.*jobs=1"):
+        workers_of(pool, {"A": lambda: Echo()})
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "only_here.py").write_text("class Client: pass\n")
+    import only_here  # type: ignore[import-not-found]
+
+    makers = {"A": worker_clients.Unsendable, "B": only_here.Client, "C": Echo}
+    found = answers(workers_of(pool, makers), [Train(name, MODEL) for name in makers])
+    assert "pickle" in str(found["A"].error)
+    assert "only_here" in str(found["B"].error)
+    assert found["C"].error is None
+
+
+def test_what_a_clients_threads_log_and_warn_of_is_shown_here_and_mixes_with_no_reply(
+    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "monai_fairfl")
+    with pytest.warns(UserWarning, match="an odd image"):
+        found = measured(workers_of(pool, {"A": worker_clients.Talking}))
+    assert found == {"A": {"score": 1.0}}
+    records = [record for record in caplog.records if record.name == "monai_fairfl.tests"]
+    assert [vars(record).get("site") for record in records] == ["elm"] * 100
+
+
+def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    clients = workers_of(pool, with_one("A", partial(time.sleep, 2), 0, tmp_path))
+
+    def interrupted(reply: Reply) -> None:
+        raise KeyboardInterrupt
+
+    # A sleeps when B's reply comes.
+    with pytest.raises(KeyboardInterrupt):
+        asked = [Request(name, "train", MODEL, round=0, id=7) for name in "AB"]
+        clients.exchange(asked, interrupted)
+    found = answers(clients, [Request(name, "train", MODEL, round=1, id=8) for name in "AB"])
+    assert [found["A"].id, found["B"].id] == [8, 8]
+
+
+# --- a worker that ends
+
+
+def test_the_client_of_a_worker_that_ends_is_missing_in_that_round_alone(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    # A and C live in the same worker, and C is asked after A.
+    transport = workers_of(pool, with_one("A", worker_clients.end_by_kill, 1, tmp_path))
+    federation(tmp_path, transport=transport).run()
+
+    def lose(request: Request, reply: Reply) -> Reply | None:
+        return None if (request.client, request.round) == ("A", 1) else reply
+
+    federation(tmp_path / "lost", transport=FaultyTransport(honest(), lose)).run()
+    rounds = read_ledger(tmp_path / "run" / "ledger.jsonl")[1:-1]
+    expected = read_ledger(tmp_path / "lost" / "run" / "ledger.jsonl")[1:-1]
+    assert [list(record["missing"]) for record in rounds] == [[], ["A"], [], []]
+    assert "SIGKILL" in rounds[1]["missing"]["A"]
+    for record, one in zip(rounds, expected, strict=True):
+        assert record["model"] == one["model"]
+
+
+def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
+    pool: WorkerPool,
+) -> None:
+    clients = workers_of(pool, dict.fromkeys("ABC", Reporting))
+    before = measured(clients)
+    process = int(before["A"]["process"])
+    os.kill(process, signal.SIGKILL)
+    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    after = measured(clients)
+    assert before["B"]["process"] == after["B"]["process"]
+    assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
+
+
+# --- no process is left
+
+SCRIPT = """
+import os, signal, sys, threading, time
+from functools import partial
+from pathlib import Path
+from helpers.worker_clients import Endless
+from monai_fairfl import Train
+from monai_fairfl.transports.workers import WorkerClients, WorkerPool
+
+how, file = sys.argv[1], Path(sys.argv[2])
+print("begun", flush=True)
+# A shell starts what runs in the background with Ctrl-C ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def end_when_both_work():
+    while not file.exists() or len(file.read_text().split()) < 4:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.Signals[how])
+
+threading.Thread(target=end_when_both_work, daemon=True).start()
+with WorkerPool(2) as pool:
+    makers = dict.fromkeys("AB", partial(Endless, file))
+    clients = WorkerClients(pool, makers, {"A": 0, "B": 1})
+    clients.exchange([Train(name, {}) for name in "AB"], print)
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_ended(
+    how: str, tmp_path: Path
+) -> None:
+    script, file = tmp_path / "script.py", tmp_path / "processes"
+    script.write_text(SCRIPT)
+    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    done = subprocess.run(
+        [sys.executable, str(script), how, str(file)],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    processes = [int(word) for word in file.read_text().split()]
+    ended = all_end(processes)
+    for process in processes:
+        if is_alive(process):
+            os.kill(process, signal.SIGKILL)
+    assert ended and len(processes) == 4
+    assert done.returncode == -signal.Signals[how], done.stderr
+    # Its workers do not run it again; with multiprocessing it would need a guard.
+    assert done.stdout == "begun\n"
+
+
+def test_a_pool_that_is_left_has_no_process_and_no_memory_also_by_ctrl_c() -> None:
+    class Interrupted(WorkerPool):
+        def end(self, number: int) -> None:
+            signal.raise_signal(signal.SIGINT)
+            super().end(number)
+
+    open_files = Path("/proc/self/fd")
+    before = signal.getsignal(signal.SIGINT), sorted(open_files.iterdir())
+    with Interrupted(2) as made:
+        clients = workers_of(made, dict.fromkeys("AB", Reporting))
+        processes = [int(found["process"]) for found in measured(clients).values()]
+    assert all_end(processes, seconds=0)
+    assert (signal.getsignal(signal.SIGINT), sorted(open_files.iterdir())) == before
+    clients.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        measured(clients)

@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who contributed what: of the ledger's numbers, over rounds, seeds and valuations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.driving import vector
+from helpers.fixed_sites import federate
+from helpers.given_strategy import Given
+from helpers.reports import hospital, points_of, rows_of, run_of, warned
+from helpers.scripted_run import contributions_of, report_of, train, valued
+from scipy import stats
+from sklearn.metrics.pairwise import cosine_similarity
+
+from monai_fairfl import ModelSpec, read_ledger
+from monai_fairfl.report import write_report
+from monai_fairfl.strategies import FedAvg, FedCE
+
+IMAGES = {"ash": 40, "elm": 10, "oak": 30, "yew": 20}
+SCORES = dict.fromkeys(IMAGES, (0.8, 0.01, 9))
+ABOUT: dict[str, Any] = {site: {"images": count} for site, count in IMAGES.items()}
+
+
+def test_a_contribution_is_that_of_the_last_round_beside_the_share_of_the_images(
+    tmp_path: Path,
+) -> None:
+    report = report_of(tmp_path, {"FedCE": SCORES}, 3, about=ABOUT)
+    by_round = contributions_of(tmp_path / "FedCE")
+    assert report["decision"]["contributions"]["strategy"] == "FedCE"
+    for site, count in IMAGES.items():
+        found = hospital(report, site)["contribution"]
+        of_site = [one[site] for one in by_round]
+        assert found["value"] == found["share"] == pytest.approx(of_site[-1])
+        assert found["images"] == pytest.approx(count / 100)
+        assert found["ratio"] == pytest.approx(of_site[-1] / (count / 100))
+        assert (found["least"], found["most"]) == pytest.approx((min(of_site), max(of_site)))
+        assert found["interval"] is False
+
+
+def test_only_repeats_give_an_interval(tmp_path: Path) -> None:
+    values = []
+    for seed, error in enumerate((0.3, 0.5, 0.2)):
+        about = {**ABOUT, "elm": {"measured": {"leave_one_out_error": error}}}
+        run = train(tmp_path / str(seed), FedCE(), SCORES, 2, about=about, seed=seed)
+        values.append(contributions_of(run)[-1]["elm"])
+    found = hospital(write_report([tmp_path]))["contribution"]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found["interval"] is True
+    ends = (found["value"], found["least"], found["most"])
+    assert ends == pytest.approx((np.mean(values), low, high))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"rounds": 1},
+        {"stop": 1, "retries": 0},
+        {"config": {"data": {"elm": "/data/elsewhere"}}},
+        {"config": {"overrides": {"size": [64, 64]}}},
+    ],
+    ids=["shorter", "unfinished", "of other data", "of other settings"],
+)
+def test_a_run_of_other_length_data_or_settings_is_no_repeat(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
+    report_of(tmp_path, {"Standalone": SCORES, "FedCE": SCORES}, 2)
+    train(tmp_path / "other", FedCE(), SCORES, **{"rounds": 2, "seed": 1, **other})
+    found = hospital(write_report([tmp_path]))
+    assert found["contribution"]["interval"] is False
+    assert found["difference"]["seeds"] is None
+
+
+def test_a_hospital_that_left_has_its_last_number_and_no_share(tmp_path: Path) -> None:
+    about = {**ABOUT, "oak": {**ABOUT["oak"], "away": [2, 3]}}
+    report = report_of(tmp_path, {"FedCE": SCORES}, 4, about=about)
+    by_round = contributions_of(tmp_path / "FedCE")
+    oak = hospital(report, "oak")
+    assert (oak["contribution"]["share"], oak["contribution"]["ratio"]) == (None, None)
+    assert (oak["contribution"]["round"], oak["weight_round"]) == (1, 1)
+    assert oak["contribution"]["value"] == pytest.approx(by_round[1]["oak"])
+    # The others' shares are among themselves: 70 images of 100 are theirs.
+    ash = hospital(report, "ash")["contribution"]
+    assert ash["share"] == pytest.approx(by_round[-1]["ash"])
+    assert ash["images"] == pytest.approx(40 / 70)
+
+    credit = {rule["name"]: rule["shares"] for rule in run_of(report, "FedCE")["credit"]}
+    assert credit["Images"] == pytest.approx({site: n / 100 for site, n in IMAGES.items()})
+    assert credit["Weight"]["oak"] == pytest.approx(sum(n.get("oak", 0) for n in by_round) / 4)
+    assert "oak" not in credit["FedCE's own"]
+
+
+def test_a_hospital_of_a_drawn_round_is_compared_with_the_hospitals_of_that_round(
+    tmp_path: Path,
+) -> None:
+    drawn = {"clients_per_round": 3, "min_clients": 2}
+    report = report_of(tmp_path, {"FedCE": SCORES}, 5, about=ABOUT, **drawn)
+    by_round = contributions_of(tmp_path / "FedCE")
+    assert any(site not in by_round[-1] for site in IMAGES)
+    for site in IMAGES:
+        last = max(number for number, found in enumerate(by_round) if site in found)
+        found = hospital(report, site)["contribution"]
+        images = sum(IMAGES[other] for other in by_round[last])
+        assert found["share"] == pytest.approx(by_round[last][site])
+        assert found["images"] == pytest.approx(IMAGES[site] / images)
+        assert found["round"] == (None if last == 4 else last)
+
+
+def test_values_without_a_common_unit_have_no_share_and_negative_ones_none_of_it(
+    tmp_path: Path,
+) -> None:
+    sites = dict.fromkeys(("elm", "oak"), 0.8)
+    weights = dict.fromkeys(sites, 0.5)
+    own = {"elm": 0.9, "oak": 0.8}
+    report = write_report([train(tmp_path / "a", Given(weights, own), sites)])
+    found = hospital(report)["contribution"]
+    assert (found["value"], found["share"], found["ratio"]) == (0.9, None, None)
+
+    negative = {"elm": -0.1, "oak": -0.2}
+    report = write_report([train(tmp_path / "b", Given(weights, negative), sites)])
+    [name] = report["strategies"]
+    own_rule = run_of(report, name)["credit"][-1]
+    assert own_rule["shares"] == {"elm": 0.0, "oak": 0.0}
+
+
+def test_of_fedavg_nobody_knows_who_contributed_unless_another_strategy_says_so(
+    tmp_path: Path,
+) -> None:
+    validated = {site: {"score": 0.9, "test_score": 0.8} for site in IMAGES}
+    worse = {site: {"score": 0.7, "test_score": 0.8} for site in IMAGES}
+    report = report_of(tmp_path, {"FedAvg": validated}, about=ABOUT)
+    assert report["decision"]["contributions"]["source"] is None
+    assert hospital(report)["contribution"] is None
+    assert hospital(report)["weight"] == pytest.approx(0.1)
+
+    report_of(tmp_path, {"FedCE": worse}, about=ABOUT)
+    report = write_report([tmp_path])
+    assert report["decision"]["strategy"] == "FedAvg"
+    assert report["decision"]["contributions"]["strategy"] == "FedCE"
+
+
+def test_a_valuation_answers_for_fedavg_among_the_hospitals_that_it_valued(
+    tmp_path: Path,
+) -> None:
+    sites = {site: SCORES[site] for site in ("ash", "elm", "oak")}
+    run = train(tmp_path / "run", FedAvg(), sites, 2, about=ABOUT)
+    valued(run, "reconstruction-multi_round-decay_0.5-exact-mean", values={})
+    valued(run, "reconstruction-multi_round-exact-mean")
+    report = write_report([run])
+    # With a decay the values are no longer Dice: the other one answers.
+    elm, oak = (hospital(report, site)["contribution"] for site in ("elm", "oak"))
+    assert (elm["value"], elm["share"], oak["share"]) == (-0.1, 0.0, 1.0)
+    # 30 of the 40 images of elm and oak.
+    assert oak["ratio"] == pytest.approx(1 / 0.75)
+    assert hospital(report, "ash")["contribution"] is None
+    assert "-0.1000" in (run / "report.html").read_text()
+
+
+def test_a_valuation_of_a_run_that_went_on_is_not_shown(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    model = read_ledger(run / "ledger.jsonl")[-1]["model"]
+    valued(run, "old", model="of an earlier end")
+    valued(run, "new", model=model)
+    report = write_report([run])
+    assert [found["name"] for found in run_of(report, "FedAvg")["valuations"]] == ["new"]
+    assert warned(report, "old")
+
+
+def test_weights_per_layer_are_averaged_plainly_and_called_so(tmp_path: Path) -> None:
+    layered = {"conv": {"elm": 0.1, "oak": 0.9}, "fc": {"elm": 0.3, "oak": 0.7}}
+    spec = ModelSpec(("a", "b"), layers={"a": "conv", "b": "fc"})
+    update = {"a": vector([1.0]), "b": vector([1.0])}
+    federate(Given(layered, {}), tmp_path, [{"elm": update, "oak": update}], spec=spec)
+    found = write_report([tmp_path / "run"])["strategies"].popitem()[1]
+    assert found["series"]["weights"]["elm"][0]["value"] == pytest.approx(0.2)
+    rows = rows_of(tmp_path / "run" / "contributions.csv")
+    assert {row["weight_is"] for row in rows} == {"mean over 2 layers"}
+
+
+def test_cosines_are_those_of_the_updates_and_like_hospitals_are_neighbours(
+    tmp_path: Path,
+) -> None:
+    """Standalone's updates start from different models, and have none."""
+    alike = {"ash": [1.0, 0.0, 0.1], "elm": [0.0, 2.0, -0.1], "oak": [3.0, 0.2, 0.0]}
+    alike["yew"] = [0.1, 1.0, 0.1]
+    about = {site: {"updates": update} for site, update in alike.items()}
+    report = report_of(tmp_path, {"Standalone": SCORES, "FedAvg": SCORES}, 2, about=about)
+    found = run_of(report, "FedAvg")["similarity"]
+    updates = np.array([alike[site] for site in found["sites"]])
+    assert np.array(found["cosines"]) == pytest.approx(cosine_similarity(updates))
+    assert {*found["sites"][:2]} in ({"ash", "oak"}, {"elm", "yew"})
+    assert run_of(report, "Standalone")["similarity"] is None
+
+
+def test_a_free_rider_score_stands_out_over_three_rounds(tmp_path: Path) -> None:
+    """Yew's model fits its own data far better than the one that it received."""
+    about: dict[str, Any] = {}
+    for number, site in enumerate(("elm", "oak", "yew")):
+        measured = {"global_score": 0.5, "local_score": 0.9 if site == "yew" else 0.51}
+        about[site] = {"measured": measured, "updates": np.eye(3)[number].tolist()}
+    given = {"about": about, "evaluate": ("global_score", "local_score")}
+    report = report_of(tmp_path, {"FedAvg": dict.fromkeys(about, 0.8)}, 3, **given)
+    points = points_of(report, "FedAvg", "free_rider_scores", "yew")
+    assert [value for _, value in points] == pytest.approx([0.4 / np.sqrt(3)] * 3)
+    assert run_of(report, "FedAvg")["flagged"] == {"yew": 2}
+    assert warned(report, "yew", "free-rider")

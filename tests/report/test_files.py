@@ -1,0 +1,229 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a report reads and writes: CSV files equal the ledger, and what is damaged is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.reports import points_of, rows_of
+from helpers.scripted_run import call_sites, report_of, rewrite, train, with_cases, with_lists
+
+from monai_fairfl.cli import main
+from monai_fairfl.errors import ConfigError, FairFLError
+from monai_fairfl.report import write_report, write_report_if_possible
+from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+
+SCORES = {"elm": {"test_score": {"mean": (0.6, 0.1, 2), "gland": 0.5}, "score": 0.7}, "oak": 0.8}
+
+
+def test_metrics_csv_holds_every_measurement_with_its_round_and_model(tmp_path: Path) -> None:
+    given = {"about": {"elm": {"measured": {"global_score": [0.1, 0.2]}}}, "seed": 3}
+    report_of(tmp_path, {"FedAvg": SCORES}, 2, config={"overrides": {"split_fold": 2}}, **given)
+    rows = rows_of(tmp_path / "metrics.csv")
+    runs = {(row["run"], row["strategy"], row["seed"], row["fold"]) for row in rows}
+    assert runs == {("FedAvg", "FedAvg", "3", "2")}
+    columns = ("measurement", "class", "value", "stderr", "n", "round", "of_round")
+    assert {tuple(row[name] for name in columns) for row in rows if row["site"] == "elm"} == {
+        # The initial model, and the result of round 0.
+        ("global_score", "mean", "0.1", "", "", "0", "-1"),
+        ("global_score", "mean", "0.2", "", "", "1", "0"),
+        ("own:score", "mean", "0.7", "", "", "2", "1"),
+        ("own:test_score", "mean", "0.6", "0.1", "2", "2", "1"),
+        ("own:test_score", "gland", "0.5", "", "", "2", "1"),
+    }
+
+
+def test_contributions_csv_holds_the_numbers_of_the_report(tmp_path: Path) -> None:
+    scores = {**SCORES, "yew": 0.5}
+    about = {"oak": {"away": [1]}}
+    report = report_of(tmp_path, {"FedAvg": scores, "FedCE": scores}, 3, about=about)
+    rows = rows_of(tmp_path / "contributions.csv")
+    columns = {"weights": "aggregation_weight", "contributions": "contribution"}
+    for name, (key, column) in itertools.product(report["strategies"], columns.items()):
+        found = {}
+        for row in rows:
+            if row["run"] == name and row[column]:
+                found[row["site"], int(row["round"])] = float(row[column])
+        expected = {}
+        for site in scores:
+            points = points_of(report, name, key, site)
+            expected.update({(site, number): value for number, value in points})
+        # FedAvg's contributions are its weights, which have their column.
+        assert found == ({} if (name, key) == ("FedAvg", "contributions") else expected)
+    assert ("oak", "1") not in {(row["site"], row["round"]) for row in rows}
+
+
+def test_no_cell_of_a_csv_file_is_run_by_a_spreadsheet(tmp_path: Path) -> None:
+    evil = {"elm": '=HYPERLINK("http:x")', "oak": "+1", "yew": "-1", "ash": "@SUM(A1)"}
+    ranges = {"ranges": {"test_score": [-1, 1]}, "config": {"share_cases": True}}
+    run = call_sites(train(tmp_path / "run", FedAvg(), dict.fromkeys(evil, -0.5), **ranges), evil)
+    with_cases(run, "+1", {"=b.nii": -0.5})
+    write_report([run], names={run: "=FedAvg"})
+    sites = set()
+    for name in ("metrics.csv", "contributions.csv", "cases.csv"):
+        for row in rows_of(run / name):
+            sites.add(row["site"])
+            assert row["run"] == "'=FedAvg"
+    assert sites == {f"'{name}" for name in evil.values()}
+    # A negative number stays one.
+    [case] = rows_of(run / "cases.csv")
+    assert (case["case"], case["value"]) == ("'=b.nii", "-0.5")
+
+
+def shared(folder: Path, mean: float = 0.6, **config: Any) -> Path:
+    """A run whose hospital stored its cases, also those of an earlier attempt at the end."""
+    config = {"share_cases": True, **config}
+    run = train(folder, FedAvg(), {"elm": (mean, 0.1, 2)}, config=config)
+    with_cases(run, "elm", {"a.nii": 0.1, "b.nii": 0.1})
+    table = with_cases(run, "elm", {"a.nii": 0.5, "b.nii": 0.7})
+    table.rename(table.with_name(f"{run.name}-test_score-1-1.csv"))
+    return run
+
+
+def test_scores_of_cases_leave_a_hospitals_folder_only_if_they_are_to_be_shared(
+    tmp_path: Path,
+) -> None:
+    run = shared(tmp_path / "shared")
+    write_report([run])
+    found = {row["case"]: (row["metric"], row["value"]) for row in rows_of(run / "cases.csv")}
+    assert found == {"a.nii": ("test_score:dice", "0.5"), "b.nii": ("test_score:dice", "0.7")}
+
+    private = shared(tmp_path / "private", share_cases=False)
+    write_report([private])
+    assert not (private / "cases.csv").exists()
+    for file in private.glob("report.*"):
+        assert "a.nii" not in file.read_text()
+
+
+def test_cases_that_are_damaged_or_not_behind_the_score_are_left_out_and_named(
+    tmp_path: Path,
+) -> None:
+    other = shared(tmp_path / "other", mean=0.65)
+    damaged = shared(tmp_path / "damaged")
+    for table in damaged.glob("sites/elm/state/*.csv"):
+        table.write_text("case,DICE\na.nii,0.6\nb\n")
+    for run, cause in ((other, "no table"), (damaged, "damaged")):
+        report = write_report([run])
+        assert rows_of(run / "cases.csv") == []
+        [warning] = report["warnings"]
+        assert "elm" in warning and "test_score" in warning and cause in warning
+
+
+def test_a_case_is_named_with_its_fold_where_files_of_several_patients_have_its_name(
+    tmp_path: Path,
+) -> None:
+    names = {"P7/t2.nii P8/t2.nii": "fold 4/t2.nii", "P7.nii P8.nii": "P7.nii"}
+    config = {"share_cases": True, "overrides": {"split_fold": 4}}
+    for number, (patients, name) in enumerate(names.items()):
+        run = train(tmp_path / str(number), FedAvg(), {"elm": 0.6}, config=config)
+        tested, trained = patients.split()
+        with_cases(run, "elm", {Path(tested).name: 0.6})
+        with_lists(run, "elm", trained, tested)
+        write_report([run])
+        assert [row["case"] for row in rows_of(run / "cases.csv")] == [name]
+
+
+# ---- what is refused
+
+
+def edited(run: Path) -> None:
+    file = run / "ledger.jsonl"
+    file.write_text(file.read_text().replace('"seed":0', '"seed":1'))
+
+
+def without(kind: str, key: str) -> Callable[[Path], Any]:
+    """Take a key away from one kind of record."""
+
+    def changed(record: dict[str, Any]) -> dict[str, Any]:
+        return {name: v for name, v in record.items() if record["kind"] != kind or name != key}
+
+    return lambda run: rewrite(run, changed)
+
+
+def valuation(run: Path) -> None:
+    (run / "valuations").mkdir()
+    (run / "valuations" / "one.json").write_text('{"name": "x"}')
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "edited": (edited, "ledger.jsonl: line 2"),
+    "empty": (lambda run: (run / "ledger.jsonl").write_text(""), "ledger.jsonl"),
+    "no opening": (without("start", "strategy"), "line 1: .*'strategy'"),
+    "no kind": (without("round", "kind"), "line 2: 'kind'"),
+    "no verdicts": (without("round", "verdicts"), "line 2: .*'verdicts'"),
+    "no scores": (without("end", "scores"), "line 3: .*'scores'"),
+    "valuation": (valuation, r"one\.json .*damaged.*strategy"),
+    "no run": (lambda run: (run / "ledger.jsonl").unlink(), "no run"),
+    "no folder": (shutil.rmtree, "does not exist"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_cannot_be_trusted_is_refused_by_its_name_and_nothing_is_written(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), {"elm": 0.5})
+    break_it, cause = DAMAGES[damage]
+    break_it(run)
+    with pytest.raises(FairFLError, match=f"(?s){run}.*{cause}"):
+        write_report([run], tmp_path / "out")
+    assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 2
+    assert str(run) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    # After a training nobody loses the run over it.
+    assert write_report_if_possible([run], tmp_path / "out") is None
+
+
+def test_a_single_folder_in_place_of_a_list_is_refused() -> None:
+    with pytest.raises(ConfigError, match="list.*runs/fedavg"):
+        write_report("runs/fedavg")  # type: ignore[arg-type]
+
+
+# ---- what is written
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """File below a folder -> its content."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return {file.relative_to(folder): file.read_bytes() for file in files}
+
+
+def test_the_run_stays_as_it_was_and_equal_runs_have_equal_reports(tmp_path: Path) -> None:
+    found = []
+    for root in ("a", "b"):
+        for strategy in (Standalone(), FedCE()):
+            train(tmp_path / root / strategy.name, strategy, SCORES, 2)
+        runs = contents(tmp_path / root)
+        write_report([tmp_path / root, tmp_path / root / "FedCE"], tmp_path / f"out-{root}")
+        found.append(contents(tmp_path / f"out-{root}"))
+        assert contents(tmp_path / root) == runs
+    assert found[0] == found[1] and len(found[0]) == 6
+
+
+def test_the_command_writes_what_the_function_returns_beside_the_run_or_where_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    assert main(["report", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["html"] == str(run / "report.html")
+    assert main(["report", str(run), "--out", str(tmp_path / "out")]) == 0
+    written = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert written == json.loads((run / "report.json").read_text()) == write_report([run])
+
+
+def test_without_jinja2_the_numbers_are_written_and_the_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = train(tmp_path / "run", FedAvg(), SCORES)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match="report"):
+        write_report([run])
+    assert (run / "report.json").exists() and not (run / "report.html").exists()

@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Scores, fairness, gains and their intervals against numpy and scipy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.reports import gain_of, points_of, run_of, site_of, warned
+from helpers.scripted_run import mean_of, report_of, train, with_cases
+from scipy import stats
+
+from monai_fairfl.report import write_report
+from monai_fairfl.strategies import Ditto, FedAvg, Standalone
+
+ALONE = {"elm": (0.7, 0.02, 9), "oak": (0.8, 0.03, 5), "yew": (0.5, 0.04, 7)}
+JOINED = {"elm": (0.75, 0.01, 9), "oak": (0.81, 0.02, 5), "yew": (0.7, 0.05, 7)}
+
+
+def test_fairness_and_gains_are_those_of_the_scores(tmp_path: Path) -> None:
+    report = report_of(tmp_path, {"Standalone": ALONE, "FedAvg": JOINED})
+    alone = np.array([score[0] for score in ALONE.values()])
+    dice = np.array([score[0] for score in JOINED.values()])
+    found = run_of(report, "FedAvg")
+    names = ("mean", "std", "worst", "gap", "jain")
+    jain = dice.mean() ** 2 / np.mean(dice**2)
+    expected = [dice.mean(), dice.std(ddof=1), dice.min(), np.ptp(dice), jain]
+    assert [found["performance"][name] for name in names] == pytest.approx(expected)
+    pearson, p_value = stats.pearsonr(alone, dice)
+    euclid = 100 * np.linalg.norm(alone - dice)
+    together = {"pearson": 100 * pearson, "p_value": p_value, "euclid": euclid}
+    assert found["collaboration"] == pytest.approx(together)
+
+    for site, (value, stderr, n) in JOINED.items():
+        gain = gain_of(report, "FedAvg", site)
+        error = np.hypot(stderr, ALONE[site][1])
+        low, high = stats.t.interval(0.95, n - 1, value - ALONE[site][0], error)
+        assert (gain["low"], gain["high"]) == pytest.approx((low, high))
+        assert gain["within_noise"] == (low <= 0 <= high) and gain["paired"] is False
+
+
+ALONE_CASES = {"0012": 0.70, "0007": 0.80, "0003": 0.55, "0009": 0.90}
+JOINED_CASES = {"0007": 0.82, "0003": 0.60, "0012": 0.73, "0009": 0.92}
+"""The same cases in another order; their names are numbers, as of DICOM series."""
+
+
+def test_where_cases_are_stored_the_interval_is_that_of_a_paired_t_test(tmp_path: Path) -> None:
+    runs = []
+    for strategy, cases in ((Standalone(), ALONE_CASES), (FedAvg(), JOINED_CASES)):
+        score = mean_of(list(cases.values()))
+        runs.append(train(tmp_path / strategy.name, strategy, {"elm": score}))
+        table = with_cases(runs[-1], "elm", cases)
+    gain = gain_of(write_report(runs), "FedAvg")
+    joined = [JOINED_CASES[name] for name in ALONE_CASES]
+    interval = stats.ttest_rel(joined, list(ALONE_CASES.values())).confidence_interval(0.95)
+    assert (gain["low"], gain["high"]) == pytest.approx((interval.low, interval.high), abs=1e-5)
+    assert gain["paired"] is True and gain["within_noise"] is False
+
+    # What cannot be paired is taken as independent.
+    text = table.read_text()
+    damages = {
+        "other cases": text.replace("0007", "0008"),
+        "of another score": text.replace("0.82", "0.99"),
+        "damaged": "case,dice\n0012\n",
+        "a case twice": text.replace("0007", "0003"),
+    }
+    for damage, content in damages.items():
+        table.write_text(content)
+        gain = gain_of(write_report(runs), "FedAvg")
+        assert gain["paired"] is False and gain["low"] < 0 < gain["high"], damage
+
+
+def test_cases_that_a_loader_numbered_are_not_paired(tmp_path: Path) -> None:
+    """Their order may differ from run to run."""
+    for name in ("Standalone", "FedAvg"):
+        report_of(tmp_path, {name: {"elm": mean_of([0.5, 0.7])}})
+        with_cases(tmp_path / name, "elm", {"0": 0.5, "1": 0.7})
+    assert gain_of(write_report([tmp_path]), "FedAvg")["paired"] is False
+
+
+def test_two_hospitals_have_a_distance_and_no_correlation(tmp_path: Path) -> None:
+    scores = {"Standalone": {"elm": 0.7, "oak": 0.8}, "FedAvg": {"elm": 0.75, "oak": 0.8}}
+    found = run_of(report_of(tmp_path, scores), "FedAvg")["collaboration"]
+    assert found == {"pearson": None, "p_value": None, "euclid": pytest.approx(5.0)}
+
+
+def test_the_tables_show_test_cases_only_where_every_hospital_and_run_has_them(
+    tmp_path: Path,
+) -> None:
+    both = {"score": 0.6, "test_score": 0.9}
+    whole, part = {"elm": both, "oak": both}, {"elm": both, "oak": {"score": 0.5}}
+    assert report_of(tmp_path / "a", {"FedAvg": whole})["measurement"] == "test_score"
+    report = report_of(tmp_path / "b", {"FedAvg": whole, "FedCE": part})
+    assert report["measurement"] == "score"
+    assert site_of(report, "FedCE")["score"]["value"] == 0.6
+
+
+def test_a_score_above_one_is_rounding_or_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    scores = {"elm": (1.0000001, 0.0, 5), "oak": 81.0, "yew": 0.5}
+    report = report_of(tmp_path, {"FedAvg": scores}, ranges={"test_score": [0, 100]})
+    assert site_of(report, "FedAvg", "elm")["score"]["value"] == 1
+    assert site_of(report, "FedAvg", "oak")["score"] is None
+    assert run_of(report, "FedAvg")["performance"]["mean"] == 0.75
+    assert warned(report, "oak", "fraction")
+
+
+def test_a_run_that_lacks_a_hospitals_score_is_not_compared_and_says_so(tmp_path: Path) -> None:
+    alone, joined = {"elm": 0.8, "oak": 0.7}, {"elm": 0.8, "oak": float("nan")}
+    report = report_of(tmp_path, {"Standalone": alone, "FedAvg": joined})
+    found = run_of(report, "FedAvg")
+    assert found["comparable"] is False and found["collaboration"] is None
+    assert gain_of(report, "FedAvg", "elm")["value"] == 0
+    assert warned(report, "oak", "FedAvg")
+    assert [event["site"] for event in report["events"]] == ["oak"]
+
+
+def test_an_unfinished_run_shows_validation_and_is_compared_after_as_many_rounds(
+    tmp_path: Path,
+) -> None:
+    scores = {"elm": 0.7, "oak": 0.7}
+    validated = {"elm": {"measured": {"global_score": [0.1, 0.2, 0.3, 0.4]}}}
+    given = {"about": validated, "retries": 0}
+    finished = train(tmp_path / "alone", Standalone(), scores)
+    longer = {"Standalone": scores, "FedAvg": scores}
+    report = report_of(tmp_path, longer, 4, stop=3, **given)
+    assert gain_of(report, "FedAvg")["value"] == 0
+    report_of(tmp_path, {"FedCE": scores}, 4, stop=2, **given)
+    report = write_report([tmp_path / name for name in ("Standalone", "FedAvg", "FedCE")])
+    alike = {name: found["comparable"] for name, found in report["strategies"].items()}
+    assert alike == {"Standalone": True, "FedAvg": True, "FedCE": False}
+    assert gain_of(report, "FedCE") is None
+
+    report = write_report([finished, tmp_path / "FedAvg"])
+    found = run_of(report, "FedAvg")
+    assert (found["finished"], found["rounds"], found["planned_rounds"]) == (False, 3, 4)
+    assert (found["measurement"], found["after_rounds"]) == ("global_score", 2)
+    assert site_of(report, "FedAvg")["score"]["value"] == 0.3
+    assert gain_of(report, "FedAvg") is None and found["comparable"] is False
+
+
+def test_dice_by_round_is_of_the_model_after_so_many_rounds(tmp_path: Path) -> None:
+    """A received model is scored when the next round begins, a personal one when its own ends."""
+    about = {"elm": {"measured": {"global_score": [0.1, 0.2], "personal_score": [0.3, 0.4]}}}
+    closing = {"elm": {"score": 0.25, "personal_score": 0.45}}
+    report = report_of(tmp_path, {"FedAvg": closing, "Ditto": closing}, 2, about=about)
+    assert points_of(report, "FedAvg", "dice") == [(0, 0.1), (1, 0.2), (2, 0.25)]
+    # 0.4 is of the model that the end measured again.
+    assert points_of(report, "Ditto", "dice") == [(0, 0.1), (1, 0.3), (2, 0.45)]
+    assert site_of(report, "Ditto")["global_model"]["value"] == 0.25
+
+
+def test_the_run_that_validates_best_is_shown_and_not_the_one_that_tests_best(
+    tmp_path: Path,
+) -> None:
+    """Validation means are over the same hospitals: of FedCE the weakest is missing."""
+    weak = {"score": 0.3, "test_score": 0.5}
+    good = {"elm": {"score": 0.8, "test_score": 0.5}, "oak": weak}
+    tests = {"elm": {"score": 0.7, "test_score": 0.9}, "oak": {"test_score": 0.9}}
+    report = report_of(tmp_path, {"FedCE": tests, "FedAvg": good})
+    assert report["decision"]["strategy"] == "FedAvg"
+    means = {name: run["validation_mean"] for name, run in report["strategies"].items()}
+    assert means == {"FedCE": 0.7, "FedAvg": 0.8}
+    assert warned(report, "oak", "validation")
+
+
+def test_groups_of_hospitals_have_means_of_their_own(tmp_path: Path) -> None:
+    scores = {"elm": 0.5, "hazel": 0.8, "oak": 0.9}
+    groups = {"corrupted": ["elm"], "clean": ["hazel", "oak"]}
+    assert report_of(tmp_path, {"FedAvg": scores}, groups=groups)["groups"] == groups
+    assert "0.850" in (tmp_path / "report.html").read_text()
+    other = train(tmp_path / "other", Ditto(), scores, groups={"clean": ["elm"]})
+    report = write_report([tmp_path / "FedAvg", other])
+    assert report["groups"] == {}
+    assert warned(report, "groups")

@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One verdict for each hospital, and when the report says that it cannot tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.reports import Page, gain_of, hospital, run_of, site_of, verdicts
+from helpers.scripted_run import Score, report_of, train
+from scipy import stats
+
+from monai_fairfl.report import as_text, write_report
+from monai_fairfl.strategies import FedAvg
+
+ALONE: dict[str, Any] = {"elm": (0.9, 0.001, 9), "oak": (0.9, 0.001, 9), "yew": (0.3, 0.03, 9)}
+# Yew's gain is chance; that it is far below the others is not.
+JOINED: dict[str, Any] = {"elm": (0.9, 0.001, 9), "oak": (0.8, 0.001, 9), "yew": (0.32, 0.03, 9)}
+
+
+def judged(folder: Path, alone: Mapping[str, Any], joined: Mapping[str, Any]) -> dict[str, Any]:
+    """The report of training alone and of FedAvg."""
+    return report_of(folder, {"Standalone": alone, "FedAvg": joined})
+
+
+@pytest.mark.parametrize(
+    ("alone", "joined", "verdict"),
+    [
+        ((0.7, 0.01, 9), (0.8, 0.01, 9), "better"),
+        ((0.8, 0.001, 9), (0.79, 0.001, 9), "worse"),
+        ((0.8, 0.001, 9), (0.7, 0.001, 9), "left_behind"),
+        ((0.8, 0.001, 9), (0.801, 0.001, 9), "as_good"),
+        ((0.8, 0.05, 9), (0.82, 0.05, 9), "unclear"),
+        ((0.8, 0.05, 9), (0.75, 0.05, 9), "perhaps_left_behind"),
+        ((0.8, None, 1), (0.82, None, 1), "too_few_cases"),
+    ],
+)
+def test_the_verdict_follows_the_interval(
+    alone: Score, joined: Score, verdict: str, tmp_path: Path
+) -> None:
+    report = judged(tmp_path, {"elm": alone}, {"elm": joined})
+    assert verdicts(report) == {"elm": verdict}
+
+
+def test_who_is_far_below_the_others_is_left_behind_unless_its_cases_are_too_few(
+    tmp_path: Path,
+) -> None:
+    """More than 0.05 and one standard deviation below the mean, of three hospitals or more."""
+    certain = (0.001, 30)
+    cases = [
+        ([0.5, 0.8, 0.8, 0.8], certain, (True, False)),
+        ([0.77, 0.8, 0.8, 0.8], certain, (False, False)),
+        ([0.75, 0.8, 0.9], certain, (False, False)),
+        ([0.5, 0.8, 0.8, 0.8], (0.2, 30), (False, True)),
+        ([0.1, 0.9], certain, None),
+    ]
+    for number, (scores, precision, expected) in enumerate(cases):
+        sites = {f"h{index}": (value, *precision) for index, value in enumerate(scores)}
+        report = report_of(tmp_path / str(number), {"FedAvg": sites})
+        behind = site_of(report, "FedAvg", "h0")["left_behind"]
+        assert (behind and (behind["verdict"], behind["doubtful"])) == expected, scores
+
+
+def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever_one_is(
+    tmp_path: Path,
+) -> None:
+    report = judged(tmp_path / "a", {"elm": (0.9, 0.001, 9)}, {"elm": (0.88, 0.001, 9)})
+    assert site_of(report, "FedAvg")["left_behind"]["verdict"] is False
+    report = judged(tmp_path / "b", ALONE, {**ALONE, "yew": (0.5, 0.001, 9)})
+    assert site_of(report, "FedAvg", "yew")["left_behind"]["verdict"]
+    assert verdicts(report)["yew"] == "better"
+
+
+def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path: Path) -> None:
+    report = judged(tmp_path, ALONE, JOINED)
+    assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
+    assert re.findall(r"\b\d\b", report["overview"]) == ["3", "1", "1", "1"]
+
+    report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
+    assert verdicts(write_report([tmp_path]))["yew"] == "hard"
+    report_of(tmp_path, {"QFedAvg": {**JOINED, "yew": (0.5, 0.03, 9)}})
+    yew = hospital(write_report([tmp_path]), "yew")
+    assert yew["verdict"] == "left_behind"
+    assert "QFedAvg" in yew["advice"][0] and "0.500" in yew["advice"][0]
+
+
+def test_who_was_absent_unscored_or_never_alone_has_a_verdict_of_its_own(tmp_path: Path) -> None:
+    alone = {"elm": 0.8, "oak": 0.8, "yew": 0.8}
+    report = judged(tmp_path, alone, {"elm": (0.9, 0.1, 5), "oak": {"score": 0.9}})
+    assert verdicts(report)["oak"] == "no_score" and verdicts(report)["yew"] == "absent"
+    for name in ("FedAvg", "Standalone"):
+        assert verdicts(write_report([tmp_path / name]))["elm"] == "not_compared"
+
+
+FULL = {"full_run": {"rounds": 4, "local_epochs": 2, "mean_dice": 0.5}, "local_epochs": 2}
+SCORES = {"elm": (0.8, 0.001, 20), "oak": (0.8, 0.001, 20), "yew": (0.5, 0.001, 20)}
+
+
+def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
+    as_long = {**FULL, "local_epochs": 1}
+    for rounds, config in ((4, FULL), (8, as_long)):
+        report = report_of(tmp_path / str(rounds), {"FedAvg": SCORES}, rounds, config=config)
+        assert run_of(report, "FedAvg")["judged"] and report["first_look"] == []
+        assert site_of(report, "FedAvg", "yew")["left_behind"]["verdict"]
+
+    def run(name: str, rounds: int = 4, scores: Any = SCORES, **given: Any) -> Path:
+        return train(tmp_path / name, FedAvg(), scores, rounds, **{"config": FULL, **given})
+
+    runs = {
+        "3 rounds": run("short", 3),
+        "0.450": run("poor", scores={"elm": 0.5, "oak": 0.5, "yew": 0.35}),
+        "unfinished after 3": run("unfinished", stop=3, retries=0),
+        "ended after 3": run("ended", conclude=2),
+        "no full_run": run("unknown", config={"full_run": None}),
+        "full_run needs rounds": run("wrong", config={**FULL, "full_run": {"rounds": 0}}),
+    }
+    run("resumed", 2)
+    runs["begun with 2 rounds"] = run("resumed", 4)
+    runs["no config.json"] = run("bare")
+    (tmp_path / "bare" / "config.json").unlink()
+    for why, folder in runs.items():
+        report = write_report([folder])
+        assert why in run_of(report, "FedAvg")["not_judged"], folder
+        assert set(verdicts(report).values()) == {"not_judged"}, folder
+        assert site_of(report, "FedAvg", "yew")["left_behind"] is None
+        assert report["overview"] == "" and report["first_look"][0]["strategies"] == ["FedAvg"]
+        assert "first look" in as_text(report)
+
+
+def test_a_full_run_is_not_judged_against_a_short_yardstick(tmp_path: Path) -> None:
+    report_of(tmp_path, {"FedAvg": SCORES}, 4, config=FULL)
+    report_of(tmp_path, {"Standalone": SCORES}, config=FULL)
+    found = run_of(write_report([tmp_path]), "FedAvg")
+    assert not found["judged"] and "Standalone" in found["not_judged"]
+
+
+def test_the_cases_asked_for_are_the_fewest_that_would_tell(tmp_path: Path) -> None:
+    gain, stderr, n = 0.08, 0.03, 8
+    report = judged(tmp_path, {"elm": (0.7, stderr, n)}, {"elm": (0.7 + gain, stderr, n)})
+    [advice] = hospital(report)["advice"]
+    needed = n + int(advice.split()[0])
+    spread = gain_of(report, "FedAvg")["stderr"] * np.sqrt(n)
+    for cases, tells in ((needed, True), (needed - 1, False)):
+        p_value = 2 * stats.t.sf(gain / (spread / np.sqrt(cases)), cases - 1)
+        assert (p_value < 0.05) == tells
+
+
+def test_a_model_of_the_last_mile_counts_and_test_cases_may_speak_against_it(
+    tmp_path: Path,
+) -> None:
+    report_of(tmp_path, {"Standalone": {"elm": (0.79, 0.01, 9), "oak": 0.95}})
+    expected = {(0.03, 0.83): "Use", (0.03, 0.75): "Doubt", (0.001, 0.83): None}
+    for (gain, reached), word in expected.items():
+        closing = {"test_score": (0.8, 0.01, 9), "adapted_epochs": 3}
+        closing |= {"adapted_gain": (gain, 0.005, 2), "adapted_test_score": reached}
+        scores = {"elm": closing, "oak": (0.95, 0.001, 9)}
+        folder = tmp_path / f"{gain}-{reached}"
+        report_of(folder, {"FedAvg": scores}, adapt_epochs=3)
+        report = write_report([tmp_path / "Standalone", folder / "FedAvg"])
+        mile = site_of(report, "FedAvg")["last_mile"]
+        assert mile["candidates"]["adapted"]["gain"]["value"] == gain
+        assert mile["taken"] == (word and "adapted")
+        assert mile["used"]["value"] == (reached if word else 0.8)
+        assert word is None or hospital(report)["advice"][0].startswith(word)
+
+
+def test_a_strategy_that_fails_evenly_is_not_marked_as_the_best(tmp_path: Path) -> None:
+    """Its deviation is the least, but nobody judges what has not learnt."""
+    better = {site: (value + 0.05, *rest) for site, (value, *rest) in SCORES.items()}
+    runs = {"Standalone": SCORES, "FedAvg": better, "FedCE": dict.fromkeys(SCORES, 0.1)}
+    report_of(tmp_path, runs, 4, config=FULL)
+    marked = Page(tmp_path / "report.html").marked()
+    assert marked and not {"0.000", "0.100"} & set(marked)

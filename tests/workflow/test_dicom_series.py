@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DICOM series as cases: which files make one, its name, and where its voxels lie."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+pydicom = pytest.importorskip("pydicom")
+
+from helpers.dicom_series import (  # noqa: E402
+    VOLUME,
+    VOXELS,
+    affine_of,
+    found,
+    loaded,
+    oblique,
+    write_enhanced,
+    write_series,
+)
+
+
+def save_nifti(path: Path) -> None:
+    nib.save(nib.Nifti1Image(VOLUME.astype(np.float32), np.eye(4)), path)
+
+
+# --- which files make a case, and its name
+
+
+def test_series_are_separated_in_one_folder_and_joined_over_folders(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    uids = {"SeriesInstanceUID": "1.2.3", "StudyInstanceUID": "1.2.4"}
+    uids["FrameOfReferenceUID"] = "1.2.5"
+    write_series(root / "P3" / "part1", VOLUME[:3], **uids)
+    write_series(root / "P3" / "part2", VOLUME[3:], places=[3, 4, 5], **uids)
+    write_series(root / "P2", names="4_{}.dcm", SeriesNumber=4)
+    write_series(root / "P2", names="5_{}.dcm", SeriesNumber=5)
+    # No ending, beside what is no image.
+    write_series(root / "P1" / "STUDY" / "T2", names="IM{}")
+    write_series(root / "P1" / "report", VOLUME[:1], Modality="SR")
+    (root / "P1" / "STUDY" / "README").write_text("exported by a PACS")
+    (root / "DICOMDIR").write_bytes(bytes(128) + b"DICM")
+
+    cases = found(root)
+    assert [case.name for case in cases] == ["P1_STUDY_T2", "P2_series4", "P2_series5", "P3"]
+    assert {len(case.files) for case in cases} == {6}
+    joined = cases.cases[-1]
+    assert (joined.series, joined.source) == ("1.2.3", str(root / "P3"))
+    np.testing.assert_array_equal(loaded(joined.image)[0], VOXELS)
+
+
+def test_folders_that_are_links_are_searched_once_and_loops_end(tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    write_series(root / "P1")
+    write_series(tmp_path / "archive")
+    (root / "P2").symlink_to(tmp_path / "archive")
+    (root / "A").symlink_to(root / "P1")
+    (root / "P1" / "up").symlink_to(root)
+    assert [(case.name, len(case.files)) for case in found(root)] == [("P1", 6), ("P2", 6)]
+
+
+def test_series_can_be_chosen_by_their_description(tmp_path: Path) -> None:
+    for name in ("t2_tse_tra", "t2_tse_sag", "ep2d_diff_ADC"):
+        write_series(tmp_path / "in" / name, SeriesDescription=name)
+    assert [case.name for case in found(tmp_path / "in", series="T2*tra*")] == ["t2_tse_tra"]
+
+
+def test_series_that_would_have_one_name_are_told_apart_by_their_uids(tmp_path: Path) -> None:
+    # As Siemens numbers them: they end alike.
+    uids = [f"1.3.12.2.1107.5.2.32.35177.20120717115418768{number}.0.0.0" for number in (0, 1)]
+    for uid, level in zip(uids, (0, 5000), strict=True):
+        names = f"{level}_{{}}.dcm"
+        write_series(tmp_path / "in", VOLUME + level, names=names, SeriesInstanceUID=uid)
+    # The name of one of them, and one of a folder.
+    save_nifti(tmp_path / "in" / f"series5_{uids[1]}.nii")
+    write_series(tmp_path / "in" / "P1")
+    save_nifti(tmp_path / "in" / "P1.nii.gz")
+    cases = found(tmp_path / "in")
+    of_uid = {case.series: case for case in cases if case.name.startswith("series5")}
+    first, second = of_uid[uids[0]], of_uid[uids[1]]
+    assert first.name == f"series5_{uids[0]}" and second.name == f"series5_{uids[1]}"
+    np.testing.assert_array_equal(loaded(first.image)[0], VOXELS)
+    assert second.status == "skipped" and "rename" in second.problems[0]
+    assert len(cases.images) == 4
+
+
+def test_folders_whose_names_are_too_long_for_a_file_give_short_ones_that_differ(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "in" / ("研究用患者名前" * 5) / ("前立腺検査部位名" * 4) / ("説明" * 20)
+    for number in (1, 2):
+        write_series(folder, VOLUME + number, names=f"{number}_{{}}.dcm", SeriesNumber=number)
+    cases = found(tmp_path / "in")
+    assert len({case.name for case in cases}) == 2
+    for case in cases:
+        assert Path(case.image).is_file()
+        assert case.name.startswith("研究用患者名前")
+        assert len(os.fsencode(f"{case.name}_overlay.png")) <= 255
+
+
+# --- files that the system refuses
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, *paths: Path) -> None:
+    """Refuse to open these files and to list these folders: root could read them all the same."""
+    refused = {os.path.realpath(path) for path in paths}
+
+    def refusing(function: Any) -> Any:
+        def call(path: Any, *args: Any, **settings: Any) -> Any:
+            is_path = isinstance(path, (str, os.PathLike))
+            if is_path and os.path.realpath(path) in refused:
+                raise PermissionError(errno.EACCES, "Permission denied", str(path))
+            return function(path, *args, **settings)
+
+        return call
+
+    monkeypatch.setattr("os.scandir", refusing(os.scandir))
+    monkeypatch.setattr("io.open", refusing(io.open))
+    monkeypatch.setattr("builtins.open", refusing(open))
+
+
+def test_what_may_not_be_read_and_may_be_an_image_is_a_skipped_case_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "in"
+    write_series(root / "P1")
+    write_series(root / "study" / "private")
+    # The same folder again.
+    (root / "link").symlink_to(root / "study" / "private")
+    (root / "P2").mkdir()
+    images = [root / "P2" / name for name in ("IM0001", "1.2.840.113", "slice.dcm")]
+    others = [root / "P2" / name for name in ("notes.txt", ".hidden")]
+    for path in [*images, *others]:
+        path.write_bytes(bytes(128) + b"DICM")
+    save_nifti(root / "volume.nii")
+    forbid(monkeypatch, root / "study" / "private", *images, *others, root / "volume.nii")
+    # With the second pattern a name without an ending may be a NIfTI file, too.
+    for pattern in ("*.nii*", "*"):
+        good, *skipped = found(root, pattern=pattern)
+        assert good.name == "P1" and good.image and good.problems == []
+        names = ["P2_1.2.840.113", "P2_IM0001", "P2_slice.dcm", "study_private", "volume"]
+        assert [case.name for case in skipped] == names
+        for case in skipped:
+            assert case.status == "skipped" and "permission" in case.problems[0], case.name
+
+
+def test_a_copy_that_cannot_be_written_costs_its_series_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(image: nib.Nifti1Image, path: Path) -> None:
+        if "P1" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        image.to_filename(path)
+
+    monkeypatch.setattr(nib, "save", full)
+    for name in ("P1", "P2"):
+        write_series(tmp_path / "in" / name)
+    first, second = found(tmp_path / "in")
+    assert first.status == "skipped" and "No space left" in first.problems[0]
+    assert second.image
+
+
+# --- where the voxels lie
+
+
+def test_frames_of_one_file_are_read_as_if_each_were_a_file_and_rescaled(tmp_path: Path) -> None:
+    tags: dict[str, Any] = {"RescaleSlope": 2.5, "RescaleIntercept": -7, "RescaleType": "US"}
+    sent = write_series(tmp_path / "in" / "files", orientation=oblique(25, 35), **tags)
+    write_enhanced(tmp_path / "in" / "frames" / "all.dcm", sent, (4, 1, 5, 2, 0, 3))
+    cases = found(tmp_path / "in")
+    files, frames = cases
+    assert (len(files.files), len(frames.files)) == (6, 1)
+    voxels, affine = loaded(files.image)
+    np.testing.assert_allclose(voxels, VOXELS * 2.5 - 7)
+    voxels_of_frames, affine_of_frames = loaded(frames.image)
+    np.testing.assert_allclose(voxels, voxels_of_frames)
+    np.testing.assert_allclose(affine, affine_of_frames, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:The value length")
+def test_numbers_longer_than_the_standard_allows_place_a_series_as_short_ones_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DICOM allows 16 characters; converters also write ``-1.2246467991473532e-16``."""
+    monkeypatch.setattr(pydicom.config.settings, "writing_validation_mode", pydicom.config.IGNORE)
+    for dataset in write_series(tmp_path / "in", orientation=oblique(), origin=(1, 2, 3)):
+        for tag in ("ImageOrientationPatient", "ImagePositionPatient", "PixelSpacing"):
+            longer = [repr(float(value) * (1 + 2**-52) + 1e-17) for value in dataset[tag].value]
+            assert max(map(len, longer)) > 16
+            setattr(dataset, tag, longer)
+        dataset.save_as(dataset.filename)
+    cases = found(tmp_path / "in")
+    [case] = cases
+    _, affine = loaded(case.image)
+    np.testing.assert_allclose(affine, affine_of(oblique(), (0.75, 0.5), 3, (1, 2, 3)), atol=1e-6)
+    assert case.problems == []

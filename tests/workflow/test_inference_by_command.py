@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""From a hospital's export to masks, DICOM-SEG, volumes and overlays, by the bundle's command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+highdicom = pytest.importorskip("highdicom")
+
+from helpers import warm_python  # noqa: E402
+from helpers.dicom_series import affine_of, loaded, oblique, write_series  # noqa: E402
+from helpers.shipped_bundles import PROSTATE  # noqa: E402
+
+GEOMETRY: dict[str, Any] = {
+    "orientation": oblique(12, 25),
+    "spacing": (0.8, 0.6),
+    "step": 3.6,
+    "origin": (11.5, -37.25, 4.0),
+}
+Z, Y, X = np.indices((9, 44, 60))
+GLAND = ((X - 27) / 10) ** 2 + ((Y - 25) / 8) ** 2 + ((Z - 5) / 3) ** 2 < 1
+IMAGE = (200 * GLAND + np.random.default_rng(0).normal(100, 5, GLAND.shape)).astype(np.int16)
+FAULTS = {"CT": "CT", "P4": "finite"}
+
+PROGRAM = """
+import atexit, runpy, sys
+
+atexit.register(lambda: print("modules:", *sorted(sys.modules)))
+runpy.run_module("monai.bundle", run_name="__main__", alter_sys=True)
+"""
+"""``python -m monai.bundle``, and what it has loaded."""
+
+OF_A_FEDERATION = ("client", "report", "run_folder", "server", "strategies", "transports")
+
+
+def infer(folder: Path) -> Any:
+    """Run the bundle's inference of ``in`` into ``out``; what is bright is gland."""
+    torch.save({}, folder / "identity.pt")
+    # The file has no recipe, so every value must be given.
+    given = {
+        **PROSTATE.config("inference")["defaults"],
+        "config_file": PROSTATE.files("inference")[0],
+        "meta_file": PROSTATE.files("metadata")[0],
+        "bundle_root": str(PROSTATE.root),
+        "dataset_dir": str(folder / "in"),
+        "output_dir": str(folder / "out"),
+        "ckpt_path": str(folder / "identity.pt"),
+        "device": "cpu",
+        "network_def": {"_target_": "torch.nn.Identity"},
+        "activation": {
+            "_target_": "Activationsd",
+            "keys": "pred",
+            "other": "$lambda x: torch.sigmoid(4 * x - 8)",
+        },
+        "neighbours": 0,
+        "smoothing": 0.0,
+        "size": [96, 96],
+        "field_of_view": 1.0,
+    }
+    (folder / "given.json").write_text(json.dumps(given))
+    (folder / "listed.py").write_text(PROGRAM)
+    return warm_python.run(["-m", "listed", "run", "--args_file", "given.json"], folder)
+
+
+def cases_of(folder: Path) -> dict[str, dict[str, Any]]:
+    table = json.loads((folder / "out" / "volumes.json").read_text())
+    return {case["case"]: case for case in table["cases"]}
+
+
+def write_export(root: Path) -> list[Any]:
+    """One good series and its copy as NIfTI, among faulty files; the images of the series."""
+    order = (3, 9, 1, 7, 5, 2, 8, 6, 4)
+    sent = write_series(root / "P1", IMAGE, order=order, **GEOMETRY)
+    copy = nib.Nifti1Image(IMAGE.transpose(2, 1, 0), affine_of(*GEOMETRY.values()))
+    nib.save(copy, root / "copy.nii.gz")
+    write_series(root / "CT", Modality="CT")
+    nib.save(nib.Nifti1Image(np.full((9, 9, 5), np.nan), np.eye(4)), root / "P4.nii.gz")
+    return sent
+
+
+def test_of_an_export_the_good_series_is_segmented_and_all_its_outputs_agree(
+    tmp_path: Path,
+) -> None:
+    sent = write_export(tmp_path / "in")
+    done = infer(tmp_path)
+    assert done.returncode == 3, done.stderr
+    out, cases = tmp_path / "out", cases_of(tmp_path)
+    assert cases.keys() == {"P1", "copy", *FAULTS}
+    for name, word in FAULTS.items():
+        assert cases[name]["status"] == "skipped"
+        assert word in cases[name]["problems"][0]
+        assert f"{name}: " in done.stdout
+    assert "Traceback" not in done.stderr
+
+    case = cases["P1"]
+    mask, affine = loaded(out / case["mask"])
+    assert mask.dtype == np.uint8
+    np.testing.assert_allclose(affine, affine_of(*GEOMETRY.values()), atol=1e-4)
+    truth = GLAND.transpose(2, 1, 0)
+    assert 2 * (mask * truth).sum() / (mask.sum() + truth.sum()) > 0.95
+    # Its NIfTI copy gives the same mask, and no DICOM.
+    np.testing.assert_array_equal(loaded(out / cases["copy"]["mask"])[0], mask)
+    assert "dicom_seg" not in cases["copy"]
+
+    volume = mask.sum() * 0.8 * 0.6 * 3.6 / 1000
+    assert case["millilitres"] == pytest.approx(volume, abs=1e-3)
+    assert case["voxel_size_mm"] == pytest.approx([0.6, 0.8, 3.6], abs=1e-4)
+    assert case["slices_with_gland"] == mask.any(axis=(0, 1)).sum()
+    assert case["series_instance_uid"] == sent[0].SeriesInstanceUID
+    segmentation = highdicom.seg.segread(out / case["dicom_seg"])
+    uids = [dataset.SOPInstanceUID for dataset in sent]
+    frames = segmentation.get_pixels_by_source_instance(uids, combine_segments=False)[..., 0]
+    np.testing.assert_array_equal(frames.transpose(2, 1, 0), mask)
+    with Image.open(out / case["overlay"]) as overlay:
+        assert overlay.mode == "RGB" and max(overlay.size) <= 960
+    # Nothing else is left: no copy of an image.
+    written = {case[key] for key in ("mask", "overlay", "dicom_seg")}
+    written |= {cases["copy"][key] for key in ("mask", "overlay")}
+    tables = {"volumes.json", "volumes.csv", "model.json"}
+    assert {path.name for path in out.iterdir()} == written | tables
+
+    [modules] = [line for line in done.stdout.splitlines() if line.startswith("modules: ")]
+    loaded_rooms = {name.split(".")[1] for name in modules.split() if "monai_fairfl." in name}
+    assert "workflow" in loaded_rooms
+    assert not loaded_rooms & set(OF_A_FEDERATION)

@@ -1,0 +1,205 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The table of a run: exit codes, outputs that fail, and what somebody should look at."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.transforms import CenterScaleCrop
+
+from monai_fairfl.workflow import Case, CaseOutput, Cases, CheckBorderd
+
+LPS = np.diag([-1.0, -1, 1, 1])
+
+
+class Fails(CaseOutput):
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        raise OSError("disk full")
+
+
+class Counts(CaseOutput):
+    def write(self, case: Case, pred: MetaTensor) -> Mapping[str, Any]:
+        return {"pixels": int(pred.sum())}
+
+
+def prediction(image: str, mask: torch.Tensor | None = None, affine: Any = None) -> Any:
+    pred = MetaTensor(torch.ones(1, 3, 3) if mask is None else mask, affine=affine)
+    pred.meta["filename_or_obj"] = image
+    return {"pred": pred}
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Cases:
+    both = [Case(name, f"in/{name}.png", image=f"in/{name}.png") for name in "ab"]
+    return Cases(both, tmp_path / "out" / "table.json")
+
+
+def table(cases: Cases) -> Any:
+    return json.loads(cases.report.read_text())
+
+
+def code_of(end: Any) -> object:
+    with pytest.raises(SystemExit) as stopped:
+        end()
+    return stopped.value.code
+
+
+# --- exit codes and failures
+
+
+def test_a_run_leaves_its_table_after_each_case_and_returns_where_all_went_well(
+    cases: Cases,
+) -> None:
+    for case, summary in zip(
+        cases, ({"segmented": 1, "waiting": 1}, {"segmented": 2}), strict=True
+    ):
+        Counts("pred", cases)(prediction(case.image))
+        assert table(cases)["summary"] == summary
+    cases.require()
+    cases.finish()
+    last = {"case": "b", "status": "segmented", "source": "in/b.png", "pixels": 9}
+    assert table(cases)["cases"][1] == last
+
+
+def test_a_skipped_case_is_no_image_and_makes_the_code_3_and_all_of_them_2(cases: Cases) -> None:
+    cases.cases[0].skip("cannot be read")
+    assert cases.images == [{"image": "in/b.png"}]
+    Counts("pred", cases)(prediction("in/b.png"))
+    assert code_of(cases.finish) == 3
+    assert table(cases)["cases"][0]["problems"] == ["cannot be read"]
+    cases.cases[1].skip("cannot be read")
+    cases.report.unlink()
+    assert code_of(cases.require) == 2
+    assert table(cases)["summary"] == {"skipped": 2}
+    with cases.report.with_suffix(".csv").open() as file:
+        assert [row["status"] for row in csv.DictReader(file)] == ["skipped"] * 2
+
+
+def test_an_output_that_fails_spoils_neither_its_case_nor_the_others(
+    cases: Cases, caplog: pytest.LogCaptureFixture
+) -> None:
+    Fails("pred", cases)(prediction("in/a.png"))
+    for case in cases:
+        Counts("pred", cases)(prediction(case.image))
+    assert code_of(cases.finish) == 3
+    first, second = table(cases)["cases"]
+    assert (first["status"], second["status"]) == ("incomplete", "segmented")
+    for words in (first["problems"][0], caplog.text):
+        assert "Fails" in words and "disk full" in words
+    assert first["pixels"] == second["pixels"] == 9
+
+
+def test_names_that_a_terminal_or_utf_8_cannot_show_cost_neither_tables_nor_lines(
+    tmp_path: Path,
+) -> None:
+    name = os.fsdecode(b"=M\xfcller")
+    case = Case(name, source=name, status="segmented", results={"share": 0.01})
+    cases = Cases([case], tmp_path / "table.json")
+    shown = io.BytesIO()
+    # As a terminal of a Latin-1 locale.
+    terminal = io.TextIOWrapper(shown, "latin-1", write_through=True)
+    with redirect_stdout(terminal):
+        cases.finish()
+    assert b"M?ller" in shown.getvalue() and b"1.00 %" in shown.getvalue()
+    assert table(cases)["cases"][0]["case"] == name
+    # A spreadsheet runs no formula.
+    assert cases.report.with_suffix(".csv").read_text().splitlines()[1].startswith("'=M")
+
+
+def test_both_tables_are_written_before_they_are_printed(cases: Cases) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    with redirect_stdout(Closed()), pytest.raises(BrokenPipeError):
+        cases.finish()
+    assert "compared" in table(cases) and cases.report.with_suffix(".csv").exists()
+
+
+# --- masks at the border
+
+
+def flags_of(folder: Path, mask: torch.Tensor, affine: Any = LPS, share: float = 1) -> list[str]:
+    case = Case("a", source="a", image="a")
+    check = CheckBorderd("pred", Cases([case], folder / "table.json"), field_of_view=share)
+    check(prediction("a", mask, affine))
+    assert case.status == "segmented"
+    return list(case.results.get("flags", []))
+
+
+def box(*where: slice) -> torch.Tensor:
+    mask = torch.zeros(1, 20, 30, 6)
+    mask[0][where] = 1
+    return mask
+
+
+def test_the_field_is_that_which_the_network_saw(tmp_path: Path) -> None:
+    for side, share in ((20, 0.7), (21, 0.7), (33, 0.5), (8, 1.0), (7, 0.99)):
+        seen = CenterScaleCrop([share, 1.0])(torch.arange(side)[None, :, None])[0, :, 0]
+        for place, name in ((0, "right"), (1, ""), (-2, ""), (-1, "left")):
+            mask = torch.zeros(1, side, 9, 4)
+            mask[0, int(seen[place]), 4, 1] = 1
+            flags = flags_of(tmp_path, mask, share=share)
+            assert [f"({name})" in flag for flag in flags] == [True] * bool(name), (side, place)
+
+
+def test_a_mask_at_the_border_is_flagged_by_the_patients_sides(tmp_path: Path) -> None:
+    middle = (slice(8, 12), slice(12, 16), slice(2, 4))
+    assert flags_of(tmp_path, box(*middle)) == []
+    assert flags_of(tmp_path, 0 * box(*middle)) == []
+    expected: list[tuple[Sequence[slice], Any, str]] = [
+        ((middle[0], slice(0, 16), middle[2]), LPS, "anterior"),
+        ((middle[0], slice(0, 16), middle[2]), None, "posterior"),
+        ((*middle[:2], slice(0, 4)), None, "lowest"),
+        ((*middle[:2], slice(0, 4)), np.diag([1.0, 1, -1, 1]), "highest"),
+    ]
+    for where, affine, word in expected:
+        [flag] = flags_of(tmp_path, box(*where), affine)
+        assert word in flag
+    disc = torch.zeros(1, 40, 30)
+    disc[0, :5, 25:] = 1
+    [flag] = flags_of(tmp_path, disc, None)
+    assert "left, lower" in flag
+
+
+# --- volumes unlike the others
+
+
+def flagged(folder: Path, sizes: Sequence[float], spacing: float = 0.6) -> tuple[list[int], str]:
+    """Which of these volumes a run flags, and with what it compared them."""
+    cases = []
+    for size in sizes:
+        results = {"millilitres": size, "share": size / 1000, "voxel_size_mm": [spacing] * 3}
+        cases.append(Case("a", "a", status="segmented", results=results))
+    # A series that was skipped has a description, and no size.
+    skipped = Case("b", "b", status="skipped", results={"series_description": "localizer"})
+    run = Cases([*cases, skipped], folder / "table.json")
+    assert code_of(run.finish) == 3
+    found = [index for index, case in enumerate(cases) if "flags" in case.results]
+    return found, table(run)["compared"]
+
+
+def test_volumes_far_from_the_median_of_a_batch_are_flagged(tmp_path: Path) -> None:
+    found, compared = flagged(tmp_path, [31, 36, 40, 43, 47, 300])
+    assert found == [5] and "41.5 ml" in compared
+    # In a wide batch only three times the median is worth a look; in a narrow one 1.5 times.
+    assert flagged(tmp_path, [20, 35, 60, 100, 170])[0] == []
+    assert flagged(tmp_path, [20, 36, 54.8, 95, 165])[0] == [4]
+    assert flagged(tmp_path, [40, 40, 40, 40, 44])[0] == []
+    # Without a spacing, shares are compared, and empty masks left out.
+    found, compared = flagged(tmp_path, [31, 36, 40, 43, 0, 2], spacing=1)
+    assert found == [5] and "3.60 %" in compared
+    found, compared = flagged(tmp_path, [31, 36, 40, 300, 0])
+    assert found == [] and "4" in compared
