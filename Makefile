@@ -48,7 +48,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
 		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
 
-test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
+test: lint ## lint, then all tests that start no engine's servers: about 7 minutes on two cores
 	$(PYTEST) -m "not engines and not consumers"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
@@ -56,6 +56,8 @@ test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; 
 
 # Flower 1.41 needs an older rich and protobuf than NVIDIA FLARE: its tests have an environment of their own.
 FLOWER_TESTS = $(wildcard tests/test_rooms.py tests/engines/test_flower*.py tests/engines/test_conformance.py)
+# One worker more than cores: tests of real processes wait for these.
+test-engines: WORKERS := 3
 test-engines: $(READY) $(FLOWER_READY) ## servers and simulators of NVIDIA FLARE and Flower
 	$(PYTEST) -m engines
 	$(FLOWER_BIN)/python -m pytest -n $(WORKERS) --dist loadfile monai_fairfl/transports/flower $(FLOWER_TESTS) -k flower

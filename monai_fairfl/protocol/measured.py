@@ -169,7 +169,10 @@ class Expected:
         found = Checked()
         values = 0
         for name, sent in reply.measurements.items():
-            value = math.nan if _is_nested(sent) else plain_numbers(sent)
+            parts = sent.values() if isinstance(sent, Mapping) else ()
+            # A mapping in a mapping may even be itself.
+            is_nested = any(isinstance(part, Mapping) for part in parts)
+            value = math.nan if is_nested else plain_numbers(sent)
             problem = self._problem_of_name(name, request)
             if problem is None and _size(value) > LEAST_PARTS and _size(value) > most_parts():
                 problem = f"it has more than {most_parts()} values"
@@ -212,13 +215,6 @@ class Expected:
             if problem is not None:
                 return f"{part!r} is {problem}"
         return None
-
-
-def _is_nested(sent: object) -> bool:
-    """Whether a mapping has a mapping in it, which may even be itself."""
-    if not isinstance(sent, Mapping):
-        return False
-    return any(isinstance(part, Mapping) for part in sent.values())
 
 
 @dataclass

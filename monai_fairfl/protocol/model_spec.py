@@ -206,9 +206,8 @@ class ModelSpec:
 BATCH_AND_INSTANCE_NORM = nn.modules.batchnorm._NormBase
 NORMS = (BATCH_AND_INSTANCE_NORM, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 PARAMETRISED = ".parametrizations."
-EXTRA_STATE = "_extra_state"
-POWER_ITERATION = ("._u", ".weight_u")
-"""How a buffer of ``spectral_norm`` ends, in its new form and in its old one."""
+NO_MEAN = ("._u", ".weight_u", "_extra_state")
+"""How the state of ``spectral_norm``, new and old, and a module's extra state end."""
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 
@@ -245,11 +244,10 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
     parameters: list[str] = []
     buffers: list[str] = []
     for name, tensor in network.state_dict(keep_vars=True).items():
-        if name.rpartition(".")[2] == EXTRA_STATE or name.endswith(POWER_ITERATION):
-            what = "an extra state" if name.endswith(EXTRA_STATE) else "spectral_norm"
+        if name.endswith(NO_MEAN):
             raise ConfigError(
-                f"the layer {_layer_of(name)!r} has {what} ({name!r}), which cannot be averaged: "
-                "use a network without it"
+                f"the layer {_layer_of(name)!r} has {name!r}, and neither spectral_norm nor an "
+                "extra state can be averaged: use a network without it"
             )
         canonical = first_name.setdefault(id(tensor), name)
         if canonical != name:
@@ -272,7 +270,7 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         aliases=aliases,
         buffers=tuple(sorted(buffers)),
         layers=layers,
-        output=_output_layer(network, inputs, aliases),
+        output=_output_layer(network, inputs, aliases, layers),
         norms=tuple(sorted(norms)),
     )
 
@@ -288,7 +286,10 @@ def _layer_of(name: str) -> str:
 
 
 def _output_layer(
-    network: nn.Module, inputs: tuple[torch.Tensor, ...], aliases: dict[str, str]
+    network: nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    aliases: Mapping[str, str],
+    layers: Mapping[str, str],
 ) -> tuple[str, int] | None:
     """The module that makes the logits and the class axis of its weight; ``None``: unknown."""
     if not inputs:
@@ -297,9 +298,9 @@ def _output_layer(
     if not called:
         return None
     last = called[-1]
-    weight = aliases.get(f"{last}.weight", f"{last}.weight")
-    owner = weight.rpartition(".")[0]
-    if weight not in network.state_dict():
+    weight = weight_of(last)
+    owner = layers.get(aliases.get(weight, weight))
+    if owner is None:
         return None  # it is parametrised: no tensor has a row for each class
     class_axis = 1 if isinstance(network.get_submodule(last), TRANSPOSED) else 0
     return owner, class_axis

@@ -23,9 +23,8 @@ logger = logging.getLogger(__name__)
 def checked_clients(names: Sequence[str], strategy: Strategy, settings: RunSettings) -> list[str]:
     """The clients, sorted: enough of them, with names that can be file names."""
     clients = sorted(safe_name(client) for client in names)
-    twice = sorted({client for client in clients if clients.count(client) > 1})
-    if twice:
-        raise ConfigError(f"the client {twice[0]!r} is named twice: give each site its own name")
+    if len(set(clients)) < len(clients):
+        raise ConfigError(f"a client is named twice, give each site its own name: {clients}")
     for name in ("best", "global"):
         if name in clients:
             raise ConfigError(

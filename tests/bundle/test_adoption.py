@@ -395,3 +395,15 @@ def test_a_federation_trains_as_many_epochs_as_the_bundle_at_least(
         adopt(bundle, "--replace")
         found = federate_of(bundle)
         assert (found["rounds"], found["local_epochs"]) == (rounds, local)
+
+
+def test_a_network_whose_normalisation_needs_more_than_one_value_is_adopted(
+    tmp_path: Path, adopt: Adopt
+) -> None:
+    bundle = write_foreign_bundle(tmp_path / "batches", "segresnet")
+    # Of a patch of 16 one voxel is left, whose batch must have two images in training.
+    network = {"_target_": "UNet", "spatial_dims": 3, "in_channels": 1, "out_channels": 2}
+    network.update(channels=[4] * 5, strides=[2] * 4, norm="BATCH")
+    change(bundle, network_def=network)
+    assert about("Outputs", adopt(str(bundle))["left"]) == []
+    assert (bundle / TRAIN[1]).is_file()

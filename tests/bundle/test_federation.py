@@ -22,7 +22,7 @@ from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
 from helpers.worker_clients import all_end, children_of
 
-from monai_fairfl import read_ledger
+from monai_fairfl import FairMonaiAlgo, read_ledger
 from monai_fairfl.bundle import initial_model
 from monai_fairfl.data import check_cases
 from monai_fairfl.errors import ConfigError, DataError, DataWarning
@@ -203,3 +203,19 @@ def test_sites_with_too_few_different_images_are_a_warning_until_too_few_others_
         paper = FedLWR(variant="paper")
         federation(root, tmp_path / "run", paper, overrides=one).check_settings()
     assert not (tmp_path / "run").exists()
+
+
+def test_a_client_that_only_counts_images_is_let_go(
+    hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go = []
+    finalize = FairMonaiAlgo.finalize
+
+    def recorded(client: FairMonaiAlgo, *rest: Any) -> None:
+        let_go.append(client.client_name)
+        finalize(client, *rest)
+
+    monkeypatch.setattr(FairMonaiAlgo, "finalize", recorded)
+    federation(hospitals, tmp_path / "run", FedLWR(), site_names=["alder", "birch"], rounds=1).run()
+    # Once after its images were counted, once after the run.
+    assert sorted(let_go) == ["alder", "alder", "birch", "birch"]

@@ -155,22 +155,20 @@ def test_every_file_is_that_of_one_process_though_workers_are_killed(
 # --- refusals
 
 
-def test_models_trained_alone_on_cases_that_test_here_are_refused(
-    hospitals: Path, tmp_path: Path
+@pytest.mark.parametrize(("part", "word"), [("validation", "validation"), ("testing", "test")])
+def test_models_trained_alone_on_cases_that_validate_or_test_here_are_refused(
+    part: str, word: str, hospitals: Path, tmp_path: Path
 ) -> None:
-    seed = 1
-    lists = []
-    for folder, number in (("same", 0), ("other", seed)):
-        file = tmp_path / folder / "datalists" / "alder.json"
-        lists.append(site_datalist(hospitals / "alder", file, seed=number, fractions=FRACTIONS))
-    same, other = lists
-    seen = [case for case in same["testing"] + same["validation"] if case in other["training"]]
-    assert seen
+    file = tmp_path / "same" / "datalists" / "alder.json"
+    same = site_datalist(hospitals / "alder", file, seed=0, fractions=FRACTIONS)
+    other = tmp_path / "other" / "datalists" / "alder.json"
+    other.parent.mkdir(parents=True)
+    other.write_text(json.dumps({"training": same[part][:1]}))
     settings = {**SETTINGS, "adapt_epochs": 1}
     # The runs of several strategies have their data lists in the folder above.
     for place in ("other/models", "other/Standalone/models"):
         given = {**settings, "trained_alone": str(tmp_path / place)}
-        with pytest.raises(ConfigError, match="alder: 1 of .*split_seed"):
+        with pytest.raises(ConfigError, match=f"alder: 1 of . {word} cases.*split_seed"):
             federation(hospitals, tmp_path / "run", FedAvg(), **given).check_settings()
     given = {**settings, "trained_alone": str(tmp_path / "same" / "models")}
     federation(hospitals, tmp_path / "run", FedAvg(), **given).check_settings()

@@ -17,7 +17,8 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl import BundleFederation
 from monai_fairfl.bundle import SiteSettings, bundle_client, check_config, initial_model
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError
+from monai_fairfl.data import site_datalist
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
 from monai_fairfl.server import RunSettings
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA
 from monai_fairfl.valuation import Retraining
@@ -224,3 +225,17 @@ def test_the_client_of_a_site_takes_settings_that_there_are_and_no_code(tmp_path
     for settings, error, words in refusals:
         with pytest.raises(error, match=words):
             bundle_client(BUNDLE, "elm", tmp_path, dataset_dir=tmp_path, **settings)
+
+
+def test_a_data_list_without_a_training_case_is_refused_before_the_first_round(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.json"
+    site_datalist(hospitals / "alder", file, seed=0)
+    lists = json.loads(file.read_text())
+    file.write_text(json.dumps({**lists, "training": []}))
+    sites = {"alder": {"datalist_file": str(file)}}
+    given = federation(hospitals, tmp_path / "run", FedAvg(), sites=sites)
+    with pytest.raises(DataError, match="list.json.*alder"):
+        given.run()
+    assert not (tmp_path / "run" / "ledger.jsonl").exists()

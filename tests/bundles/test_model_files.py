@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ from monai_fairfl.cli import main
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files import read_recipe, save_model_file, state_of_file
 from monai_fairfl.strategies import CGSV, Ditto, Strategy
-from monai_fairfl.workflow import ModelValues, save_model, training_recipe
+from monai_fairfl.workflow import ModelValues, save_model, training_recipe, write_recipe_file
 
 OTHER_SIZE = [48, 48]
 OWN_PARTS: dict[str, dict[str, Any]] = {
@@ -381,6 +382,8 @@ def test_a_model_replaces_only_what_the_bundle_lets_models_bring(
     assert "output_dir" in recipe_of(sent).parts
     out = tmp_path / "out"
     main(["infer", str(sent), str(one_image), "--out", str(out)])
+    # What the command lays over the bundle's files.
+    assert "/elsewhere" not in (out / "recipe.json").read_text()
     assert not Path("/elsewhere").exists()
 
 
@@ -503,3 +506,15 @@ def test_values_that_differ_are_refused_with_the_line_that_allows_them(tmp_path:
     values = ModelValues(tmp_path / "m.pt", tmp_path)
     with pytest.raises(ConfigError, match=r"--own_values \"\['size', 'channel'\]\""):
         values.require({"size": [48, 48], "channel": 1, "flip": True})
+
+
+def test_a_recipes_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    """A reader that opened the earlier file, or a crash in between, finds it as it was."""
+    model = tmp_path / "model.pt"
+    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [64, 64]}))
+    file = tmp_path / "model.recipe.json"
+    earlier = tmp_path / "earlier"
+    os.link(file, earlier)
+    write_recipe_file(model, ModelRecipe("Prostate", "0.1.0", {"size": [96, 96]}))
+    assert json.loads(earlier.read_text())["values"] == {"size": [64, 64]}
+    assert json.loads(file.read_text())["values"] == {"size": [96, 96]}

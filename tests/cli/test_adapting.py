@@ -108,7 +108,8 @@ def test_after_ctrl_c_or_an_error_the_same_command_works_again(
     words = ["adapt", str(model), str(hospital), "--out", str(out), "--datalist", str(file)]
     many = ["-m", "monai_fairfl", *words, "--epochs", "1000"]
     process = warm_python.start(many, tmp_path, stderr=log)
-    wait_until(lambda: (out / "site").exists(), process, log)
+    # What was received is scored, and the training begins.
+    wait_until(lambda: any((out / "site" / "state").glob("*.csv")), process, log)
     os.kill(process.pid or 0, signal.SIGINT)
     process.join()
     assert process.exitcode == 130

@@ -80,8 +80,13 @@ def test_evaluate_gives_the_scores_of_the_runs_end_with_the_overrides_of_its_tra
             assert mean == pytest.approx(of_run[name]["value"], abs=1e-5)
     # A model that left its run is scored on all cases.
     model = shutil.copy(adopted / "run" / "models" / "global.pt", tmp_path)
-    words = ["evaluate", model, adopted / "data" / "B", *of_bundle, "--out", tmp_path / "all"]
+    bundle = shutil.copytree(adopted / "bundle", tmp_path / "bundle")
+    words = ["evaluate", model, adopted / "data" / "B", "--bundle", bundle]
+    words += ["--out", tmp_path / "all"]
     assert len(cli.json(*words)["sites"]["B"]["cases"]) == CASES
+    # Scores of an earlier call are no answer where the bundle scores no test cases any more.
+    (bundle / "configs" / "federated_evaluate.json").unlink()
+    assert "test cases" in cli.refusal(*words)
 
 
 def test_adapt_judges_by_the_validation_cases_and_files_at_fault_are_named(

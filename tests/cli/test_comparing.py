@@ -27,7 +27,7 @@ from monai_fairfl import read_ledger
 from monai_fairfl.cli import main
 
 NAMES = ["FedAvg", "FedCE-sum"]
-SEEDS = ["0", "1"]
+SEEDS = ["1", "2"]  # the folds are those of seed 0, whatever the seeds
 FILES = ("cases.csv", "comparison.*", "plan.json", "cells/*/*/ledger.jsonl")
 MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
 
@@ -62,7 +62,7 @@ def test_every_case_is_tested_once_by_every_strategy_and_seed(compared: Path) ->
     # All strategies and seeds have the same split.
     assert len({(row["site"], row["case"], row["fold"]) for row in rows}) == 8
     # Of a cell that has ended its model is left, and no state.
-    cell = compared / "cells" / "FedAvg" / "seed-0-fold-0"
+    cell = compared / "cells" / "FedAvg" / "seed-1-fold-0"
     assert (cell / "models" / "global.pt").is_file()
     assert not list(cell.glob("sites/*/state/*.pt")) and not (cell / "checkpoints").exists()
 
@@ -110,14 +110,14 @@ def test_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
     out, shown, log = tmp_path / "out", tmp_path / "shown", tmp_path / "log"
     words = ["-m", "monai_fairfl", *command(sites, out, "--jobs", "2")]
     process = warm_python.start(words, tmp_path, shown, log)
-    first, second = (out / "cells" / name / "seed-0-fold-0" / "ledger.jsonl" for name in NAMES)
+    first, second = (out / "cells" / name / "seed-1-fold-0" / "ledger.jsonl" for name in NAMES)
     wait_until(lambda: lines_in(first) >= 1 and lines_in(second) >= 1, process, log)
     workers = children_of(process.pid or 0)
     assert len(workers) >= 2
     for worker in workers:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
-    third = out / "cells" / "FedAvg" / "seed-0-fold-1" / "ledger.jsonl"
+    third = out / "cells" / "FedAvg" / "seed-1-fold-1" / "ledger.jsonl"
     wait_until(lambda: lines_in(third) >= 1, process, log)
     later = children_of(process.pid or 0)
     os.kill(process.pid or 0, signal.SIGINT)

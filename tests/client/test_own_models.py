@@ -217,10 +217,13 @@ def test_a_file_that_cannot_be_used_is_no_candidate_and_ends_nothing(
 ) -> None:
     file = tmp_path / "alone.pt"
     client = new_client(arguments={"alone": file}, **TWO_VALIDATE)
+    whole = tiny_model()[1].with_aliases(weights)
     for write in (
         lambda: None,
         lambda: file.write_bytes(b"no model"),
         lambda: save_model_file(file, tiny_model(channels=[8, 16, 16])[0]),
+        # The same names, and other shapes.
+        lambda: save_model_file(file, {n: one.flatten() for n, one in whole.items()}),
     ):
         write()
         caplog.clear()

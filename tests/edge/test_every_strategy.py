@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 from helpers.odd_federation import CLIENTS, SHAPES, Fault, federation, start
+from helpers.shipped_strategies import SHIPPED
 
 from monai_fairfl import Estimate, History, Reply, Request, Strategy, compose
-from monai_fairfl import strategies as room
 from monai_fairfl.audit import replay
 from monai_fairfl.protocol import RANGES
 from monai_fairfl.server import Observer
@@ -33,11 +33,6 @@ from monai_fairfl.strategies import (
     Standalone,
 )
 
-SHIPPED = {
-    name: kind
-    for name, kind in ((name, getattr(room, name)) for name in room.__all__)
-    if isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
-}
 MADE: dict[str, Any] = {
     **SHIPPED,
     "FedCE-released": lambda: FedCE(variant="released"),

@@ -25,9 +25,9 @@ from helpers.least_squares_federation import (
     ledger_file,
     losing,
 )
+from helpers.shipped_strategies import SHIPPED
 
 from monai_fairfl import InProcess, Reply, Request, Train, read_ledger
-from monai_fairfl import strategies as shipped
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import FedAvg, Rounds, Standalone, Strategy
 
@@ -108,12 +108,6 @@ def test_an_update_and_a_buffer_are_copied_when_they_arrive(tmp_path: Path) -> N
 # --- layers and statistics
 
 
-def is_strategy(name: str) -> bool:
-    """Whether a name of the room is a method."""
-    kind = getattr(shipped, name)
-    return isinstance(kind, type) and issubclass(kind, Strategy) and kind is not Strategy
-
-
 def same_for_all(factor: float) -> odd_federation.Fault:
     """Every client sends ``factor`` in every entry, and the same measurements."""
 
@@ -129,12 +123,12 @@ def same_for_all(factor: float) -> odd_federation.Fault:
     return change
 
 
-@pytest.mark.parametrize("name", [name for name in shipped.__all__ if is_strategy(name)])
+@pytest.mark.parametrize("name", SHIPPED)
 def test_clients_that_cannot_be_told_apart_weigh_the_same(name: str, tmp_path: Path) -> None:
     """Also where all updates are zero: no 0 / 0."""
     for factor in (0.0, 0.1):
         faults = dict.fromkeys(odd_federation.CLIENTS, same_for_all(factor))
-        strategy = getattr(shipped, name)()
+        strategy = SHIPPED[name]()
         run = odd_federation.federation(strategy, tmp_path / str(factor), faults=faults)
         for record in run.run().rounds:
             assert record["missing"] == {}

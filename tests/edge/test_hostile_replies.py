@@ -19,7 +19,7 @@ from helpers.fixed_sites import federate, vectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_fairfl import Estimate, Measure, ModelSpec, Reply, Request, Strategy, Train
+from monai_fairfl import Estimate, Measure, ModelSpec, Replies, Reply, Request, Strategy, Train
 from monai_fairfl.protocol import CONTEXT_KEYS, RANGES, Range, to_json
 from monai_fairfl.strategies import FedAvg, Rounds
 
@@ -283,3 +283,13 @@ def test_an_undeclared_measurement_is_bounded_unless_the_run_declares_it(tmp_pat
     assert usable["A"] == {"mine"} and "mine" in dropped["B"]
     usable, _, dropped = taken(tmp_path / "declared", sent, ("mine",), ranges={"mine": [0, 1e9]})
     assert usable["B"] == {"mine"} and not dropped
+
+
+def test_copies_share_a_value_and_its_standard_error() -> None:
+    model = {"w": torch.zeros(1)}
+    asked = [Request(name, "train", model, id=number) for number, name in enumerate("ABC")]
+    sent = [Reply(request.client, model, 10, id=request.id) for request in asked]
+    replies = Replies(sent, asked, ModelSpec(("w",))).sharing([("A", "B")])
+    shared = replies.shared({name: Estimate(0.4, 0.2, 3) for name in "ABC"})
+    assert shared["A"] == shared["B"] == Estimate(0.2, 0.1, 3)
+    assert shared["C"] == Estimate(0.4, 0.2, 3)

@@ -167,17 +167,32 @@ def test_results_in_any_order_give_the_same_bits() -> None:
     assert all(equal(found[0], other) for other in found[1:])
 
 
-def test_whole_parameters_are_differences_from_the_sent_model_and_refused_without_it() -> None:
+def whole_results() -> list[FLModel]:
+    """The results, as clients send them that know of no differences."""
     whole = results(0)
     for model in whole:
         model.params_type = ParamsType.FULL
         model.params = {name: SENT[name] + change for name, change in model.params.items()}
+    return whole
+
+
+def test_whole_parameters_are_differences_from_the_sent_model_and_refused_without_it() -> None:
+    whole = whole_results()
     found = one_round(FairFLAggregator(fedce()), whole, SENT)
     expected = one_round(FairFLAggregator(fedce()), results(0))
     for name in SHAPES:
         np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
     with refused("elm", "DIFF", by=FederationError):
         FairFLAggregator(FedAvg()).accept_model(whole[0])
+
+
+def test_a_whole_tensor_of_another_shape_is_refused_though_it_could_be_broadcast() -> None:
+    whole = whole_results()
+    name = max(SHAPES, key=lambda name: len(SHAPES[name]))
+    whole[0].params[name] = torch.ones(1)
+    found = one_round(FairFLAggregator(FedAvg()), whole, SENT)
+    expected = one_round(FairFLAggregator(FedAvg()), results(0)[1:])
+    np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("claim", [float("nan"), 1e30])

@@ -183,6 +183,7 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     assert main([*words, "--strategy", json.dumps(OWN), "--no-custom-code", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"job": str(folder), "allow": "monai_fairfl."}
+    assert server_of(folder / "app").get("timeout", 0) == 0  # it waits for every site
     of_run = server_of(folder / "app")["federation"]
     assert of_run["samples"] == {"alder": 120}
     assert of_run["guards"] == [{"_target_": "monai_fairfl.guards.NonFinite"}]
@@ -334,3 +335,17 @@ def test_a_run_has_the_guards_the_limits_and_the_name_that_its_job_says(tmp_path
         assert start["name"] == strategy.name
         models = job.folder / "job" / "fairfl" / "models"
         assert (models / "b.pt").exists() and not (models / "best.pt").exists()
+
+
+def test_a_simulation_that_returns_before_its_run_has_ended_is_an_error(
+    hospitals: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """NVFlare's simulator returns, too, where its server process was ended."""
+    monkeypatch.setattr(FairFLRecipe, "execute", lambda recipe, environment: None)
+    words = ["simulate-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+    words += ["--sites-root", str(hospitals), "--workspace", str(tmp_path)]
+    assert main(words) == 2
+    assert "log.txt" in capsys.readouterr().err

@@ -35,23 +35,6 @@ def vector(values: Sequence[float]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def replies_of(
-    updates: Mapping[str, Sequence[float]],
-    samples: Mapping[str, int] | None = None,
-    measured: Mapping[str, Mapping[str, float]] = {},
-) -> Replies:
-    """Replies of clients whose whole model is one vector ``w``, all started from zero."""
-    counts = samples or dict.fromkeys(updates, 1)
-    requests = []
-    replies = []
-    for number, (client, update) in enumerate(sorted(updates.items())):
-        zeros = vector([0.0] * len(update))
-        numbers = measured.get(client, {})
-        requests.append(Request(client, "train", {"w": zeros}, tuple(numbers), id=number))
-        replies.append(Reply(client, {"w": vector(update)}, counts[client], numbers, id=number))
-    return Replies(replies, requests, SPEC)
-
-
 def play(
     strategy: Strategy,
     updates: Sequence[Mapping[str, Sequence[float]]],
@@ -184,7 +167,6 @@ __all__ = [
     "drive",
     "play",
     "play_round",
-    "replies_of",
     "reported",
     "values",
     "vector",

@@ -137,7 +137,7 @@ def train(
         closing = score if isinstance(score, Mapping) else {"test_score": score}
         given: dict[str, Any] = {"size": size, **(about or {}).get(name, {})}
         if stop is not None:
-            given["away"] = [stop]
+            given["away"] = [*given.get("away", ()), stop]
         makers[name] = partial(Hospital, name, closing, **given)
     start = {"w": torch.zeros(size, dtype=torch.float64)}
     settings = {"final": ("score", "test_score"), "min_clients": 1, "guards": (), **settings}

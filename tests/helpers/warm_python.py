@@ -16,6 +16,7 @@ import atexit
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import warnings
@@ -123,6 +124,8 @@ def _become(
         os.dup2(opened, descriptor)
         os.close(opened)
 
+    # Tests that a shell began in the background ignore Ctrl-C, and so would this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     begin_anew(variables, folder, folder)
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])  # type: ignore[arg-type]

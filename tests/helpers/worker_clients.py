@@ -99,9 +99,9 @@ class Talking:
         # So long that a message takes two writes.
         long = {"args": ["x" * 30_000], "kwargs": {"extra": {"site": "elm"}}}
         threads = [threading.Thread(target=logger.info, **long) for _ in range(100)]
-        for thread in threads:
+        for number, thread in enumerate(threads):
             thread.start()
-            warnings.warn("an odd image", stacklevel=1)
+            warnings.warn(f"an odd image {number} {'y' * 30_000}", stacklevel=1)
         child = os.fork()
         if child == 0:
             logger.warning("of the forked process")

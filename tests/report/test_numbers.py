@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,7 @@ def test_a_run_that_lacks_a_hospitals_score_is_not_compared_and_says_so(tmp_path
     found = run_of(report, "FedAvg")
     assert found["comparable"] is False and found["collaboration"] is None
     assert gain_of(report, "FedAvg", "elm")["value"] == 0
-    assert warned(report, "oak", "FedAvg")
+    assert warned(report, "oak", "FedAvg") and warned(report, "scored cases")
     assert [event["site"] for event in report["events"]] == ["oak"]
 
 
@@ -174,3 +175,26 @@ def test_groups_of_hospitals_have_means_of_their_own(tmp_path: Path) -> None:
     report = write_report([tmp_path / "FedAvg", other])
     assert report["groups"] == {}
     assert warned(report, "groups")
+
+
+def test_runs_that_were_scored_with_other_files_are_compared_with_a_warning(
+    tmp_path: Path,
+) -> None:
+    runs = []
+    for digest, strategy in (("1", FedAvg()), ("2", Ditto())):
+        config = {"files": {"train.json": "1", "evaluate.json": digest}}
+        runs.append(train(tmp_path / digest, strategy, JOINED, config=config))
+    assert warned(write_report(runs), "evaluate.json")
+
+
+def test_a_hospital_that_left_early_has_no_score_of_the_newest_round(tmp_path: Path) -> None:
+    about = {"oak": {"away": [1, 2]}}
+    run = train(tmp_path / "run", FedAvg(), JOINED, rounds=4, stop=3, about=about)
+    sites = run_of(write_report([run]), "FedAvg")["sites"]
+    assert sites["elm"]["score"] is not None and sites["oak"]["score"] is None
+
+
+def test_a_name_that_is_no_unicode_stands_in_the_tables(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FedAvg(), JOINED)
+    write_report([run], names={run: os.fsdecode(b"caf\xe9")})
+    assert "caf?" in (run / "metrics.csv").read_text()
