@@ -17,7 +17,7 @@ from monai_fairfl.replies import Aggregation, Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import RoundResult, Strategy
-from monai_fairfl.strategies.configuration import configuration_of
+from monai_fairfl.strategies.registry import configuration_of
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 """A SHA-256, as a client states it of its update."""

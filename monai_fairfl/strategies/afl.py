@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -34,20 +35,20 @@ class AFL(Strategy):
     The paper returns the mean of all rounds' models; here, as usual in its use for networks, the
     last one.
 
+    Each client also sends the training loss of the received model, which costs a pass over its
+    training images; the server trusts this number.
+
     >>> AFL(form="worst_client").name
     'AFL-worst_client'
     """
 
-    paper = "Mohri et al., ICML 2019"
-    client_does = "measures the received model's training loss; trains"
-    client_sends = "update, 1 number"
-    trusts = "the training losses that clients report"
-    cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
     state = ("mixture",)
 
-    def __init__(self, step: float = 0.1, form: str | None = None, variant: str = "paper"):
+    def __init__(
+        self, step: float = 0.1, form: str | None = None, variant: str = "paper", **parts: Any
+    ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if form is None:
             form = "afl" if variant == "paper" else "worst_client"
@@ -63,6 +64,7 @@ class AFL(Strategy):
         self.form = form
         self.variant = variant
         self.mixture: dict[str, float] = {}  # lambda, of all clients
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]

@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 from typing import Any, ClassVar
@@ -20,7 +20,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Estimate, ModelSpec, Range, Request, Weights, add_note, value_of
 from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, is_by_layer, uniform
 from monai_fairfl.strategies.arguments import non_default_arguments
-from monai_fairfl.strategies.parts import Parts, Reward
+from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.strategies.quantities import Quantity
 
 ROUNDING = 1e-4
@@ -91,7 +91,10 @@ class Strategy(ABC):
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
     *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
-    which each client continues). :func:`~monai_fairfl.strategies.compose` can replace the last two.
+    which each client continues). Arguments of every strategy replace the last two, and more: see
+    :class:`~monai_fairfl.strategies.parts.Parts`. A subclass with a constructor of its own takes
+    ``**parts``, stores its arguments in attributes of their names, and ends with
+    ``super().__init__(**parts)``.
 
     A strategy does no input or output, and owns no model. The federation owns the global model and
     the rewards. It sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
@@ -143,34 +146,18 @@ class Strategy(ABC):
     """Module that makes the logits, where the method reads it; ``None``: found by a network's run.
     """
 
-    # What the method is, for the catalogue and the report.
+    # What the report needs.
 
-    paper: ClassVar[str] = ""
-    """The publication: authors, venue and year."""
-
-    estimates: ClassVar[str] = ""
-    """Meaning and unit of its contributions; empty where it only weights clients."""
+    additive: ClassVar[bool | None] = None
+    """Whether its contributions of several clients can be added up, as shares can; ``None``: they
+    are its weights, and it estimates nobody's contribution.
+    """
 
     personal: ClassVar[bool] = False
     """Whether clients train a personal model, which nobody else sees and which they would use."""
 
     shares_nothing: ClassVar[bool] = False
     """Whether no client's update reaches another's model. Guards then judge each by itself."""
-
-    client_does: ClassVar[str] = "trains"
-    """What a client computes in a round."""
-
-    client_sends: ClassVar[str] = "update"
-    """What leaves a client in a round."""
-
-    trusts: ClassVar[str] = ""
-    """What clients send or report that decides their weights, and that the server cannot check."""
-
-    phases: ClassVar[int] = 1
-    """Exchanges of a round."""
-
-    cost: ClassVar[str] = "training"
-    """What a round costs."""
 
     quantities: ClassVar[Mapping[str, Quantity]] = {}
     """Name -> text of what it gives to :meth:`finish` as ``details``."""
@@ -180,7 +167,7 @@ class Strategy(ABC):
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes that the checkpoint holds."""
 
-    # What the federation and ``compose`` set.
+    # What the constructor and the federation set.
 
     weights: Weights
     rewards: Mapping[str, Weights]
@@ -191,15 +178,40 @@ class Strategy(ABC):
     spec: ModelSpec
     buffers: str = "aggregation"
     rounds_planned: int = 0
-    parts: Parts = Parts()
 
+    _own_parts: Parts = Parts()
     _initial_state: dict[str, Any] | None = None
     _sum_was_logged: bool = False
+
+    def __init__(
+        self,
+        *,
+        weighting: Weighting | None = None,
+        reward: Reward | None = None,
+        average: Average | None = None,
+        training: Mapping[str, float] | None = None,
+        cap: float | None = None,
+        clip_reports: float | None = None,
+    ):
+        training = {} if training is None else training
+        self.parts = Parts(weighting, reward, average, training, cap, clip_reports)
+        self.check_parts(self.parts)
+
+    # NVFlare writes into a job the attributes that are named as arguments, and cannot write these.
+    @property
+    def parts(self) -> Parts:
+        """What replaces the method's own parts."""
+        return self._own_parts
+
+    @parts.setter
+    def parts(self, parts: Parts) -> None:
+        self._own_parts = parts
 
     @property
     def name(self) -> str:
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
-        words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
+        own = non_default_arguments(self, Strategy)
+        words = [type(self).__name__, *own, *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
@@ -238,7 +250,8 @@ class Strategy(ABC):
     def check_parts(self, parts: Parts) -> None:  # noqa: B027 (most take any)
         """Refuse parts with which the method would measure what it does not mean.
 
-        :func:`~monai_fairfl.strategies.compose` calls it.
+        The constructor calls it when it takes the parts, so a subclass passes these on last, when
+        its own arguments are stored.
 
         Args:
             parts: that are to replace the method's own.
@@ -298,8 +311,7 @@ class Strategy(ABC):
     ) -> RoundResult:
         """Average the updates into the next global model, and reward the clients.
 
-        Every strategy does both here, so that :func:`~monai_fairfl.strategies.compose` can replace
-        these parts.
+        Every strategy does both here, so that its arguments can replace these parts.
 
         Args:
             replies: those of the exchange that trained.
@@ -325,7 +337,7 @@ class Strategy(ABC):
         if scale is not None:
             recorded["scale"] = dict(scale)
 
-        # The parts of compose() replace the strategy's own.
+        # Parts that were given replace the method's own.
         if self.parts.weighting is not None:
             aggregation = self.parts.weighting(replies, contributions)
         if self.parts.cap is not None:
@@ -400,7 +412,7 @@ class Strategy(ABC):
 
         Returns:
             client -> finite number in the range of the measurement, without clients that sent none.
-            With ``clip_reports`` of :func:`~monai_fairfl.strategies.compose`, it is limited.
+            With ``clip_reports``, it is limited.
 
         Raises:
             FederationError: if no client sent one.
@@ -510,3 +522,27 @@ class Strategy(ABC):
         for name in self.state:
             setattr(self, name, state[name])
         self._notes = {}
+
+
+def compose(strategy: Strategy, **parts: Any) -> Strategy:
+    """Replace parts of a strategy that is made, such as its weights or its rewards.
+
+    Args:
+        strategy: measures, and estimates contributions.
+        **parts: as the arguments of every strategy. Those that are not given, or ``None``, stay as
+            they are; ``training`` is added to the strategy's own.
+
+    Returns:
+        The same strategy, with the new parts.
+
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
+    'FedAvg-prox_mu_0.01'
+    """
+    given = {name: part for name, part in parts.items() if part is not None}
+    if isinstance(given.get("training"), Mapping):
+        given["training"] = {**strategy.parts.training, **given["training"]}
+    together = replace(strategy.parts, **given)
+    strategy.check_parts(together)
+    strategy.parts = together
+    return strategy

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import merge_with_absent, normalise, renormalised_previous
@@ -39,18 +40,16 @@ class CFFL(Strategy):
     The authors' server has a validation set and scores clipped, sparsified updates; hospitals do
     not share one, so each scores its own model. Their reward, a part of the update by reputation
     beside what a client trained itself, is
-    ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``.
+    ``CFFL(reward=Sparsified(ratio="share", rest="own"))``.
+
+    Each client also sends the score of its own model, which costs a validation pass; the server
+    trusts this number. The contribution is the reputation.
 
     >>> round(CFFL().fade, 1)
     0.8
     """
 
-    paper = "Lyu et al., Federated Learning 2020"
-    estimates = "share, by scores of the clients' own models"
-    client_does = "trains; scores its own model"
-    client_sends = "update, 1 number"
-    trusts = "the scores that clients report"
-    cost = "training + 1 validation pass"
+    additive = True
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2
@@ -71,6 +70,7 @@ class CFFL(Strategy):
         grow: bool | None = None,
         threshold: float = 1 / 3,
         variant: str = "released",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if fade is None:
@@ -97,6 +97,7 @@ class CFFL(Strategy):
         self.variant = variant
         self.reputation: dict[str, float] = {}  # of all clients; 0: no longer reputable
         self.rounds = 0
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]

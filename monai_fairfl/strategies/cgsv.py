@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,8 @@ class CGSV(Strategy):
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),
             ``"contribution_index"`` (Shapley value of validation Dice); ``None``: everybody
-            receives the global model, as where CGSV serves to aggregate.
+            receives the global model, as where CGSV serves to aggregate. Or a part, such as
+            :class:`Mixed`.
         exact: the Shapley value of :math:`\nu(S) = \cos(u_S, u_N)` in place of :math:`\psi_i`, its
             approximation.
         variant: ``"recommended"``: a share of every tensor, rounded up; ``"paper"``: one share of
@@ -87,14 +89,14 @@ class CGSV(Strategy):
     undefined; the shares of images are used. The server's step replaces the clients' learning rate:
     tune ``gamma``, or leave it to ``None``.
 
+    The server trusts the direction of updates, and in the first round the numbers of images that
+    clients report. The contribution is a share, by cosines with the step.
+
     >>> CGSV(beta=2.0).name
     'CGSV-beta_2.0'
     """
 
-    paper = "Xu et al., NeurIPS 2021"
-    estimates = "share, by cosines with the step"
-    client_does = "trains its own model"
-    trusts = "the direction of updates; the image counts in the first round"
+    additive = True
     min_clients = 2
     state = ("reputation", "rounds")
     quantities = {
@@ -102,7 +104,7 @@ class CGSV(Strategy):
             "Agreement with the step by reputations",
             "Cosine",
             "Cosine of a site's update and the sum of all updates by the reputations before the "
-            "round, which is the server's step unless compose gives it other weights (or its "
+            "round, which is the server's step unless another weighting is given (or its "
             "Shapley value, with exact=True): 1 is the same direction, 0 a right angle, -1 the "
             "opposite.",
         ),
@@ -119,10 +121,13 @@ class CGSV(Strategy):
         alpha: float = 0.95,
         beta: float = 1.0,
         mask_scope: str | None = None,
-        reward: str | None = "cosine",
+        reward: str | Reward | None = "cosine",
         exact: bool = False,
         variant: str = "recommended",
+        **parts: Any,
     ):
+        if isinstance(reward, Reward):
+            parts["reward"], reward = reward, "cosine"
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
@@ -156,6 +161,7 @@ class CGSV(Strategy):
         self.reputation: dict[str, float] = {}  # r, of all clients
         self.rounds = 0
         self._has_warned = False
+        super().__init__(**parts)
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)

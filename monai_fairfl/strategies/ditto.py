@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.arguments import check_choice, check_numbers
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.parts import Weighting
 
 
 class Ditto(Strategy):
@@ -25,24 +27,30 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: the variant's.
+        weighting: of the global model: ``"samples"``, ``"uniform"`` or a part; ``None``: the
+            variant's.
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 
     The score reported for a client is its personal model's.
 
+    A round costs two trainings. The server trusts the numbers of images that clients report.
+
     >>> Ditto(lam=0.1).name
     'Ditto-lam_0.1'
     """
 
-    paper = "Li et al., ICML 2021"
-    client_does = "trains the global model and its own"
-    client_sends = "update, 1 number"
-    trusts = "the image counts that clients report"
-    cost = "2 x training"
     personal = True
 
-    def __init__(self, lam: float = 1.0, weighting: str | None = None, variant: str = "paper"):
+    def __init__(
+        self,
+        lam: float = 1.0,
+        weighting: str | Weighting | None = None,
+        variant: str = "paper",
+        **parts: Any,
+    ):
+        if isinstance(weighting, Weighting):
+            parts["weighting"], weighting = weighting, None
         check_choice(self, "variant", variant, ("paper", "released"))
         if weighting is None:
             weighting = "samples" if variant == "paper" else "uniform"
@@ -53,6 +61,7 @@ class Ditto(Strategy):
         self.lam = lam
         self.weighting = weighting
         self.variant = variant
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # The client trains the global model and, pulled by lambda, its own (Algorithm 1).

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import (
@@ -37,15 +38,13 @@ class FairFed(Strategy):
         variant: ``"paper"``; ``"released"``, FedISM's authors: the gap is :math:`|F_k - p_k F_k|`,
             because they leave the other clients' scores out of the mean.
 
+    Each client also sends the score of the received model, which costs a validation pass; the
+    server trusts it, and the numbers of images that clients report.
+
     >>> FairFed(beta=1.0).name
     'FairFed-beta_1.0'
     """
 
-    paper = "Ezzeldin et al., AAAI 2023"
-    client_does = "scores the received model; trains"
-    client_sends = "update, 1 number"
-    trusts = "the scores and image counts that clients report"
-    cost = "training + 1 validation pass"
     requires = frozenset({"global_score"})
     min_clients = 2
     state = ("weight",)
@@ -58,7 +57,7 @@ class FairFed(Strategy):
         ),
     }
 
-    def __init__(self, beta: float = 0.5, variant: str = "paper"):
+    def __init__(self, beta: float = 0.5, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, ("paper", "released"))
         check_numbers(self, beta=beta)
         if not 0 <= beta < math.inf:
@@ -66,6 +65,7 @@ class FairFed(Strategy):
         self.beta = beta
         self.variant = variant
         self.weight: dict[str, float] = {}  # omega, of all clients
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [

@@ -46,24 +46,22 @@ class FedCE(Strategy):
     So a client whose update a guard shortened, or counted with others that are nearly the same, is
     not asked for its error in the next round, and gets the mean of the others'. Of clients with
     equal updates the first is asked, for the error of the model without them all. Another average
-    or a reward, put in by :func:`~monai_fairfl.strategies.compose`, needs ``mode="cos"``.
+    or reward needs ``mode="cos"``.
+
+    Each client also sends its error with the model without itself, which costs a validation pass;
+    the server trusts it, and the direction of updates. The contribution is a share of the average.
 
     >>> FedCE("sum").mode
     'sum'
     """
 
-    paper = "Jiang et al., CVPR 2023"
-    estimates = "share of the average"
-    client_does = "scores the model without itself; trains"
-    client_sends = "update, 1 number"
-    trusts = "the errors that clients report, and the direction of their updates"
-    cost = "training + 1 validation pass"
+    additive = True
     requires = frozenset({"leave_one_out_error"})
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
     state = ("weight", "entered", "shortened", "history", "rounds")
 
-    def __init__(self, mode: str = "multi", variant: str = "paper"):
+    def __init__(self, mode: str = "multi", variant: str = "paper", **parts: Any):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
         check_choice(self, "variant", variant, ("paper", "revised", "released"))
         self.mode = mode
@@ -77,6 +75,7 @@ class FedCE(Strategy):
         self.shortened: list[str] = []
         self.history: dict[str, dict[str, Any]] = {}  # client -> sums over its rounds
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if buffers == "samples" and self.mode != "cos" and spec.buffers:
@@ -121,7 +120,7 @@ class FedCE(Strategy):
         contributions = {client: self._estimate(client) for client in weights}
         result = self.finish(local, weights, contributions)
 
-        # Another weighting, put in by compose(), may have weighed the average. A client's copies
+        # Another weighting may have weighed the average. A client's copies
         # hold the same update: its error is that of the model without them all.
         weight_of: Mapping[str, float] = result.aggregation  # type: ignore[assignment]
         self.entered = {}

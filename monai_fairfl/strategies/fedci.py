@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
@@ -32,17 +33,14 @@ class FedCI(Strategy):
 
     2^N models are scored in every round: at most ten clients.
 
+    A round has two exchanges: after training, each client downloads and scores all models; the
+    server trusts these scores and the numbers of cases.
+
     >>> FedCI(decay=0.5).name
     'FedCI-decay_0.5'
     """
 
-    paper = "Song et al., IEEE Big Data 2019; weights as in Jiang et al., CVPR 2023"
-    estimates = "Shapley value of the Dice (a share of it, with a decay), summed over rounds"
-    client_does = "trains; scores the model of every coalition"
-    client_sends = "update, 2^N numbers"
-    trusts = "the scores and numbers of validation cases that clients report"
-    phases = 2
-    cost = "training + 2^N validation passes and downloads"
+    additive = True
     requires = frozenset({"score"})
     min_clients = 2
     max_clients = MOST_CLIENTS
@@ -56,13 +54,14 @@ class FedCI(Strategy):
         ),
     }
 
-    def __init__(self, decay: float = 1.0):
+    def __init__(self, decay: float = 1.0, **parts: Any):
         check_numbers(self, decay=decay)
         if not 0 < decay <= 1:
             raise ValueError(f"FedCI: decay must be in (0, 1], got {decay!r}")
         self.decay = decay
         self.contribution: dict[str, float] = {}
         self.rounds = 0
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

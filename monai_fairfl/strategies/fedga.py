@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Train
@@ -39,15 +40,13 @@ class FedGA(Strategy):
     are uniform. A client whose update a guard shortened, or averaged with another's, has no gap of
     that average: it counts as the mean of the others'.
 
+    Each client sends both losses, which cost two passes over its training images; the server trusts
+    these numbers.
+
     >>> FedGA(variant="released").step
     0.05
     """
 
-    paper = "Zhang et al., CVPR 2023"
-    client_does = "measures the loss of the received and of its own model; trains"
-    client_sends = "update, 2 numbers"
-    trusts = "the losses of both models that clients report"
-    cost = "training + 2 passes over the training images"
     requires = frozenset({"global_loss", "local_loss"})
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
@@ -62,7 +61,11 @@ class FedGA(Strategy):
     }
 
     def __init__(
-        self, step: float | None = None, centred: bool | None = None, variant: str = "paper"
+        self,
+        step: float | None = None,
+        centred: bool | None = None,
+        variant: str = "paper",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if step is None:
@@ -79,12 +82,13 @@ class FedGA(Strategy):
         self.weight: dict[str, float] = {}  # a_k, of all clients
         self.loss: dict[str, float] = {}  # of each own model that entered the previous average
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
         if parts.reward is not None:
             raise ConfigError(
                 "FedGA compares the average with the models that went into it, and with a reward "
-                "no client receives the average: compose FedGA without reward"
+                "no client receives the average: leave reward out"
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:

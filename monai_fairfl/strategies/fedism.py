@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure, Train
@@ -44,7 +45,7 @@ class FedISM(Strategy):
         alpha: GSAM's share of the orthogonal gradient, at least 0; 0 is SAM.
         salt: clients train with GSAM (SALT); ``False``: they train as the bundle does, and only the
             average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
-            composed with ``sam_rho``.
+            with ``sam_rho`` in ``training``.
         reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"`` and ``"released"``: a new optimizer in every round, as in the
@@ -56,15 +57,13 @@ class FedISM(Strategy):
     is uniform. There is no logit adjustment: it shifts the logits of whole-image classes by their
     frequency, and a segmentation's foreground share is learnt by the Dice loss.
 
+    A round costs two trainings and three passes over the training images; the server trusts the
+    sharpness that clients report.
+
     >>> FedISM(beta=1.0).name
     'FedISM-beta_1.0'
     """
 
-    paper = "Wu et al., IJCAI 2024"
-    client_does = "measures sharpness; trains with GSAM"
-    client_sends = "update, 1 number"
-    trusts = "the sharpness that clients report"
-    cost = "2 x training + 3 passes over the training images"
     requires = frozenset({"sharpness"})
     gains_when = {"sharpness": "high"}
     min_clients = 2
@@ -88,6 +87,7 @@ class FedISM(Strategy):
         reset_optimizer: bool | None = None,
         plus: bool = False,
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         check_choice(self, "salt", salt, (True, False))
@@ -110,6 +110,7 @@ class FedISM(Strategy):
         self.variant = variant
         self.average: dict[str, float] = {}  # the moving average of the weights, of all clients
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
         for key, own in self._training().items():

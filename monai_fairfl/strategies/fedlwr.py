@@ -72,16 +72,13 @@ class FedLWR(Strategy):
     Layers are matched by module name. A layer that was not scored is averaged uniformly. The
     contribution of a client is its mean weight over layers.
 
+    A round costs two downloads, and two passes over at most 64 images; the server trusts the
+    similarities that clients report.
+
     >>> FedLWR(similarity="cosine").requires
     frozenset({'feature_cosine'})
     """
 
-    paper = "Yan et al., MICCAI 2024"
-    client_does = "trains; compares its features with the average model's, per layer"
-    client_sends = "update, 1 number per layer"
-    trusts = "the distances of features that clients report"
-    phases = 2
-    cost = "training + 2 passes over at most 64 images; 2 downloads"
     min_clients = 2
     quantities = {
         "layer_weight": Quantity(
@@ -108,6 +105,7 @@ class FedLWR(Strategy):
         layerwise: bool = True,
         encoder_layer: str | None = None,
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
         check_choice(self, "variant", variant, VARIANTS)
@@ -125,6 +123,7 @@ class FedLWR(Strategy):
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
         if similarity == "cka":
             self.images_needed = _images_for_cka(variant)  # type: ignore[misc]
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if self.encoder_layer is not None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
@@ -27,17 +28,15 @@ class LeaveOneOut(Strategy):
             ``"others"``: for the drop of client i, those of all clients but i, so that nothing that
             a client reports of itself raises or lowers its own weight.
 
+    This is the baseline of Jiang et al., CVPR 2023. A round has two exchanges: after training, each
+    client downloads and scores N + 1 models; the server trusts these scores and the numbers of
+    cases.
+
     >>> LeaveOneOut("others").name
     'LeaveOneOut-others'
     """
 
-    paper = "the baseline of Jiang et al., CVPR 2023"
-    estimates = "Dice lost without the client, mean over rounds"
-    client_does = "trains; scores the models without each client"
-    client_sends = "update, N + 1 numbers"
-    trusts = "the scores and numbers of cases that clients report"
-    phases = 2
-    cost = "training + N + 1 validation passes and downloads"
+    additive = True
     requires = frozenset({"score"})
     min_clients = 2
     state = ("drops", "counts")
@@ -50,7 +49,7 @@ class LeaveOneOut(Strategy):
         ),
     }
 
-    def __init__(self, judged_by: str = "everybody"):
+    def __init__(self, judged_by: str = "everybody", **parts: Any):
         if judged_by not in JUDGED_BY:
             raise ValueError(
                 f"LeaveOneOut: judged_by must be one of {JUDGED_BY}, got {judged_by!r}"
@@ -58,6 +57,7 @@ class LeaveOneOut(Strategy):
         self.judged_by = judged_by
         self.drops: dict[str, float] = {}  # client -> sum over its rounds
         self.counts: dict[str, int] = {}  # client -> number of its rounds
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Train
@@ -34,15 +35,13 @@ class QFedAvg(Strategy):
         variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
             ``"loss_weighted"``.
 
+    Each client also sends the training loss of the received model, which costs a pass over its
+    training images; the server trusts this number.
+
     >>> QFedAvg(q=2.0).name
     'QFedAvg-q_2.0'
     """
 
-    paper = "Li et al., ICLR 2020"
-    client_does = "measures the received model's training loss; trains"
-    client_sends = "update, 1 number"
-    trusts = "the training losses that clients report"
-    cost = "training + 1 pass over the training images"
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
 
@@ -52,6 +51,7 @@ class QFedAvg(Strategy):
         learning_rate: float = 1.0,
         form: str | None = None,
         variant: str = "paper",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if form is None:
@@ -70,6 +70,7 @@ class QFedAvg(Strategy):
         if form == "lipschitz" and q < 1:
             self.gains_when = {}  # type: ignore[misc]
         self.variant = variant
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -62,13 +63,13 @@ class ShapFed(Strategy):
     A network with one output channel has one class; the method then compares whole output layers,
     and logs a warning.
 
+    The server trusts the output layer of updates, and which classes clients report as labelled.
+
     >>> ShapFed(personalised=True).name
     'ShapFed-personalised'
     """
 
-    paper = "Tastan et al., IJCAI 2024"
-    estimates = "agreement with the average, 0 to 1"
-    trusts = "the output layer of updates, and which classes clients report as labelled"
+    additive = False
     min_clients = 2
     state = ("classes", "weight")
     quantities = {
@@ -89,6 +90,7 @@ class ShapFed(Strategy):
         personalised: bool = False,
         scale: str = "none",
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         check_choice(self, "personalised", personalised, (True, False))
@@ -103,6 +105,7 @@ class ShapFed(Strategy):
         self.mixed = Mixed(scale)
         self.classes: dict[str, ClassValues] = {}  # Gamma, smoothed, of all clients
         self.weight: dict[str, float] = {}  # gamma tilde, of all clients
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         layer = self.output_layer
