@@ -22,7 +22,7 @@ from .server.federation import Federation as Federation
 from .server.federation import History as History
 from .strategies.base import RoundResult as RoundResult
 from .strategies.base import Strategy as Strategy
-from .strategies.composition import compose as compose
+from .strategies.base import compose as compose
 from .transports.in_process import Client as Client
 from .transports.in_process import InProcess as InProcess
 from .utils.random_state import own_random_state as own_random_state

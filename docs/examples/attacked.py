@@ -18,7 +18,7 @@ from monai_fairfl.bundle.trainings import Training, run_logged
 from monai_fairfl.data.demonstration import DEMO_SITES
 from monai_fairfl.data.synthetic import Site
 from monai_fairfl.run_folder.ledger import number_in, read_ledger
-from monai_fairfl.strategies import FedCE, Strategy, compose
+from monai_fairfl.strategies import FedCE, Strategy
 from monai_fairfl.transports.workers import Turn
 
 HERE = Path(__file__).parent
@@ -58,7 +58,7 @@ STORIES = (
     Story(
         "guarded",
         "FedCE (attacked, guarded)",
-        compose(FedCE(), clip_reports=3.0),
+        FedCE(clip_reports=3.0),
         ATTACKS,
     ),
 )

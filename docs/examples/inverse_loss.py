@@ -26,9 +26,6 @@ class InverseLoss(Strategy):
     """
 
     requires = frozenset({"train_loss"})
-    paper = "no paper: the example of CONTRIBUTING.md"
-    client_sends = "update, training loss"
-    trusts = "the training losses that clients report"
 
     def __init__(self, epsilon: float = 1e-3):
         if not epsilon > 0:

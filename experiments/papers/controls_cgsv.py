@@ -21,7 +21,7 @@ from classification.summaries import SEEDS, answer, chosen, each, fairness, spre
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy, compose
+from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy
 from monai_fairfl.strategies.rewards import Sparsified
 
 PARTITIONS = ("UNI", "POW", "CLA")
@@ -64,7 +64,7 @@ METHODS: Mapping[str, Callable[[int], Strategy]] = {
     "CGSV, beta 1": lambda seed: cgsv(beta=1.0),
     "CGSV, beta 2": lambda seed: cgsv(beta=2.0),
     "null: beta 1e7": lambda seed: cgsv(beta=NO_REWARD),
-    "null: dealt wrongly": lambda seed: compose(cgsv(), reward=DealtWrongly(seed)),
+    "null: dealt wrongly": lambda seed: cgsv(reward=DealtWrongly(seed)),
     "CGSV, beta 1, default guards": lambda seed: cgsv(beta=1.0),
 }
 """Method -> makes its strategy for a seed."""

@@ -22,7 +22,7 @@ from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies
-from monai_fairfl.strategies import FedAvg, FedISM, Strategy, compose
+from monai_fairfl.strategies import FedAvg, FedISM, Strategy
 from monai_fairfl.strategies.parts import Weighting
 
 CLIENTS, CORRUPTED = 20, 4
@@ -48,12 +48,10 @@ class HalfToTheFirst(Weighting):
 
 METHODS: Mapping[str, Callable[[], Strategy]] = {
     "neither (FedAvg)": FedAvg,
-    "SALT only": lambda: compose(FedAvg(), training={"sam_rho": 0.05, "gsam_alpha": 0.1}),
+    "SALT only": lambda: FedAvg(training={"sam_rho": 0.05, "gsam_alpha": 0.1}),
     "SAGA only": lambda: FedISM(salt=False),
     "both (FedISM)": FedISM,
-    "control: half of the weight to the corrupted": lambda: compose(
-        FedAvg(), weighting=HalfToTheFirst()
-    ),
+    "control: half of the weight to the corrupted": lambda: FedAvg(weighting=HalfToTheFirst()),
 }
 
 DEALS: Mapping[str, Sequence[str]] = {

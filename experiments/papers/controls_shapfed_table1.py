@@ -21,7 +21,7 @@ from classification.summaries import SEEDS, answer, chosen, each, spread
 from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.statistics.fairness import pearson
-from monai_fairfl.strategies import FedAvg, ShapFed, Standalone, Strategy, compose
+from monai_fairfl.strategies import FedAvg, ShapFed, Standalone, Strategy
 from monai_fairfl.strategies.rewards import Mixed
 
 CLIENTS, CLASSES = 4, 10
@@ -33,7 +33,7 @@ METHODS: Mapping[str, Callable[[], Strategy]] = {
     "FedAvg": FedAvg,
     "ShapFed, paper": lambda: ShapFed(personalised=True, variant="paper"),
     "ShapFed, released": lambda: ShapFed(personalised=True, variant="released"),
-    "null: 1/N for everybody": lambda: compose(FedAvg(weighting="uniform"), reward=Mixed()),
+    "null: 1/N for everybody": lambda: FedAvg("uniform", reward=Mixed()),
 }
 
 EPOCHS: Mapping[int, Sequence[str]] = {

@@ -22,7 +22,6 @@ from monai_fairfl.messages import Request, to_json
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run_folder.ledger import number_in
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.configuration import SHIPPED
 
 OF_THE_CLIENT = frozenset({"previous_weight", "ditto_lambda"})
 """Context that changes no update: it is of a measurement, or of a model that stays at the site."""
@@ -217,7 +216,7 @@ class _Answers:
     def _asks_about_the_same_models(self) -> bool:
         """Whether what is asked after training is of the models that the run's method made."""
         kind = type(self.asked)
-        is_shipped = kind.__module__.startswith(SHIPPED)
+        is_shipped = kind.__module__.startswith("monai_fairfl.strategies.")
         return self.without is None and kind is type(self.own) and is_shipped
 
     def _check_measurements(self, request: Request, own: Request, place: int) -> None:

@@ -35,10 +35,9 @@ from monai_fairfl.messages import ModelSpec, Reply, Request, Weights, to_json
 from monai_fairfl.replies import Aggregation, Replies
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy
-from monai_fairfl.strategies.catalogue import shared_quantities
-from monai_fairfl.strategies.configuration import strategy_from
 from monai_fairfl.strategies.parts import Average, Details, Parts, Reward
 from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.strategies.registry import quantities, strategy_of
 from monai_fairfl.utils.settings import is_number
 
 TOLERANCE = 1e-9
@@ -125,7 +124,7 @@ class LedgerRun:
                 "constructor must store each argument, a plain value, in an attribute of the same "
                 "name"
             )
-        strategy = strategy_from(configuration, allow_import)
+        strategy = strategy_of(configuration, allow_import)
         # The sides that the run limited; recorded where it limited any.
         strategy.gains_when = self.opening.get("gains_when", {})  # type: ignore[misc]
         return self.started(strategy)
@@ -415,8 +414,8 @@ def _groups(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:
     """Names of the details that only a reward gives, which no replay makes."""
-    names = set(shared_quantities()) - {"scale"}
-    reward = strategy_from(configuration, allow_import).parts.reward
+    names = set(quantities()) - {"scale"}
+    reward = strategy_of(configuration, allow_import).parts.reward
     if reward is not None:
         names |= set(reward.quantities)
     return names

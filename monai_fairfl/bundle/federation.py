@@ -32,11 +32,11 @@ from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.bundle.start_checks import check_start
 from monai_fairfl.bundle.valuing import RunsValuer
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.guards.catalogue import Given, guards_of
+from monai_fairfl.guards.registry import Given, guards_of
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
 from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
 from monai_fairfl.utils.terminal import print_replacing
@@ -64,7 +64,7 @@ class BundleFederation:
         sites_root: the folder with one folder per site, or with NVFlare's data lists; see
             ``docs/data.md``.
         strategies: one or more strategies, or texts that name them, such as ``FedCE('sum')``, see
-            :mod:`monai_fairfl.strategies.resolver`. Several write to ``run_dir/<name>`` each.
+            :mod:`monai_fairfl.strategies.registry`. Several write to ``run_dir/<name>`` each.
         rounds: number of rounds of each strategy, at least 1.
         run_dir: the folder for all results.
         sites: site -> its own plain values, which replace those of ``overrides``. ``"config"`` is

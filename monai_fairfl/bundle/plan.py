@@ -26,8 +26,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.run_folder.full_run import FullRun
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.strategies import Standalone, Strategy
-from monai_fairfl.strategies.configuration import configuration_of
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.settings import is_whole, one_or_several
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
+from monai_fairfl import guards
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
 from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
@@ -21,12 +22,12 @@ from monai_fairfl.data.inspection import digests_of_cases
 from monai_fairfl.data.layouts import CaseFiles, site_folders
 from monai_fairfl.data.layouts.finding import folders_in
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
-from monai_fairfl.guards import catalogue as guards
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import RANGES
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.utils.named_classes import find
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.settings import checked_mapping, one_or_several
 
@@ -97,16 +98,15 @@ def _check_guards(given: object) -> None:
             '[{"_target_": "monai_fairfl.guards.NonFinite"}]'
         )
     for guard in given:
-        if isinstance(guard, Mapping):
-            target = guard.get("_target_")
-            guards.find(target)
-            if target in guards.shipped():
-                # MONAI finds classes by their paths only.
-                raise ConfigError(
-                    f"unknown guard {target!r}; did you mean 'monai_fairfl.guards.{target}'?"
-                )
-        elif isinstance(guard, str) and not guard.startswith(("@", "$", "%")):
-            guards.find(guard)
+        target = guard.get("_target_") if isinstance(guard, Mapping) else guard
+        if str(target).startswith(("@", "$", "%")):
+            continue
+        find(target, guards, guards.Guard)
+        if isinstance(guard, Mapping) and target in guards.__all__:
+            # MONAI finds classes by their paths only.
+            raise ConfigError(
+                f"unknown guard {target!r}; did you mean 'monai_fairfl.guards.{target}'?"
+            )
 
 
 def check_targets(component: object) -> None:

@@ -19,7 +19,7 @@ from monai_fairfl import __version__
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
-from monai_fairfl.guards.catalogue import config_of
+from monai_fairfl.guards.registry import config_of
 from monai_fairfl.run_folder.case_digests import files_to_write
 from monai_fairfl.run_folder.commands import command_to_record
 from monai_fairfl.run_folder.training_config import config_files

@@ -43,7 +43,7 @@ def _add_recipe_options(command: argparse.ArgumentParser) -> None:
 
 def _recipe_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments of ``FairFLRecipe`` that the command line gives, or else the bundle."""
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.strategies.registry import strategy_of
 
     return {
         **job_arguments(args),

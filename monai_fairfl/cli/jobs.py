@@ -161,7 +161,7 @@ def job_arguments(args: argparse.Namespace) -> dict[str, Any]:
     """
     from monai_fairfl.bundle.first_look import first_look, recipe
     from monai_fairfl.bundle.shipped import locate_bundle
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.strategies.registry import strategy_of
 
     bundle = locate_bundle(args.bundle)
     trains = first_look(bundle) if args.quick else recipe(bundle, args.recipe)

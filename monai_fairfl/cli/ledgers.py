@@ -268,7 +268,7 @@ def what_if(args: argparse.Namespace) -> Answer:
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
     from monai_fairfl.report.collect import find_run
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.strategies.registry import strategy_of
 
     strategy = None
     if args.strategy:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about finished runs, strategies and guards: ``report``, ``strategies``, ``guards``.
+"""Commands about finished runs and strategies: ``report``, ``strategies``.
 
 Of each command the arguments come first, then the function that it calls.
 """
@@ -8,7 +8,9 @@ Of each command the arguments come first, then the function that it calls.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +21,6 @@ def add_commands(add: Add) -> None:
     """Add the commands of this module to the program."""
     _add_report(add)
     _add_strategies(add)
-    _add_guards(add)
 
 
 # --- report
@@ -88,17 +89,13 @@ def _add_strategies(add: Add) -> None:
     command = add(
         "strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy"
     )
-    _add_name(command)
-
-
-def _add_name(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "name",
         metavar="NAME|PATH",
         nargs="?",
         help=(
-            "show only this one, with its formula and arguments; for one of your own "
-            "give its dotted path (its folder on PYTHONPATH)"
+            "show only this one, or a part such as Krum, with its formula and arguments; for one "
+            "of your own give its dotted path (its folder on PYTHONPATH)"
         ),
     )
 
@@ -106,33 +103,25 @@ def _add_name(command: argparse.ArgumentParser) -> None:
 def strategies(args: argparse.Namespace) -> Answer:
     """List the strategies that a federation can be run with, or show one in full.
 
-    It can be one of your own.
+    It can be one of your own. Every strategy also takes the parts of docs/methods/composition.md.
     """
-    from monai_fairfl.strategies import catalogue, resolver
+    from monai_fairfl.strategies.registry import find, shipped
 
-    if args.name:
-        # As a federation is given it, its arguments do not matter here.
-        name = args.name.partition("(")[0].strip()
-        entry = catalogue.describe(name)
-        return Answer({"strategies": {name: entry}}, catalogue.as_page(name, entry))
-    entries = {name: catalogue.describe(name) for name in resolver.shipped()}
-    return Answer({"strategies": entries}, catalogue.as_table(entries))
-
-
-# --- guards
-
-
-def _add_guards(add: Add) -> None:
-    command = add("guards", guards, "guards\nguards TooLong\nguards my_guards.MyGuard")
-    _add_name(command)
-
-
-def guards(args: argparse.Namespace) -> Answer:
-    """List the guards that check what clients send, with their arguments, or show one in full."""
-    from monai_fairfl.guards import catalogue
-
-    if args.name:
-        entry = catalogue.describe(args.name)
-        return Answer({"guards": {args.name: entry}}, catalogue.as_page(args.name, entry))
-    entries = {name: catalogue.describe(name) for name in catalogue.shipped()}
-    return Answer({"guards": entries}, catalogue.as_table(entries))
+    # As a federation is given it, its arguments do not matter here.
+    name = (args.name or "").partition("(")[0].strip()
+    found = {name: find(name)} if name else shipped()
+    described = {}
+    lines = []
+    for name, kind in found.items():
+        signature = inspect.signature(kind)
+        arguments = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+        call = f"{name}{inspect.Signature(arguments)}"
+        text = inspect.getdoc(kind) or ""
+        described[name] = {"call": call, "docstring": text}
+        shown = text if args.name else text.partition("\n\n")[0]
+        lines += [call, textwrap.indent(shown, "    "), ""]
+    if not args.name:
+        lines.append(
+            "One in full: monai-fairfl strategies NAME. Parts: docs/methods/composition.md"
+        )
+    return Answer({"strategies": described}, "\n".join(lines))

@@ -83,7 +83,7 @@ def train(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundle.several_runs import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
     from monai_fairfl.strategies import Standalone
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.strategies.registry import strategy_of
 
     root = Path(args.folder).absolute()
     texts = named_strategies(args)
@@ -233,7 +233,7 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> 
 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
-    from monai_fairfl.strategies.resolver import strategy_of
+    from monai_fairfl.strategies.registry import strategy_of
     from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 
     parts = ["train", root.name, *[strategy_of(text).name for text in strategies]]

@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
 from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
 
@@ -69,7 +67,7 @@ class BatchStatistics(Guard):
         self.deviations = deviations
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        verdicts: dict[int, Verdict] = {}
+        verdicts = {}
         for reply in replies:
             reason = _impossible(reply, replies.start(reply))
             if reason:
@@ -78,48 +76,21 @@ class BatchStatistics(Guard):
         possible = [reply for reply in replies if reply.id not in verdicts]
         if len(possible) <= LEAST_OTHERS:
             return verdicts
-        means, variances = _stacked_statistics(possible)
-        ratios = _lower_median_of_others(_ratios_of_variances(variances))
-        shifts = _lower_median_of_others(_shifts_of_means(means, variances))
-        for reply, ratio, shift in zip(possible, ratios, shifts, strict=True):
-            if ratio > self.times or shift > self.deviations:
-                reason = (
-                    f"its BatchNorm statistics are far from the others': variances by a factor of "
-                    f"{ratio:.3g} (allowed: {self.times:g}), means by {shift:.3g} standard "
-                    f"deviations (allowed: {self.deviations:g})"
-                )
-                evidence = {"ratio_of_variances": ratio, "shift_of_means": shift}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+        ratios, shifts = _far_from_others(*_statistics(possible))
+        for row in np.flatnonzero((ratios > self.times) | (shifts > self.deviations)):
+            ratio, shift = float(ratios[row]), float(shifts[row])
+            reason = (
+                f"its BatchNorm statistics are far from the others': variances by a factor of "
+                f"{ratio:.3g} (allowed: {self.times:g}), means by {shift:.3g} standard "
+                f"deviations (allowed: {self.deviations:g})"
+            )
+            evidence = {"ratio_of_variances": ratio, "shift_of_means": shift}
+            verdicts[possible[row].id] = Verdict("quarantine", reason, evidence)
         return verdicts
 
 
-def _impossible(reply: Reply, sent: Weights) -> str:
-    """Which buffer has a value that no training gives, in words; empty where there is none."""
-    buffers = reply.buffers or {}
-    for name in _names_in(reply, VARIANCE):
-        if bool((buffers[name] < 0).any()) and not _is_unchanged(name, buffers, sent):
-            return f"{name!r} has a negative variance, which no images can give"
-    for name in _names_in(reply, COUNTER):
-        least, most = int(buffers[name].min()), int(buffers[name].max())
-        before = int(sent[name].max()) if name in sent and sent[name].numel() else 0
-        if least < 0 and not _is_unchanged(name, buffers, sent):
-            return f"{name!r} counts {least} batches, which no training can do"
-        if most - before > MOST_BATCHES:
-            return (
-                f"{name!r} counts {most - before} batches more than the model that it was sent, "
-                "which no training can do"
-            )
-    return ""
-
-
-def _is_unchanged(name: str, buffers: Weights, sent: Weights) -> bool:
-    """Whether a client returned a buffer as it was sent."""
-    return name in sent and bool((buffers[name] == sent[name]).all())
-
-
-@lru_cache(maxsize=4096)
 def _kind(name: str) -> str:
-    """What a buffer is within its layer; the names are the same in every reply and round.
+    """What a buffer is within its layer.
 
     >>> _kind("norm.running_mean")
     'running_mean'
@@ -127,98 +98,87 @@ def _kind(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-def _names_in(reply: Reply, kind: str) -> list[str]:
-    """The names of a reply's buffers of one kind that have entries, sorted."""
-    found = []
-    for name, buffer in (reply.buffers or {}).items():
-        if _kind(name) == kind and buffer.numel():
-            found.append(name)
-    return sorted(found)
+def _impossible(reply: Reply, sent: Weights) -> str:
+    """Which buffer has a value that no training gives, in words; empty where there is none."""
+    for name, buffer in sorted((reply.buffers or {}).items()):
+        if _kind(name) not in (VARIANCE, COUNTER) or not buffer.numel():
+            continue
+        if name in sent and bool((buffer == sent[name]).all()):
+            continue
+        least, most = buffer.min(), buffer.max()
+        if _kind(name) == VARIANCE and least < 0:
+            return f"{name!r} has a negative variance, which no images can give"
+        if _kind(name) == COUNTER:
+            before = int(sent[name].max()) if name in sent and sent[name].numel() else 0
+            if least < 0:
+                return f"{name!r} counts {least} batches, which no training can do"
+            if most - before > MOST_BATCHES:
+                return (
+                    f"{name!r} counts {most - before} batches more than the model that it was "
+                    "sent, which no training can do"
+                )
+    return ""
 
 
-def _stacked_statistics(replies: list[Reply]) -> tuple[np.ndarray, np.ndarray]:
+def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances of all channels, each of shape (N, channels), in float64.
 
     A layer is in them if all its variances, and its means if anybody sent some, have one shape.
     NaN stands for what a client did not send: it judges nobody.
     """
-    shapes: dict[str, set[tuple[int, ...]]] = {}
-    for reply in replies:
-        for name, buffer in (reply.buffers or {}).items():
-            if _kind(name) in (MEAN, VARIANCE) and buffer.numel():
-                shapes.setdefault(name, set()).add(tuple(buffer.shape))
-
-    means: list[str] = []
-    variances: list[str] = []
-    for variance in sorted(name for name in shapes if name.endswith(VARIANCE)):
-        mean = variance.removesuffix(VARIANCE) + MEAN
-        means_fit = mean not in shapes or shapes[mean] == shapes[variance]
-        if means_fit and len(shapes[variance]) == 1:
-            means.append(mean)
-            variances.append(variance)
-    channels = [math.prod(next(iter(shapes[name]))) for name in variances]
-    return _stacked(replies, means, channels), _stacked(replies, variances, channels)
+    means, variances = [np.empty((len(replies), 0))], [np.empty((len(replies), 0))]
+    names = {name for reply in replies for name in reply.buffers or {}}
+    for name in sorted(name for name in names if _kind(name) == VARIANCE):
+        mean = name.removesuffix(VARIANCE) + MEAN
+        shapes = {one.shape for one in _of_clients(replies, name) if one is not None}
+        of_means = {one.shape for one in _of_clients(replies, mean) if one is not None}
+        if len(shapes) == 1 and of_means <= shapes:
+            channels = shapes.pop().numel()
+            means.append(_stacked(_of_clients(replies, mean), channels))
+            variances.append(_stacked(_of_clients(replies, name), channels))
+    return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
 
 
-def _stacked(replies: list[Reply], names: list[str], channels: list[int]) -> np.ndarray:
-    """Some buffers of each client in one row, shape (N, channels); NaN for missing ones."""
-    rows = np.full((len(replies), sum(channels)), np.nan)
-    for row, reply in enumerate(replies):
-        buffers = reply.buffers or {}
-        parts = []
-        for name, count in zip(names, channels, strict=True):
-            part = buffers.get(name)
-            if part is None or not part.numel():
-                part = torch.full((count,), math.nan)
-            parts.append(part.flatten())
-        if parts:
-            rows[row] = torch.cat(parts).double().numpy()
-    return rows
+def _of_clients(replies: Sequence[Reply], name: str) -> list[torch.Tensor | None]:
+    """A buffer of each client; ``None`` where it sent none or an empty one."""
+    buffers = [(reply.buffers or {}).get(name) for reply in replies]
+    return [None if one is None or not one.numel() else one for one in buffers]
 
 
-def _ratios_of_variances(variances: np.ndarray) -> np.ndarray:
-    """The largest ratio of two variances of one channel, for each pair; shape (N, N), from 1.
-
-    Args:
-        variances: shape (N, channels), from 0.
-    """
-    found = np.zeros((len(variances), len(variances)))
-    with np.errstate(invalid="ignore"):
-        logarithms = np.log(variances + EPSILON)
-        # Row by row, as the differences of all pairs together fit no cache.
-        for row, of_client in enumerate(logarithms):
-            found[row] = _largest_of_channels(np.abs(logarithms - of_client))
-    return np.exp(np.minimum(found, math.log(1e300)))
+def _stacked(buffers: Sequence[torch.Tensor | None], channels: int) -> np.ndarray:
+    """One row a client, shape (N, channels); NaN for a missing one."""
+    missing = torch.full((channels,), math.nan)
+    rows = [missing if one is None else one.flatten() for one in buffers]
+    return np.stack([row.double().numpy() for row in rows])
 
 
-def _shifts_of_means(means: np.ndarray, variances: np.ndarray) -> np.ndarray:
-    """The largest distance of a client's mean from another's, in the other's standard deviations.
+def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How far each client is from the others, in its worst channel.
 
     Args:
         means: shape (N, channels).
-        variances: of the same shape.
+        variances: of the same shape, from 0.
 
     Returns:
-        Client by other, shape (N, N).
+        The ratio of two variances, from 1, and the distance of its mean from another's, in the
+        other's standard deviations: each the lower median over the others, shape (N,).
     """
-    found = np.zeros((len(means), len(means)))
+    count = len(means)
+    ratios, shifts = np.zeros((count, count)), np.zeros((count, count))
     with np.errstate(invalid="ignore"):
+        logarithms = np.log(variances + EPSILON)
         deviations = np.sqrt(variances + EPSILON)
-        for other in range(len(means)):
-            shifts = np.abs(means - means[other]) / deviations[other]
-            found[:, other] = _largest_of_channels(shifts)
-    return found
+        # Row by row, as the differences of all pairs together fit no cache. NaN does not count.
+        for other in range(count):
+            differences = np.abs(logarithms - logarithms[other])
+            distances = np.abs(means - means[other]) / deviations[other]
+            ratios[:, other] = np.fmax.reduce(differences, axis=1, initial=0.0)
+            shifts[:, other] = np.fmax.reduce(distances, axis=1, initial=0.0)
+    ratios = np.exp(np.minimum(ratios, math.log(1e300)))
+    return _lower_medians_of_others(ratios), _lower_medians_of_others(shifts)
 
 
-def _largest_of_channels(differences: np.ndarray) -> np.ndarray:
-    """The largest over the last axis, from 0; NaN does not count."""
-    return np.fmax.reduce(differences, axis=-1, initial=0.0)
-
-
-def _lower_median_of_others(of_pair: np.ndarray) -> list[float]:
-    """For each row the median of the other columns, the lower one of two; at least one column."""
-    medians = []
-    for row, values in enumerate(of_pair):
-        others = np.sort(np.delete(values, row))
-        medians.append(float(others[(len(others) - 1) // 2]))
-    return medians
+def _lower_medians_of_others(of_pair: np.ndarray) -> np.ndarray:
+    """For each row the median of the other columns, the lower one of two."""
+    medians = [np.sort(np.delete(values, row)) for row, values in enumerate(of_pair)]
+    return np.array([others[(len(others) - 1) // 2] for others in medians])

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.guards.directions import cosines, is_judged, pairs_among
+from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import Replies
 
 ROUNDING = 2e-5
@@ -56,62 +56,31 @@ class Copies(Guard):
         self.nearer = nearer
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if not is_judged(replies) or len(replies.clients) < len(replies):
+        count = len(replies)
+        if count < 2 or not is_judged(replies) or len(replies.clients) < count:
             return {}
         angles = cosines(replies.geometry.gram)
-        distances = pairs_among(np.arange(len(replies)), 1 - angles)
-        if not distances.size:
-            return {}
-        if distances.max() < ROUNDING:
-            # All updates are the same.
-            return {}
+        distances = 1 - angles
+        if pairs_among(np.arange(count), distances).max() < ROUNDING:
+            return {}  # all updates are the same
         # The usual distance is one of copies where these are most of the pairs.
-        usual = float(np.median(pairs_among(_all_but_the_farthest(1 - angles), 1 - angles)))
-        stands_out = max(self.nearer * usual, ROUNDING)
-        allowed = min(1 - self.cosine, stands_out)
+        rows = np.arange(count)
+        if count > 2:
+            rows = others_of(int(distances.sum(axis=1).argmax()), count)
+        usual = float(np.median(pairs_among(rows, distances)))
+        allowed = min(1 - self.cosine, max(self.nearer * usual, ROUNDING))
 
-        verdicts: dict[int, Verdict] = {}
-        for rows in _connected(1 - angles < allowed):
-            group = tuple(replies[row].client for row in rows)
-            least = float(pairs_among(np.array(rows), angles).min())
+        verdicts = {}
+        number, groups = connected_components(distances < allowed, directed=False)
+        for rows in (np.flatnonzero(groups == group) for group in range(number)):
+            if len(rows) < 2:
+                continue
+            clients = tuple(replies[row].client for row in rows)
+            least = float(pairs_among(rows, angles).min())
             reason = (
-                f"the updates of {', '.join(group)} are nearly the same (cosines of at least "
+                f"the updates of {', '.join(clients)} are nearly the same (cosines of at least "
                 f"{least:.3f}): they count as one client, which they share by their samples"
             )
-            for row in rows:
-                verdict = Verdict("share", reason, {"cosine": least}, group=group)
-                verdicts[replies[row].id] = verdict
+            verdict = Verdict("share", reason, {"cosine": least}, group=clients)
+            verdicts.update(dict.fromkeys([replies[row].id for row in rows], verdict))
         return verdicts
-
-
-def _all_but_the_farthest(distances: np.ndarray) -> np.ndarray:
-    """The rows without the one that is farthest from all others; of two rows both.
-
-    >>> _all_but_the_farthest(np.array([[0, 1, 5], [1, 0, 5], [5, 5, 0]])).tolist()
-    [0, 1]
-    """
-    rows = np.arange(len(distances))
-    if len(rows) < 3:
-        return rows
-    return np.delete(rows, int(distances.sum(axis=1).argmax()))
-
-
-def _connected(near: np.ndarray) -> list[list[int]]:
-    """The groups of at least two rows that are connected by pairs which are near.
-
-    >>> near = np.eye(4, dtype=bool)
-    >>> near[0, 2] = near[2, 0] = near[2, 3] = near[3, 2] = True
-    >>> _connected(near)
-    [[0, 2, 3]]
-    """
-    groups = []
-    unseen = list(range(len(near)))
-    while unseen:
-        group = [unseen.pop(0)]
-        for row in group:
-            neighbours = [other for other in unseen if near[row, other]]
-            group += neighbours
-            unseen = [other for other in unseen if other not in neighbours]
-        if len(group) > 1:
-            groups.append(sorted(group))
-    return groups

@@ -43,23 +43,35 @@ def others_of(row: int, count: int) -> np.ndarray:
     return np.delete(np.arange(count), row)
 
 
+def middles_of_others(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each of two values or more, the two middle ones of all others; NaN if one of these is.
+
+    Where the number of the others is odd, both are their median.
+
+    >>> lower, upper = middles_of_others(np.array([1.0, 9.0, 2.0, 4.0]))
+    >>> lower.tolist(), upper.tolist()
+    ([4.0, 2.0, 4.0, 2.0], [4.0, 2.0, 4.0, 2.0])
+    """
+    order = np.argsort(values, kind="stable")
+    ranks = np.argsort(order, kind="stable")
+    is_nan = np.isnan(values)
+    among_nan = is_nan.sum() > is_nan
+    middles = []
+    for place in ((len(values) - 2) // 2, (len(values) - 1) // 2):
+        # From its own rank on, a value's others are one place later.
+        found = values[order][place + (ranks <= place)]
+        middles.append(np.where(among_nan, np.nan, found))
+    return middles[0], middles[1]
+
+
 def medians_of_others(values: np.ndarray) -> np.ndarray:
     """For each of two values or more, the median of all others; NaN if one of these is.
 
-    >>> medians_of_others(np.array([1.0, 9.0, 2.0, 4.0])).tolist()
-    [4.0, 2.0, 4.0, 2.0]
+    >>> medians_of_others(np.array([1.0, 9.0, 2.0])).tolist()
+    [5.5, 1.5, 5.0]
     """
-    order = np.argsort(values, kind="stable")
-    in_order = values[order]
-    ranks = np.empty(len(values), int)
-    ranks[order] = np.arange(len(values))
-    # The two middle places among the others, which are one where their number is odd. From its own
-    # rank on, a value's others are one place later.
-    lower = (len(values) - 2) // 2
-    upper = (len(values) - 1) // 2
-    medians = (in_order[lower + (ranks <= lower)] + in_order[upper + (ranks <= upper)]) / 2
-    is_nan = np.isnan(values)
-    return np.where(is_nan.sum() > is_nan, np.nan, medians)
+    lower, upper = middles_of_others(values)
+    return (lower + upper) / 2
 
 
 def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:

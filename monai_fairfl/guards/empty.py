@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import ZERO_NORM, Replies
 
@@ -56,24 +55,22 @@ class Empty(Guard):
             return {}
         norms = replies.geometry.norms
         medians = medians_of_others(norms)
-        is_empty = norms < self._least(medians)
         empty_shares = self._empty_shares(replies)
-        verdicts: dict[int, Verdict] = {}
-        for row, reply in enumerate(replies):
-            if is_empty[row]:
+        verdicts = {}
+        for row in np.flatnonzero((norms < self._least(medians)) | (empty_shares > MOST_EMPTY)):
+            if norms[row] < self._least(medians)[row]:
                 reason = (
                     f"its update has length {norms[row]:.4g}, the median of the others is "
                     f"{medians[row]:.4g}: it adds nothing"
                 )
                 evidence = {"length": float(norms[row]), "median_of_others": float(medians[row])}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
-            elif empty_shares[row] > MOST_EMPTY:
+            else:
                 reason = (
                     f"its update adds nothing in the layers that have {empty_shares[row]:.0%} of "
                     "the parameters which the others train"
                 )
                 evidence = {"empty_share": float(empty_shares[row])}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+            verdicts[replies[row].id] = Verdict("quarantine", reason, evidence)
         return verdicts
 
     def _least(self, medians: np.ndarray) -> np.ndarray:
@@ -83,18 +80,15 @@ class Empty(Guard):
             medians: of the others of each.
         """
         least = self.share * medians
-        if len(medians) - 1 < LEAST_OTHERS:
-            return np.minimum(least, ZERO_NORM)
-        return least
+        return least if len(medians) > LEAST_OTHERS else np.minimum(least, ZERO_NORM)
 
     def _empty_shares(self, replies: Replies) -> np.ndarray:
         """For each update, the share of the others' parameters that lie in its empty layers."""
         trained_by_others = np.zeros(len(replies))
         empty = np.zeros(len(replies))
-        sizes = replies.geometry.sizes_of_layers
         for layer, norms in replies.geometry.norms_of_layers.items():
             medians = medians_of_others(norms)
-            others_train = medians > ZERO_NORM
-            trained_by_others += sizes[layer] * others_train
-            empty += sizes[layer] * (others_train & (norms < self._least(medians)))
+            size_for_others = replies.geometry.sizes_of_layers[layer] * (medians > ZERO_NORM)
+            trained_by_others += size_for_others
+            empty += size_for_others * (norms < self._least(medians))
         return empty / np.maximum(trained_by_others, 1.0)

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.base import Guard, Verdict, check_threshold
 from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
     cosines,
@@ -60,14 +59,13 @@ class Noise(Guard):
         if not is_judged(replies):
             return {}
         in_common, parameters = _in_common(replies)
-        verdicts: dict[int, Verdict] = {}
+        verdicts = {}
         for row, reply in enumerate(replies):
             others = others_of(row, len(replies))
-            among_others = pairs_among(others, in_common)
-            if not among_others.size or parameters[row, others].max() < LEAST_PARAMETERS:
+            if len(others) < 2 or parameters[row, others].max() < LEAST_PARAMETERS:
                 continue
             own = float(in_common[row, others].mean())
-            usual = float(among_others.mean())
+            usual = float(pairs_among(others, in_common).mean())
             if own < self.most and usual > 10 * self.most:
                 reason = (
                     f"its update has as much in common with the others as random numbers: "
@@ -85,15 +83,13 @@ def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
         The mean over layers of parameters times squared cosine, and the number of parameters in the
         layers that both trained; each of shape (N, N).
     """
-    # All layers together, shape (layers, N, N).
     layers = replies.geometry.layers
-    grams = np.stack(list(layers.values()))
-    sizes = replies.geometry.sizes_of_layers
-    parameters = np.array([sizes[layer] for layer in layers], float)[:, None, None]
+    grams = np.stack(list(layers.values()))  # shape (layers, N, N)
+    sizes = [replies.geometry.sizes_of_layers[layer] for layer in layers]
+    parameters = np.array(sizes, float)[:, None, None]
     total = (parameters * cosines(grams) ** 2).sum(axis=0)
 
     # A layer that a client does not train says nothing of it.
     trained = np.diagonal(grams, axis1=1, axis2=2) > ZERO_NORM**2
     both = trained[:, :, None] & trained[:, None, :]
-    layers_of_pair = both.sum(axis=0)
-    return total / np.maximum(layers_of_pair, 1.0), (both * parameters).sum(axis=0)
+    return total / np.maximum(both.sum(axis=0), 1.0), (both * parameters).sum(axis=0)

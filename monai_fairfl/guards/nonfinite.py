@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import torch
 
 from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.messages import Reply, Weights, is_finite_or_unchanged
+from monai_fairfl.messages import is_finite_or_unchanged
 from monai_fairfl.replies import Replies
 
 
@@ -37,35 +36,14 @@ class NonFinite(Guard):
         squared_norms = replies.geometry.squared_norms
         verdicts = {}
         for row, reply in enumerate(replies):
-            bad = _bad_buffers(reply, replies.start(reply))
-            if not np.isfinite(squared_norms[row]):
-                bad += _bad_updates(reply)
+            sent = replies.start(reply)
+            buffers = reply.buffers or {}
+            bad = [n for n in buffers if not is_finite_or_unchanged(buffers[n], sent.get(n))]
+            if reply.update and not np.isfinite(squared_norms[row]):
+                bad += [name for name, one in reply.update.items() if not one.isfinite().all()]
             if bad:
                 reason = f"{min(bad)!r} is not finite"
                 if len(bad) > 1:
                     reason += f", nor are {len(bad) - 1} other tensors"
                 verdicts[reply.id] = Verdict("quarantine", reason, {"tensors": len(bad)})
         return verdicts
-
-
-def _bad_buffers(reply: Reply, sent: Weights) -> list[str]:
-    """Buffers with a value that is not finite and was not sent to the client."""
-    buffers = reply.buffers or {}
-    # All at once, as a model may have hundreds of small ones.
-    values = [buffer.flatten() for buffer in buffers.values() if buffer.is_floating_point()]
-    if not values or bool(torch.isfinite(torch.cat(values)).all()):
-        return []
-    bad = []
-    for name, buffer in buffers.items():
-        if not is_finite_or_unchanged(buffer, sent.get(name)):
-            bad.append(name)
-    return bad
-
-
-def _bad_updates(reply: Reply) -> list[str]:
-    """Parameters whose update is not finite."""
-    bad = []
-    for name, change in (reply.update or {}).items():
-        if not torch.isfinite(change).all():
-            bad.append(name)
-    return bad

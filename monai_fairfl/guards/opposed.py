@@ -8,10 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.base import Guard, Verdict, check_threshold
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
-from monai_fairfl.replies import Replies
+from monai_fairfl.replies import ZERO_NORM, Replies
 
 LEAST_AGREEING = 4
 """Fewer other sites are no consensus: of three real clinics one was honestly at -0.71."""
@@ -56,17 +55,15 @@ class Opposed(Guard):
         if len(replies) <= LEAST_AGREEING or not is_judged(replies):
             return {}
         angles = cosines(replies.geometry.gram)
-        verdicts: dict[int, Verdict] = {}
+        verdicts = {}
         for row, reply in enumerate(replies):
             others = others_of(row, len(replies))
             agreement = float(np.median(pairs_among(others, angles)))
-            if agreement < self.agreement:
-                continue
             # The cosine with the sum of the others' unit vectors, whose squared length is the sum
             # of their cosines.
-            length = float(np.sqrt(angles[np.ix_(others, others)].sum()))
+            length = float(np.sqrt(max(angles[np.ix_(others, others)].sum(), ZERO_NORM)))
             with_others = float(angles[row, others].sum()) / length
-            if with_others <= self.cosine:
+            if agreement >= self.agreement and with_others <= self.cosine:
                 reason = (
                     f"its update points against the others (cosine {with_others:.2f} with their "
                     f"mean), which agree (median cosine {agreement:.2f})"

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.messages import Reply
+from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import Replies
 
 
@@ -44,28 +43,24 @@ class Outsized(Guard):
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if len(replies) < 2:
+            return {}
         norms = replies.geometry.norms
+        medians = medians_of_others(norms)
+        far_longer = (norms > self.times * medians) & (medians > 0)
         verdicts = {}
-        for row, reply in enumerate(replies):
-            others = np.delete(norms, row)
-            if not others.size:
-                continue
-            median = np.median(others)
-            is_far_longer = norms[row] > self.times * median > 0
-            if is_far_longer and norms[row] > _length_of_model(replies, reply):
+        for row in np.flatnonzero(far_longer).tolist():
+            if norms[row] > _length_of_model(replies, row):
                 reason = (
                     f"its update has length {norms[row]:.4g}, the median of the others is "
-                    f"{median:.4g} (allowed: {self.times:g} times that)"
+                    f"{medians[row]:.4g} (allowed: {self.times:g} times that)"
                 )
-                evidence = {"length": float(norms[row]), "median_of_others": float(median)}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
+                evidence = {"length": float(norms[row]), "median_of_others": float(medians[row])}
+                verdicts[replies[row].id] = Verdict("quarantine", reason, evidence)
         return verdicts
 
 
-def _length_of_model(replies: Replies, reply: Reply) -> float:
+def _length_of_model(replies: Replies, row: int) -> float:
     """Length of the parameters that the client was sent, summed in float64."""
-    squares = []
-    for name, tensor in replies.start(reply).items():
-        if name in replies.spec.parameters:
-            squares.append(float(tensor.double().square().sum()))
-    return math.sqrt(sum(squares))
+    start = replies.start(replies[row])
+    return math.sqrt(sum(float(start[n].double().square().sum()) for n in replies.spec.parameters))

@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Mapping, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import Guard, Verdict
+from monai_fairfl.guards.base import Guard, Verdict, check_threshold
 from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
@@ -30,9 +29,6 @@ In real trainings of CGSV, ShapFed's personal models and Ditto it reached 0.42 (
 
 ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
-
-Places = Mapping[str, torch.Tensor]
-"""Parameter -> the places of its flat values that a sketch has, sorted."""
 
 
 class Replayed(Guard):
@@ -105,32 +101,22 @@ class Replayed(Guard):
         self.updates: dict[str, np.ndarray] = {}
         # client whose last reply did not count -> sketch of the last step that it knows.
         self.steps: dict[str, np.ndarray] = {}
-        # The places of a sketch follow from the columns of the parameters: drawn once for a model.
-        self._columns: Mapping[str, slice] = {}
-        self._places: Places = {}
-        self._gathered = _Gathered()
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        self._gathered.clear()
         if not self.updates or not is_judged(replies) or len(replies) < 2:
             return {}
-        places = self._places_in(replies)
-        sketches = _sketches_of_updates(replies, places, self._gathered)
-        sent = _sketches_of_sent(replies, places, self._gathered)
-        previous = self.updates
-        cosines = _cosines(sketches, list(previous.values()))
+        sketch = self._sketcher(replies)
+        clients = replies.clients
+        updates = np.stack([sketch(reply.update) for reply in replies])
+        cosines = _cosines(updates, np.stack(list(self.updates.values())))
+        is_own = np.array([[client == other for other in self.updates] for client in clients])
 
         last_step = np.zeros(len(replies))
-        own = np.zeros(len(replies))
-        another = np.zeros(len(replies))
         for row, reply in enumerate(replies):
-            step = self._known_step(reply.client, sent[reply.id])
-            last_step[row] = _likeness_to_step(sketches[row], step, previous.get(reply.client))
-            for column, client in enumerate(previous):
-                if client == reply.client:
-                    own[row] = cosines[row, column]
-                else:
-                    another[row] = max(another[row], cosines[row, column])
+            step = self._known_step(reply.client, sketch(replies.start(reply)))
+            last_step[row] = _likeness_to_step(updates[row], step, self.updates.get(reply.client))
+        own = np.where(is_own, cosines, 0.0).sum(axis=1)
+        another = np.where(is_own, 0.0, cosines).max(axis=1, initial=0.0)
 
         verdicts: dict[int, Verdict] = {}
         for what, found, least in (
@@ -139,7 +125,8 @@ class Replayed(Guard):
             ("its own previous update", own, self.own_cosine),
         ):
             medians = medians_of_others(found)
-            for row in np.flatnonzero(self._standing_out(found, medians, least)).tolist():
+            is_nearer = 1 - found < self.nearer * (1 - medians)
+            for row in np.flatnonzero((found >= least) & (medians < least) & is_nearer).tolist():
                 reason = (
                     f"its update repeats {what} (cosine {found[row]:.3f}); the median of the "
                     f"others is {medians[row]:.3f}"
@@ -155,117 +142,56 @@ class Replayed(Guard):
             client: that was sent a model.
             now: the sketch of that model.
         """
-        nothing = np.zeros_like(now)
-        if client not in self.sent:
-            return nothing
-        before = self.sent[client]
-        if now.shape != before.shape:
-            return nothing
-        step = now - before
-        if not step.any() and client in self.steps:
-            return self.steps[client]
-        return step
-
-    def _standing_out(self, found: np.ndarray, medians: np.ndarray, least: float) -> np.ndarray:
-        """Whether each cosine is at least ``least``, and far above the median of the others."""
-        is_nearer = 1 - found < self.nearer * (1 - medians)
-        return (found >= least) & (medians < least) & is_nearer
+        step = now - self.sent.get(client, now)
+        return step if step.any() else self.steps.get(client, step)
 
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
             return
-        places = self._places_in(replies)
+        sketch = self._sketcher(replies)
         counted = set(replies.clients)
-        for number, sketch in _sketches_of_sent(replies, places, self._gathered).items():
-            client = replies.requests[number].client
-            step = self._known_step(client, sketch)
+        for request in replies.requests.values():
+            if request.task != "train":
+                continue
+            client, now = request.client, sketch(request.weights)
+            step = self._known_step(client, now)
             self.steps.pop(client, None)
             if client not in counted and step.any():
                 self.steps[client] = step
-            self.sent[client] = sketch
-        sketches = _sketches_of_updates(replies, places, self._gathered)
-        for row, reply in enumerate(replies):
-            self.updates[reply.client] = sketches[row]
-        self._gathered.clear()
+            self.sent[client] = now
+        for reply in replies:
+            self.updates[reply.client] = sketch(reply.update)
 
     def state_dict(self) -> dict[str, Any]:
-        """As :meth:`Guard.state_dict`, the sketches as text."""
-        # Most methods send one model to all, whose sketch is one array.
-        texts: dict[int, str] = {}
+        """As :meth:`Guard.state_dict`; the float32 sketches are text, to the bit."""
         found: dict[str, Any] = {}
         for name in self.state:
-            found[name] = {}
-            for client, sketch in getattr(self, name).items():
-                if id(sketch) not in texts:
-                    texts[id(sketch)] = _as_text(sketch)
-                found[name][client] = texts[id(sketch)]
+            sketches = getattr(self, name)
+            found[name] = {c: b64encode(one.astype("<f4")).decode() for c, one in sketches.items()}
         return found
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
         for name in self.state:
-            sketches = {client: _as_array(text) for client, text in state[name].items()}
-            setattr(self, name, sketches)
+            texts = state[name]
+            setattr(self, name, {c: np.frombuffer(b64decode(texts[c]), "<f4") for c in texts})
 
-    def _places_in(self, replies: Replies) -> Places:
-        """The places of each parameter that a sketch has."""
-        matrix = replies.matrix
-        if matrix.columns == self._columns:
-            return self._places
+    def _sketcher(self, replies: Replies) -> Callable[[Weights | None], np.ndarray]:
+        """What makes the sketch of an update or of a model, shape (entries,), float32."""
         generator = np.random.default_rng(self.seed)
-        chosen = np.sort(generator.integers(0, matrix.width, size=self.entries))
+        chosen = np.sort(generator.integers(0, replies.matrix.width, size=self.entries))
         places = {}
-        for name, columns in matrix.columns.items():
+        for name, columns in replies.matrix.columns.items():
             begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
             if begin < end:
                 places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
-        self._columns = dict(matrix.columns)
-        self._places = places
-        return places
 
-
-class _Gathered:
-    """The sketches of one exchange, which is both checked and remembered: each is made once.
-
-    The places lie apart in memory, so that each of them costs a cache line.
-    """
-
-    def __init__(self) -> None:
-        # Id of tensors -> these, so that no others get the id, and their sketch.
-        self._sketches: dict[int, tuple[Weights, np.ndarray]] = {}
-
-    def of(self, tensors: Weights, places: Places) -> np.ndarray:
-        """The sketch of an update or a model, shape (entries,), float32."""
-        if id(tensors) not in self._sketches:
+        def sketch(tensors: Weights | None) -> np.ndarray:
+            assert tensors is not None
             parts = [torch.take(tensors[name], inside) for name, inside in places.items()]
-            self._sketches[id(tensors)] = (tensors, torch.cat(parts).float().numpy())
-        _, sketch = self._sketches[id(tensors)]
+            return torch.cat(parts).float().numpy()
+
         return sketch
-
-    def clear(self) -> None:
-        """Forget all sketches, and let go of the tensors."""
-        self._sketches = {}
-
-
-def _sketches_of_updates(replies: Replies, places: Places, gathered: _Gathered) -> np.ndarray:
-    """The sketch of each update, shape (N, entries), float32."""
-    sketches = []
-    for reply in replies:
-        assert reply.update is not None
-        sketches.append(gathered.of(reply.update, places))
-    return np.stack(sketches)
-
-
-def _sketches_of_sent(
-    replies: Replies, places: Places, gathered: _Gathered
-) -> dict[int, np.ndarray]:
-    """Id of a request to train -> the sketch of the model that it sent."""
-    found = {}
-    for number, request in replies.requests.items():
-        if request.task == "train":
-            # Most methods send one model to all, of which one sketch is enough.
-            found[number] = gathered.of(request.weights, places)
-    return found
 
 
 def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | None) -> float:
@@ -285,16 +211,14 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
         The cosine, where both without the direction of ``own`` have a cosine of at least
         :data:`REST_COSINE`; else the smaller of the two cosines.
     """
-    cosine = _cosine(sketch, step)
-    if own is None or own.shape != step.shape or not own.any():
+    cosine = float(_cosines(sketch, step))
+    if own is None or not own.any():
         return cosine
     rest_of_step = _without(step, own)
     if np.linalg.norm(rest_of_step) < LEAST_REST * np.linalg.norm(step):
         return 0.0
-    rest = _cosine(_without(sketch, own), rest_of_step)
-    if rest >= REST_COSINE:
-        return cosine
-    return min(cosine, rest)
+    rest = float(_cosines(_without(sketch, own), rest_of_step))
+    return cosine if rest >= REST_COSINE else min(cosine, rest)
 
 
 def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -303,41 +227,16 @@ def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a - b * (a @ b) / (b @ b)
 
 
-def _cosines(sketches: np.ndarray, others: Sequence[np.ndarray]) -> np.ndarray:
-    """The cosine of each sketch with each other one, shape (N, others); see :func:`_cosine`."""
-    found = np.zeros((len(sketches), len(others)))
-    comparable = [column for column, other in enumerate(others) if other.shape == sketches[0].shape]
-    if not comparable:
-        return found
-    compared = np.stack([others[column] for column in comparable])
-    found[:, comparable] = _units(sketches) @ _units(compared).T
-    return found
+def _cosines(sketches: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine of each sketch with each other one; 0 when either has no length.
 
-
-def _units(sketches: np.ndarray) -> np.ndarray:
-    """The directions of some sketches in float64; zeros for those without length."""
-    sketches = sketches.astype(np.float64)
-    lengths = np.linalg.norm(sketches, axis=1, keepdims=True)
-    has_length = lengths > ZERO_NORM
-    return np.where(has_length, sketches / np.where(has_length, lengths, 1.0), 0.0)
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> float:
-    """The cosine of two sketches; 0 when either has no length, or of models of other sizes."""
-    if a.shape != b.shape:
-        return 0.0
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    length_a, length_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
-    if length_a <= ZERO_NORM or length_b <= ZERO_NORM:
-        return 0.0
-    return float(a @ b) / (length_a * length_b)
-
-
-def _as_text(sketch: np.ndarray) -> str:
-    """A float32 sketch as text for JSON, to the bit."""
-    return base64.b64encode(sketch.astype("<f4").tobytes()).decode()
-
-
-def _as_array(text: str) -> np.ndarray:
-    """The inverse of :func:`_as_text`."""
-    return np.frombuffer(base64.b64decode(text), dtype="<f4")
+    >>> _cosines(np.eye(2), np.array([[3.0, 4.0]])).tolist()
+    [[0.6], [0.8]]
+    """
+    units = []
+    for given in (sketches, others):
+        given = given.astype(np.float64)
+        lengths = np.linalg.norm(given, axis=-1, keepdims=True)
+        units.append(np.where(lengths > ZERO_NORM, given / np.maximum(lengths, ZERO_NORM), 0.0))
+    cosines: np.ndarray = units[0] @ units[1].T
+    return cosines

@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from monai_fairfl.guards.arguments import check_threshold
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
-from monai_fairfl.guards.directions import others_of
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
+from monai_fairfl.guards.directions import middles_of_others
 from monai_fairfl.replies import Replies
 
 
@@ -54,16 +53,17 @@ class TooLong(Guard):
         self.times = times
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
+        if len(replies) <= LEAST_OTHERS:
+            return {}
         verdicts = self._too_long(replies, replies.geometry.norms, "its update")
+        output = replies.spec.output
+        if output is None or output[0] not in replies.geometry.norms_of_layers:
+            return verdicts
         # The output layers as they are after the cuts.
-        factors = np.ones(len(replies))
-        for row, reply in enumerate(replies):
-            if reply.id in verdicts:
-                factors[row] = verdicts[reply.id].factor
-        output = factors * _output_norms(replies)
-        for id, verdict in self._too_long(
-            replies, output, "its update of the output layer"
-        ).items():
+        factors = [verdicts[reply.id].factor if reply.id in verdicts else 1.0 for reply in replies]
+        norms = np.array(factors) * replies.geometry.norms_of_layers[output[0]]
+        of_layer = self._too_long(replies, norms, "its update of the output layer")
+        for id, verdict in of_layer.items():
             if id in verdicts:
                 verdict = replace(verdict, factor=verdict.factor * verdicts[id].factor)
             verdicts[id] = verdict
@@ -77,27 +77,15 @@ class TooLong(Guard):
             norms: of the updates, or of a layer of them.
             what: has these lengths, for the reason.
         """
-        verdicts: dict[int, Verdict] = {}
-        for row, reply in enumerate(replies):
-            others = norms[others_of(row, len(norms))]
-            if len(others) < LEAST_OTHERS:
-                continue
-            median = float(np.quantile(others, 0.5, method="higher"))
-            if norms[row] > self.times * median > 0:
-                reason = (
-                    f"{what} has length {norms[row]:.4g}, the median of the others is "
-                    f"{median:.4g} (allowed: {self.times:g} times that): it is cut to the median"
-                )
-                evidence = {"length": float(norms[row]), "median_of_others": median}
-                factor = median / float(norms[row])
-                verdicts[reply.id] = Verdict("clip", reason, evidence, factor=factor)
+        _, medians = middles_of_others(norms)
+        verdicts = {}
+        for row in np.flatnonzero((norms > self.times * medians) & (medians > 0)):
+            length, median = float(norms[row]), float(medians[row])
+            reason = (
+                f"{what} has length {length:.4g}, the median of the others is {median:.4g} "
+                f"(allowed: {self.times:g} times that): it is cut to the median"
+            )
+            evidence = {"length": length, "median_of_others": median}
+            factor = median / length
+            verdicts[replies[row].id] = Verdict("clip", reason, evidence, factor=factor)
         return verdicts
-
-
-def _output_norms(replies: Replies) -> np.ndarray:
-    """The length of each update in the output layer; zeros where nobody sends one."""
-    output = replies.spec.output
-    nothing = np.zeros(len(replies))
-    if output is None:
-        return nothing
-    return replies.geometry.norms_of_layers.get(output[0], nothing)

@@ -46,6 +46,7 @@ PROVENANCE = (
     "Each record of a ledger contains the SHA-256 of the record before it. Store the head "
     "elsewhere: only the head shows that nobody rewrote the ledger or cut off its end."
 )
+CONTRIBUTIONS = "What the strategy credits each site with."
 CREDIT = (
     "Each hospital's share under each available rule. The weight is the mean over all rounds. A "
     "strategy's own contributions are of its last round that drew the hospital."
@@ -120,12 +121,3 @@ def gain_caption(report: Mapping[str, Any]) -> str:
     if any(found["collaboration"] for found in report["strategies"].values()):
         return f"{GAIN} {COLLABORATION}"
     return GAIN
-
-
-def contributions_caption(report: Mapping[str, Any]) -> str:
-    """What each strategy credits a site with."""
-    sentences = ["What the strategy credits each site with."]
-    for name, found in report["strategies"].items():
-        if found["estimates"]:
-            sentences.append(f"{name}: {found['estimates']}.")
-    return " ".join(sentences)

@@ -36,7 +36,7 @@ def rules_of(
     run: Run,
     weights: Mapping[str, Sequence[Point]],
     contributions: Mapping[str, Sequence[EstimatedPoint]],
-    estimates: str | None,
+    estimates: bool,
     valuations: Sequence[Mapping[str, Any]],
 ) -> list[Rule]:
     """The rules that a run has numbers for.
@@ -45,7 +45,7 @@ def rules_of(
         run: in question.
         weights: aggregation weights by round.
         contributions: by round.
-        estimates: what the strategy's contributions are, in words; empty: they are its weights.
+        estimates: whether contributions are more than the weights.
         valuations: made of the run, of its present model.
     """
     rules = [
@@ -60,11 +60,10 @@ def rules_of(
             shares_of({site: _sum(points) for site, points in weights.items() if points}),
         ),
     ]
-    if estimates != "":
+    if estimates:
         last = last_contributions(run, contributions)
-        words = estimates or "the strategy's own contributions"
         when = when_words({point.round for point in last.values()}, len(run.rounds))
-        meaning = f"The contributions of {when}: {words}."
+        meaning = f"The strategy's own contributions of {when}."
         values = {site: point.value for site, point in last.items()}
         rules.append(Rule(own_rule(run.method), meaning, shares_of(values)))
 

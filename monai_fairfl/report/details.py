@@ -14,8 +14,8 @@ from typing import Any
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
-from monai_fairfl.strategies.catalogue import quantity
 from monai_fairfl.strategies.quantities import Quantity
+from monai_fairfl.strategies.registry import quantities, shipped
 
 
 def details_of(run: Run) -> dict[str, Any]:
@@ -55,11 +55,12 @@ def quantities_of(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, s
         form: of the quantities, a key of :func:`details_of`.
     """
     for strategy, found in report["strategies"].items():
+        known = quantities()
+        if found["strategy"] in shipped():
+            known.update(shipped()[found["strategy"]].quantities)
         for name, values in found["details"][form].items():
-            texts = quantity(found["strategy"], name)
-            if texts is None:
-                texts = Quantity(name, name, "As the strategy reports it.")
-            yield strategy, name, texts, values
+            unknown = Quantity(name, name, "As the strategy reports it.")
+            yield strategy, name, known.get(name, unknown), values
 
 
 def label_of(key: str, quantity: Quantity) -> str:

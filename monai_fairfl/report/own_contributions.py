@@ -15,9 +15,6 @@ from monai_fairfl.report.contribution import Contribution, Contributions, images
 from monai_fairfl.report.credit import own_rule, shares_of, when_words
 from monai_fairfl.report.results import is_comparison, runs_of
 
-ADDITIVE = ("share", "Shapley value", "Dice lost")
-"""How the texts of contributions begin whose shares can be compared with shares of the images."""
-
 WEIGHT_BY = "Weight by"
 """How the source begins where contributions are nothing but weights."""
 
@@ -61,7 +58,6 @@ def by_method(report: Mapping[str, Any], name: str, images: Mapping[str, float])
 def _meaning_words(name: str, strategy: Mapping[str, Any]) -> str:
     """What a method's contributions are, and of which rounds these are."""
     when = when_words(_rounds_of(strategy), strategy["rounds"])
-    unit = strategy["estimates"] or ""
     if is_weight(strategy):
         return (
             f"{name} uses its own weights as contributions: how much each hospital's update counts "
@@ -69,9 +65,7 @@ def _meaning_words(name: str, strategy: Mapping[str, Any]) -> str:
             "what a hospital is worth to the others: a hospital that does not resemble the others, "
             "or whose labels are wrong, also gets a high weight."
         )
-    if not unit:
-        return f"{name} has contributions of its own; these are from {when}."
-    return f"{name} estimates contributions; these are from {when}: {unit}."
+    return f"{name} has contributions of its own; these are from {when}."
 
 
 def _rounds_of(strategy: Mapping[str, Any]) -> set[int]:
@@ -249,9 +243,8 @@ def _among(
         what: a key of :data:`VERBS`.
         about: the range, as for :meth:`Contribution.of_value`.
     """
-    unit = strategy["estimates"] or ""
     share = None
-    if unit.startswith(ADDITIVE) or abs(sum(together.values()) - 1) < 0.02:
+    if strategy["additive"] or abs(sum(together.values()) - 1) < 0.02:
         share = shares_of(together)[site]
     of_images = images_among(images, together).get(site)
     return Contribution.of_value(

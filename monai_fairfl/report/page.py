@@ -197,7 +197,7 @@ def _captions(report: Mapping[str, Any], changes: Mapping[str, Any] | None) -> d
         "gain": captions.gain_caption(report),
         "dice_by_round": captions.DICE_BY_ROUND,
         "weights": captions.WEIGHTS,
-        "contributions": captions.contributions_caption(report),
+        "contributions": captions.CONTRIBUTIONS,
         "free_riders": f"{captions.FREE_RIDERS} {report['free_rider_rule']}",
         "credit": captions.CREDIT,
         "similarity": captions.SIMILARITY,

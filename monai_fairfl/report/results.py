@@ -87,9 +87,10 @@ class StrategyResult:
         performance: how well, and how evenly, the sites are served.
         collaboration: how the scores follow what the sites reach alone.
         layers_averaged: how many layers a weight is the mean of, where a method weighs each.
-        estimates: what the strategy's contributions are, in words; ``None`` for a strategy that is
-            not shipped, which may estimate anything.
-        estimates_contributions: whether contributions are more than the weights.
+        additive: whether the strategy's contributions of several sites can be added up, as shares
+            can; ``None`` where nobody knows.
+        estimates_contributions: whether contributions are more than the weights; true of a strategy
+            that is not shipped, which may estimate anything.
         personal: whether each site trains a model of its own beside the global one.
         flagged: site -> round in which its free-rider score was first flagged.
         sites: site -> its result.
@@ -128,7 +129,7 @@ class StrategyResult:
     performance: Performance | None
     collaboration: Collaboration | None
     layers_averaged: int | None
-    estimates: str | None
+    additive: bool | None
     estimates_contributions: bool
     personal: bool
     flagged: Mapping[str, int]

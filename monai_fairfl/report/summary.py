@@ -68,7 +68,7 @@ from monai_fairfl.report.similarity import similarity_of
 from monai_fairfl.report.touched import often_touched, touched_of
 from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
-from monai_fairfl.strategies.resolver import shipped
+from monai_fairfl.strategies.registry import shipped
 
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
@@ -236,7 +236,9 @@ def _strategy_result(
         contributions=contributions,
         free_rider_scores=free_riders.points,
     )
-    estimates = _estimates(run)
+    known = shipped().get(run.strategy)
+    additive = known.additive if known else None
+    estimates = known is None or additive is not None
     valuations = [valuation for valuation in run.valuations if is_current(valuation, run)]
     standalone_name = None
     if yardstick.run is not None:
@@ -263,8 +265,8 @@ def _strategy_result(
         performance=performance,
         collaboration=collaboration(mine.values, alone),
         layers_averaged=weights.layers,
-        estimates=estimates,
-        estimates_contributions=estimates != "",
+        additive=additive,
+        estimates_contributions=estimates,
         personal=run.personal,
         flagged=free_riders.flagged,
         sites=_site_results(run, measurement, scores, yardstick.run, fedavg, series, judgement),
@@ -365,15 +367,6 @@ def _newest(series: Mapping[str, Sequence[AnyPoint]], site: str) -> AnyPoint | N
     """The last point of a site; ``None`` where it has none."""
     points = series.get(site)
     return points[-1] if points else None
-
-
-def _estimates(run: Run) -> str | None:
-    """What the strategy's contributions are, in words; empty where it estimates none.
-
-    ``None`` for a strategy that is not shipped: it may estimate anything.
-    """
-    known = shipped().get(run.strategy)
-    return None if known is None else known.estimates
 
 
 def _scores_all_sites(scores: Scores, group: Sequence[Run]) -> bool:

@@ -17,7 +17,7 @@ from monai_fairfl.replies import Replies, weights_of_model
 from monai_fairfl.run_folder.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.configuration import configuration_of
+from monai_fairfl.strategies.registry import configuration_of
 
 if TYPE_CHECKING:
     from monai_fairfl.server.round import Round

@@ -19,7 +19,6 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn, TimeRemainingColumn
 
 from monai_fairfl.messages import value_of
-from monai_fairfl.replies import is_by_layer
 from monai_fairfl.server.round import Round
 
 logger = logging.getLogger(__name__)
@@ -105,7 +104,7 @@ class Progress:
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
         weights = played.result.aggregation
-        if not is_by_layer(weights):
+        if all(isinstance(weight, float) for weight in weights.values()):
             text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
         self._show_rounds()

@@ -3,11 +3,10 @@
 """One published method, one file, one class.
 
 - ``base``: what every :class:`Strategy` has; ``playing``: plays its rounds;
-- ``parts``, ``rewards``, ``robust``, ``coalitions``: what several methods are made of;
-  ``composition``: strategies with parts of other methods;
-- ``resolver``: strategies as users name them, for every command and engine; ``configuration``: a
-  strategy as the ledger has it;
-- ``arguments``, ``quantities``, ``catalogue``: their checks, names and texts for users and report.
+- ``parts``, ``rewards``, ``robust``, ``coalitions``: what several methods are made of, and what
+  every strategy takes in place of its own;
+- ``registry``: strategies as users write them and as the ledger has them;
+- ``arguments``, ``quantities``: checks and names of arguments, and texts for the report.
 """
 
 import lazy_loader

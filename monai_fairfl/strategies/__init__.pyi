@@ -7,9 +7,9 @@ from .base import ImagesNeeded as ImagesNeeded
 from .base import RoundResult as RoundResult
 from .base import Rounds as Rounds
 from .base import Strategy as Strategy
+from .base import compose as compose
 from .cffl import CFFL as CFFL
 from .cgsv import CGSV as CGSV
-from .composition import compose as compose
 from .ditto import Ditto as Ditto
 from .fairfed import FairFed as FairFed
 from .fedavg import FedAvg as FedAvg

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,9 @@ class AFL(Strategy):
     gains_when = {"global_loss": "high"}
     state = ("mixture",)
 
-    def __init__(self, step: float = 0.1, form: str | None = None, variant: str = "paper"):
+    def __init__(
+        self, step: float = 0.1, form: str | None = None, variant: str = "paper", **parts: Any
+    ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if form is None:
             form = "afl" if variant == "paper" else "worst_client"
@@ -53,6 +56,7 @@ class AFL(Strategy):
         self.form = form
         self.variant = variant
         self.mixture = Memory()  # lambda, of all clients
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]

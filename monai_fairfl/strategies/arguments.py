@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Collection, Sequence
 from numbers import Real
 from typing import Any
 
-from monai_fairfl.errors import ConfigError, closest
+from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.utils.named_classes import arguments_of
 
 
 def check_choice(owner: object, argument: str, value: object, allowed: Collection[object]) -> None:
     """Refuse an argument that is not one of ``allowed``.
 
     Args:
-        owner: the strategy or part, or its name, for the message.
+        owner: the strategy or part, for the message.
         argument: name of the argument.
         value: what the user gave.
         allowed: its possible values.
@@ -24,45 +26,23 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
     Raises:
         ValueError: naming the owner, the argument and the possible values.
 
-    >>> check_choice("FedCE", "mode", "plus", ("multi", "sum"))
+    >>> from monai_fairfl.strategies import FedCE
+    >>> FedCE(mode="plus")
     Traceback (most recent call last):
-    ValueError: FedCE: mode must be one of 'multi', 'sum', got 'plus'
+    ValueError: FedCE: mode must be one of 'multi', 'sum', 'cos', 'err', got 'plus'
     """
-    if value in allowed:
-        return
-    name = owner if isinstance(owner, str) else type(owner).__name__
-    choices = ", ".join(repr(choice) for choice in allowed)
-    raise ValueError(f"{name}: {argument} must be one of {choices}, got {value!r}")
+    if value not in allowed:
+        choices = ", ".join(repr(choice) for choice in allowed)
+        raise ValueError(f"{_name(owner)}: {argument} must be one of {choices}, got {value!r}")
 
 
-def is_real(value: object) -> bool:
-    """Whether a value is a real number, NumPy's included; ``True`` and ``False`` are none.
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number, NumPy's included; ``True`` and ``False`` are none.
 
-    >>> is_real(2), is_real("0,5"), is_real(True)
-    (True, False, False)
+    >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
+    (True, False, False, False)
     """
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def check_numbers(owner: object, /, **arguments: object) -> None:
-    """Refuse arguments that are no numbers, such as a text with a decimal comma.
-
-    Args:
-        owner: the strategy or part, or its name, for the message.
-        **arguments: name -> what the user gave.
-
-    Raises:
-        ValueError: naming the owner, the argument and its value.
-
-    >>> check_numbers("FairFed", beta=0.5)
-    >>> check_numbers("FairFed", beta="0,5")
-    Traceback (most recent call last):
-    ValueError: FairFed: beta must be a number, such as 0.5, got '0,5'
-    """
-    name = owner if isinstance(owner, str) else type(owner).__name__
-    for argument, value in arguments.items():
-        if not is_real(value):
-            raise ValueError(f"{name}: {argument} must be a number, such as 0.5, got {value!r}")
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_layer(owner: object, argument: str, layer: str, layers: Sequence[str]) -> None:
@@ -72,63 +52,55 @@ def check_layer(owner: object, argument: str, layer: str, layers: Sequence[str])
         owner: the strategy, for the message.
         argument: that names the layer.
         layer: its name.
-        layers: of the model that it may name, in the model's order.
+        layers: of the model that it may name.
 
     Raises:
-        ConfigError: naming the owner, the argument, the closest name and some of those there are.
+        ConfigError: naming the owner, the argument, the closest name or those there are.
 
     >>> check_layer("ShapFed", "output_layer", "haed", ["conv", "head"])
     Traceback (most recent call last):
     monai_fairfl.errors.ConfigError: ShapFed: output_layer must be ...; did you mean 'head'?
     """
-    if layer in layers:
-        return
-    name = owner if isinstance(owner, str) else type(owner).__name__
-    meant = closest(layer, layers)
-    hint = "" if meant is None else f"; did you mean {meant!r}?"
-    raise ConfigError(
-        f"{name}: {argument} must be a trained layer of the model, such as {list(layers[-5:])}, "
-        f"got {layer!r}{hint}"
-    )
+    if layer not in layers:
+        raise ConfigError(
+            f"{_name(owner)}: {argument} must be a trained layer of the model, got {layer!r}"
+            f"{did_you_mean(layer, layers)}"
+        )
 
 
-def non_default_arguments(component: object) -> list[str]:
-    """The arguments of a strategy or part that are not the defaults, as words of a name.
+def _name(owner: object) -> str:
+    return owner if isinstance(owner, str) else type(owner).__name__
+
+
+def non_default_arguments(component: object, base: type = object) -> list[str]:
+    """The arguments of a strategy, part or guard that are not the defaults, as words of a name.
 
     A choice is shown as it is, a switch by the argument's name, a number with both. What follows
     from the argument ``variant`` is left out, as the variant is shown already.
 
     Args:
         component: has its arguments in attributes of the same names.
+        base: whose own arguments are left out.
 
-    >>> from monai_fairfl.strategies import Proportional, QFedAvg, Uniform
-    >>> non_default_arguments(Proportional(2.0)), non_default_arguments(Uniform())
-    (['power_2.0'], [])
-    >>> non_default_arguments(QFedAvg(variant="released"))
+    >>> from monai_fairfl.strategies import Proportional, QFedAvg, Strategy
+    >>> non_default_arguments(Proportional(2.0))
+    ['power_2.0']
+    >>> non_default_arguments(QFedAvg(variant="released"), Strategy)
     ['released']
     """
     kind: Any = type(component)
-    defaults: dict[str, Any] = {}
-    for name, parameter in inspect.signature(kind).parameters.items():
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            defaults[name] = parameter.default
-    chosen = {name: getattr(component, name, default) for name, default in defaults.items()}
+    arguments = arguments_of(kind, base)
+    usual: dict[str, Any] = {name: one.default for name, one in arguments.items()}
+    chosen = {name: getattr(component, name, usual[name]) for name in usual}
 
     # A variant has defaults of its own, which an instance of it shows.
-    if "variant" in defaults:
-        needed = {}
-        for name, default in defaults.items():
-            if default is inspect.Parameter.empty:
-                needed[name] = chosen[name]
-        of_variant = kind(**needed, variant=chosen["variant"])
-        for name in set(defaults) - {"variant", *needed}:
-            defaults[name] = getattr(of_variant, name, defaults[name])
+    if "variant" in usual:
+        given = {name: chosen[name] for name in usual if usual[name] is inspect.Parameter.empty}
+        example = kind(**{**given, "variant": chosen["variant"]})
+        for name in usual.keys() - {*given, "variant"}:
+            usual[name] = getattr(example, name, usual[name])
 
-    words = []
-    for name, value in chosen.items():
-        if value != defaults[name]:
-            words.append(_word(name, value))
-    return words
+    return [_word(name, value) for name, value in chosen.items() if value != usual[name]]
 
 
 def _word(argument: str, value: object) -> str:
@@ -158,7 +130,6 @@ def check_between(owner: object, interval: str, /, **arguments: object) -> None:
     ValueError: FairFed: beta must be a number in [0, inf), got '0,5'
     """
     least, most = (float(bound) for bound in interval[1:-1].split(","))
-    name = owner if isinstance(owner, str) else type(owner).__name__
     for argument, value in arguments.items():
         is_inside = isinstance(value, Real) and not isinstance(value, bool)
         if is_inside:
@@ -167,4 +138,6 @@ def check_between(owner: object, interval: str, /, **arguments: object) -> None:
             below = number < most or (interval[-1] == "]" and number == most)
             is_inside = above and below
         if not is_inside:
-            raise ValueError(f"{name}: {argument} must be a number in {interval}, got {value!r}")
+            raise ValueError(
+                f"{_name(owner)}: {argument} must be a number in {interval}, got {value!r}"
+            )

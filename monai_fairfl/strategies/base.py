@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from monai_fairfl.messages import (
 from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, uniform
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.memory import Memory
-from monai_fairfl.strategies.parts import Parts, Reward
+from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.strategies.quantities import Quantity
 
 ROUNDING = 1e-4
@@ -102,8 +102,10 @@ class Strategy(ABC):
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
     *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
-    which each client continues). The last two can be replaced, see
-    :func:`~monai_fairfl.strategies.compose`.
+    which each client continues). Arguments of every strategy replace the last two, and more: see
+    :class:`~monai_fairfl.strategies.parts.Parts`. A subclass with a constructor of its own takes
+    ``**parts``, stores its arguments in attributes of their names, and ends with
+    ``super().__init__(**parts)``.
 
     A strategy does no input or output, and owns no model. The federation owns the global model and
     the rewards. It sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
@@ -151,6 +153,11 @@ class Strategy(ABC):
     weights_sum_to_one: bool = True
     """Whether the weights of each average sum to one; others are then logged."""
 
+    additive: ClassVar[bool | None] = None
+    """Whether its contributions of several clients can be added up, as shares can; ``None``: they
+    are its weights, and it estimates nobody's contribution.
+    """
+
     personal: ClassVar[bool] = False
     """Whether clients train a personal model, which nobody else sees and which they would use."""
 
@@ -163,7 +170,7 @@ class Strategy(ABC):
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes that the checkpoint holds, so that they survive a stop and a resume."""
 
-    # What the federation and ``compose`` set.
+    # What the constructor and the federation set.
 
     weights: Weights
     rewards: Mapping[str, Weights]
@@ -174,14 +181,39 @@ class Strategy(ABC):
     spec: ModelSpec
     buffers: str = "aggregation"
     rounds_planned: int = 0
-    parts: Parts = Parts()
-
+    _own_parts: Parts = Parts()
     _initial_state: dict[str, Any] | None = None
+    _notes: dict[str, str]
+
+    def __init__(
+        self,
+        *,
+        weighting: Weighting | None = None,
+        reward: Reward | None = None,
+        average: Average | None = None,
+        training: Mapping[str, float] | None = None,
+        cap: float | None = None,
+        clip_reports: float | None = None,
+    ):
+        training = {} if training is None else training
+        self.parts = Parts(weighting, reward, average, training, cap, clip_reports)
+        self.check_parts(self.parts)
+
+    # NVFlare writes into a job the attributes that are named as arguments, and cannot write these.
+    @property
+    def parts(self) -> Parts:
+        """What replaces the method's own parts."""
+        return self._own_parts
+
+    @parts.setter
+    def parts(self, parts: Parts) -> None:
+        self._own_parts = parts
 
     @property
     def name(self) -> str:
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
-        words = [type(self).__name__, *non_default_arguments(self), *self.parts.name_words()]
+        own = non_default_arguments(self, Strategy)
+        words = [type(self).__name__, *own, *self.parts.name_words()]
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     @abstractmethod
@@ -229,6 +261,9 @@ class Strategy(ABC):
 
     def check_parts(self, parts: Parts) -> None:  # noqa: B027 (most take any)
         """Refuse parts with which the method would measure what it does not mean.
+
+        The constructor calls it when it takes the parts, so a subclass passes these on last, when
+        its own arguments are stored.
 
         Args:
             parts: that are to replace the method's own.
@@ -483,7 +518,31 @@ class Strategy(ABC):
         for name, value in state.items():
             kind = type(getattr(self, name))
             setattr(self, name, kind(value) if issubclass(kind, Memory) else value)
-        self._notes: dict[str, str] = {}
+        self._notes = {}
+
+
+def compose(strategy: Strategy, **parts: Any) -> Strategy:
+    """Replace parts of a strategy that is made, such as its weights or its rewards.
+
+    Args:
+        strategy: measures, and estimates contributions.
+        **parts: as the arguments of every strategy. Those that are not given, or ``None``, stay as
+            they are; ``training`` is added to the strategy's own.
+
+    Returns:
+        The same strategy, with the new parts.
+
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> compose(FedAvg(), training={"prox_mu": 0.01}).name
+    'FedAvg-prox_mu_0.01'
+    """
+    given = {name: part for name, part in parts.items() if part is not None}
+    if isinstance(given.get("training"), Mapping):
+        given["training"] = {**strategy.parts.training, **given["training"]}
+    together = replace(strategy.parts, **given)
+    strategy.check_parts(together)
+    strategy.parts = together
+    return strategy
 
 
 def _by_client(replies: Replies, values: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,13 +42,14 @@ class CFFL(Strategy):
     The authors' server has a validation set and scores clipped, sparsified updates; hospitals do
     not share one, so each scores its own model. Their reward, a part of the update by reputation
     beside what a client trained itself, is
-    ``compose(CFFL(), reward=Sparsified(ratio="share", rest="own"))``. It trusts the scores that
+    ``CFFL(reward=Sparsified(ratio="share", rest="own"))``. It trusts the scores that
     clients report.
 
     >>> round(CFFL().fade, 1)
     0.8
     """
 
+    additive = True
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2
@@ -68,6 +70,7 @@ class CFFL(Strategy):
         grow: bool | None = None,
         threshold: float = 1 / 3,
         variant: str = "released",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, FADE)
         fade = FADE[variant] if fade is None else fade
@@ -82,6 +85,7 @@ class CFFL(Strategy):
         self.variant = variant
         self.reputation = Memory()  # of all clients; 0: no longer reputable
         self.rounds = 0
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]

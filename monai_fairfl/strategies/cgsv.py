@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,8 @@ class CGSV(Strategy):
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),
             ``"contribution_index"`` (Shapley value of validation Dice); ``None``: everybody
-            receives the global model, as where CGSV serves to aggregate.
+            receives the global model, as where CGSV serves to aggregate. Or a part, such as
+            :class:`Mixed`.
         exact: the Shapley value of :math:`\nu(S) = \cos(u_S, u_N)` in place of :math:`\psi_i`, its
             approximation.
         variant: ``"recommended"``: a share of every tensor, rounded up; ``"paper"``: one share of
@@ -74,6 +76,7 @@ class CGSV(Strategy):
     'CGSV-beta_2.0'
     """
 
+    additive = True
     min_clients = 2
     state = ("reputation", "rounds")
     quantities = {
@@ -81,7 +84,7 @@ class CGSV(Strategy):
             "Agreement with the step by reputations",
             "Cosine",
             "Cosine of a site's update and the sum of all updates by the reputations before the "
-            "round, which is the server's step unless compose gives it other weights (or its "
+            "round, which is the server's step unless another weighting is given (or its "
             "Shapley value, with exact=True): 1 is the same direction, 0 a right angle, -1 the "
             "opposite.",
         ),
@@ -98,10 +101,13 @@ class CGSV(Strategy):
         alpha: float = 0.95,
         beta: float = 1.0,
         mask_scope: str | None = None,
-        reward: str | None = "cosine",
+        reward: str | Reward | None = "cosine",
         exact: bool = False,
         variant: str = "recommended",
+        **parts: Any,
     ):
+        if isinstance(reward, Reward):
+            parts["reward"], reward = reward, "cosine"
         check_choice(self, "reward", reward, REWARDS)
         check_choice(self, "variant", variant, VARIANTS)
         check_choice(self, "exact", exact, (True, False))
@@ -123,6 +129,7 @@ class CGSV(Strategy):
         self.sparsified = Sparsified(beta, ratio="tanh", **chosen)  # type: ignore[arg-type]
         self.reputation = Shares()  # r, of all clients
         self.rounds = 0
+        super().__init__(**parts)
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)

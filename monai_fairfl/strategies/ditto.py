@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.parts import Weighting
 
 
 class Ditto(Strategy):
@@ -25,7 +27,8 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"`` or ``"uniform"``; ``None``: the variant's.
+        weighting: of the global model: ``"samples"``, ``"uniform"`` or a part; ``None``: the
+            variant's.
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 
@@ -35,7 +38,15 @@ class Ditto(Strategy):
 
     personal = True
 
-    def __init__(self, lam: float = 1.0, weighting: str | None = None, variant: str = "paper"):
+    def __init__(
+        self,
+        lam: float = 1.0,
+        weighting: str | Weighting | None = None,
+        variant: str = "paper",
+        **parts: Any,
+    ):
+        if isinstance(weighting, Weighting):
+            parts["weighting"], weighting = weighting, None
         check_choice(self, "variant", variant, ("paper", "released"))
         if weighting is None:
             weighting = "samples" if variant == "paper" else "uniform"
@@ -44,6 +55,7 @@ class Ditto(Strategy):
         self.lam = lam
         self.weighting = weighting
         self.variant = variant
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # The client trains the global model and, pulled by lambda, its own (Algorithm 1).

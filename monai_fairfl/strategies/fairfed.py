@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
@@ -50,12 +51,13 @@ class FairFed(Strategy):
         ),
     }
 
-    def __init__(self, beta: float = 0.5, variant: str = "paper"):
+    def __init__(self, beta: float = 0.5, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, ("paper", "released"))
         check_between(self, "[0, inf)", beta=beta)
         self.beta = beta
         self.variant = variant
         self.weight = Shares()  # omega, of all clients
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.parts import Weighting
 
 
 class FedAvg(Strategy):
@@ -19,7 +21,8 @@ class FedAvg(Strategy):
 
     Args:
         weighting: ``"samples"`` (n_i: images of one local epoch; FedCE, CGSV, FedISM use this
-            baseline) or ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4).
+            baseline), ``"uniform"`` (p_i = 1 / N; Fed-LWR Eq. 1, ShapFed Eq. 4), or a part such as
+            :class:`Krum`.
 
     It trusts the image counts that clients report.
 
@@ -27,9 +30,12 @@ class FedAvg(Strategy):
     'uniform'
     """
 
-    def __init__(self, weighting: str = "samples"):
+    def __init__(self, weighting: str | Weighting = "samples", **parts: Any):
+        if isinstance(weighting, Weighting):
+            parts["weighting"], weighting = weighting, "samples"
         check_choice(self, "weighting", weighting, ("samples", "uniform"))
         self.weighting = weighting
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

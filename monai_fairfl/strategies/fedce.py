@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -51,12 +52,13 @@ class FedCE(Strategy):
     'sum'
     """
 
+    additive = True
     requires = frozenset({"leave_one_out_error"})
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
     state = ("weight", "entered", "shortened", "seen", "first", "second", "rounds")
 
-    def __init__(self, mode: str = "multi", variant: str = "paper"):
+    def __init__(self, mode: str = "multi", variant: str = "paper", **parts: Any):
         check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
         check_choice(self, "variant", variant, ("paper", "revised", "released"))
         self.mode = mode
@@ -71,6 +73,7 @@ class FedCE(Strategy):
         self.first = Memory()
         self.second = Memory()
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if buffers == "samples" and self.mode != "cos" and spec.buffers:

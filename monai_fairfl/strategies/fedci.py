@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class FedCI(Strategy):
     'FedCI-decay_0.5'
     """
 
+    additive = True
     requires = frozenset({"score"})
     min_clients = 2
     state = ("contribution", "rounds")
@@ -52,11 +54,12 @@ class FedCI(Strategy):
         ),
     }
 
-    def __init__(self, decay: float = 1.0):
+    def __init__(self, decay: float = 1.0, **parts: Any):
         check_between(self, "(0, 1]", decay=decay)
         self.decay = decay
         self.contribution = Memory()
         self.rounds = 0
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         require_few(clients, MOST_CLIENTS)

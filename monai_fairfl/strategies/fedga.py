@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,11 @@ class FedGA(Strategy):
     }
 
     def __init__(
-        self, step: float | None = None, centred: bool | None = None, variant: str = "paper"
+        self,
+        step: float | None = None,
+        centred: bool | None = None,
+        variant: str = "paper",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, STEP)
         step = STEP[variant] if step is None else step
@@ -74,12 +79,13 @@ class FedGA(Strategy):
         self.weight = Shares()  # a_k, of all clients
         self.loss = Memory()  # of each own model that entered the previous average
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
         if parts.reward is not None:
             raise ConfigError(
                 "FedGA compares the average with the models that went into it, and with a reward "
-                "no client receives the average: compose FedGA without reward"
+                "no client receives the average: leave reward out"
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:

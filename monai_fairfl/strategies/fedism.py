@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ class FedISM(Strategy):
         alpha: GSAM's share of the orthogonal gradient, at least 0; 0 is SAM.
         salt: clients train with GSAM (SALT); ``False``: they train as the bundle does, and only the
             average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
-            composed with ``sam_rho``.
+            with ``sam_rho`` in ``training``.
         reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
         plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"``: a new optimizer in every round, as in the authors' code;
@@ -80,6 +81,7 @@ class FedISM(Strategy):
         reset_optimizer: bool | None = None,
         plus: bool = False,
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("recommended", "paper"))
         check_choice(self, "salt", salt, (True, False))
@@ -97,6 +99,7 @@ class FedISM(Strategy):
         self.variant = variant
         self.average = Shares()  # the moving average of the weights, of all clients
         self.rounds = 0
+        super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
         for key, own in self._training().items():

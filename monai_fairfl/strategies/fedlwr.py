@@ -13,7 +13,7 @@ import numpy as np
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measure, ModelSpec, Train
 from monai_fairfl.replies import Replies, normalise, uniform
-from monai_fairfl.strategies.arguments import check_choice, check_layer, is_real
+from monai_fairfl.strategies.arguments import check_choice, check_layer, is_finite
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -98,13 +98,14 @@ class FedLWR(Strategy):
         layerwise: bool = True,
         encoder_layer: str | None = None,
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "similarity", similarity, ("cka", "cosine"))
         check_choice(self, "variant", variant, CLIP)
         check_choice(self, "layerwise", layerwise, (True, False))
         if clip is not None:
             low, high = clip if isinstance(clip, Sequence) and len(clip) == 2 else (1, 0)
-            if not (is_real(low) and is_real(high) and 0 <= low <= high <= 1):
+            if not (is_finite(low) and is_finite(high) and 0 <= low <= high <= 1):
                 raise ValueError(
                     f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
                 )
@@ -119,6 +120,7 @@ class FedLWR(Strategy):
             data = "training" if variant == "paper" else "validation"
             instead = "or use similarity='cosine', which takes any number of images"
             self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if self.encoder_layer is not None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class LeaveOneOut(Strategy):
     'LeaveOneOut-others'
     """
 
+    additive = True
     requires = frozenset({"score"})
     min_clients = 2
     state = ("drops", "counts")
@@ -49,11 +51,12 @@ class LeaveOneOut(Strategy):
         ),
     }
 
-    def __init__(self, judged_by: str = "everybody"):
+    def __init__(self, judged_by: str = "everybody", **parts: Any):
         check_choice(self, "judged_by", judged_by, JUDGED_BY)
         self.judged_by = judged_by
         self.drops = Memory()  # client -> sum over its rounds
         self.counts = Memory()  # client -> number of its rounds
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,7 @@ class QFedAvg(Strategy):
         learning_rate: float = 1.0,
         form: str | None = None,
         variant: str = "paper",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("paper", "released"))
         if form is None:
@@ -64,6 +66,7 @@ class QFedAvg(Strategy):
         if form == "lipschitz" and q < 1:
             self.gains_when = {}  # type: ignore[misc]
         self.variant = variant
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]

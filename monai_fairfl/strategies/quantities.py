@@ -17,11 +17,8 @@ class Quantity:
         meaning: one sentence with unit and range.
         key: what a bare number among its keys stands for, such as ``"class"``.
 
-    >>> from monai_fairfl.strategies.catalogue import quantity
-    >>> shown = quantity("ShapFed", "mixing")
-    >>> print(shown.title, shown.meaning, sep="\\n")
-    Share of the global model
-    Each site's next model: 1 is the global model, 0 the one it trained.
+    >>> Quantity("Weight", "Weight", "Share of the average; a round sums to 1.").title
+    'Weight'
     """
 
     title: str

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Robust averages and weightings: parts that bound what a few clients can do to the model.
 
-They go with any strategy, see :func:`~monai_fairfl.strategies.compose`, and none is used by
+They go with any strategy, as its ``average`` or ``weighting``, and none is used by
 default: each also takes something from an honest client that is unlike the others.
 """
 

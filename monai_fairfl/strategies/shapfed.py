@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class ShapFed(Strategy):
     'ShapFed-personalised'
     """
 
+    additive = False
     min_clients = 2
     state = ("classes", "weight")
     quantities = {
@@ -78,6 +80,7 @@ class ShapFed(Strategy):
         personalised: bool = False,
         scale: str = "none",
         variant: str = "recommended",
+        **parts: Any,
     ):
         check_choice(self, "variant", variant, ("recommended", "paper", "released"))
         check_choice(self, "personalised", personalised, (True, False))
@@ -90,6 +93,7 @@ class ShapFed(Strategy):
         self.mixed = Mixed(scale)
         self.classes: dict[str, list[float | None]] = {}  # Gamma, of all clients; None: not known
         self.weight = Shares()  # gamma tilde, of all clients
+        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         layer = self.output_layer

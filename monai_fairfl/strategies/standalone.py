@@ -20,6 +20,8 @@ class Standalone(Strategy):
     Seeds, splits and epochs equal those of a federated run, so a client's difference to it is what
     collaboration gained. Guards judge each update by itself: what the others sent changes nothing.
 
+    This is the usual baseline.
+
     >>> import torch
     >>> from monai_fairfl.messages import ModelSpec, Reply
     >>> from monai_fairfl.replies import Replies
@@ -41,7 +43,7 @@ class Standalone(Strategy):
     def check_parts(self, parts: Parts) -> None:
         if replace(parts, training={}) != Parts():
             raise ConfigError(
-                "Standalone averages and rewards nothing: compose it with training alone"
+                "Standalone averages and rewards nothing: of the parts it takes training alone"
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:

@@ -1,42 +1,24 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Classes that a package offers by name: which there are, their arguments and their docstrings."""
+"""Classes that a package offers by name: found, made of plain values, and written as such."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from monai_fairfl.errors import ConfigError, closest
+from monai_fairfl.errors import ConfigError, did_you_mean, in_words
 from monai_fairfl.utils.importing import load_by_path
 
-
-def concrete_classes(package: ModuleType, base: type) -> dict[str, type[Any]]:
-    """Name -> class, of the classes in a package's ``__all__`` that can be used as a ``base``.
-
-    Args:
-        package: has an ``__all__``.
-        base: from which they inherit; abstract ones are left out.
-
-    >>> from monai_fairfl import guards
-    >>> found = concrete_classes(guards, guards.Guard)
-    >>> "TooLong" in found, "Guard" in found
-    (True, False)
-    """
-    found: dict[str, type[Any]] = {}
-    for name in package.__all__:
-        kind = getattr(package, name)
-        if is_subclass(kind, base) and not inspect.isabstract(kind):
-            found[name] = kind
-    return found
+TARGET = "_target_"
+"""Key of the name or dotted path, as in the configuration of a MONAI bundle."""
 
 
-def is_subclass(value: object, base: type) -> TypeGuard[type[Any]]:
-    """Whether a value is a class that inherits from ``base``.
+def is_subclass(value: object, *bases: type) -> TypeGuard[type[Any]]:
+    """Whether a value is a class that inherits from one of ``bases``.
 
     In Python 3.10 a type alias such as ``dict[str, float]`` passes for an instance of ``type``, and
     ``issubclass`` fails on it. So this looks at the value's own type.
@@ -44,83 +26,169 @@ def is_subclass(value: object, base: type) -> TypeGuard[type[Any]]:
     >>> is_subclass(bool, int), is_subclass(True, int), is_subclass(dict[str, float], dict)
     (True, False, False)
     """
-    return issubclass(type(value), type) and issubclass(value, base)  # type: ignore[arg-type]
+    return issubclass(type(value), type) and issubclass(value, bases)  # type: ignore[arg-type]
 
 
-def find_class(name: object, known: Mapping[str, type[Any]], what: str, own_module: str) -> Any:
-    """One of the known classes, or what a dotted path names.
+def concrete_classes(package: ModuleType, *bases: type) -> dict[str, type[Any]]:
+    """Name -> class, of those in a package's ``__all__`` that can be used as one of ``bases``.
+
+    >>> from monai_fairfl import guards
+    >>> found = concrete_classes(guards, guards.Guard)
+    >>> "TooLong" in found, "Guard" in found
+    (True, False)
+    """
+    offered = {name: getattr(package, name) for name in package.__all__}
+    found: dict[str, type[Any]] = {}
+    for name, kind in offered.items():
+        if is_subclass(kind, *bases) and not inspect.isabstract(kind):
+            found[name] = kind
+    return found
+
+
+def find(name: object, package: ModuleType, *bases: type, allow_import: bool = True) -> Any:
+    """What a package offers under a name, or the class at a dotted path.
 
     Args:
-        name: of a known class, or a dotted path, ``module.Name``.
-        known: name -> class.
-        what: the kind of thing that it is for, such as ``"strategy"``; errors name it.
-        own_module: a module such as a user may have, for the error's example of a dotted path.
-
-    Returns:
-        The class. Whether what a path names is a class of the wanted kind is for the caller to
-        check.
+        name: in the package's ``__all__``, alone or behind the package's own; or a dotted path,
+            ``module.Name``, of a class that inherits from one of ``bases``.
+        package: has an ``__all__``.
+        bases: of a class of one's own; errors name the first.
+        allow_import: whether a path outside the package may be imported, which runs code.
 
     Raises:
-        ConfigError: when there is none of that name or path. It names those there are, or why the
+        ConfigError: when there is none of that name or path; it names the closest one, or why the
             path cannot be imported.
 
-    >>> find_class("median", {"Median": object, "Mean": object}, "average", "my_averages")
+    >>> from monai_fairfl import guards
+    >>> find("monai_fairfl.guards.TooLong", guards, guards.Guard) is guards.TooLong
+    True
+    >>> find("ToLong", guards, guards.Guard)
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: unknown average 'median': did you mean 'Median'? known are ...
+    monai_fairfl.errors.ConfigError: unknown guard 'ToLong' ...; did you mean 'TooLong'?
     """
-    if isinstance(name, str) and name in known:
-        return known[name]
-    if isinstance(name, str) and "." not in name:
-        meant = closest(name, known)
-        hint = ""
-        if meant is not None:
-            hint = f"did you mean {meant!r}? "
+    what = bases[0].__name__.lower()
+    short = str(name).removeprefix(f"{package.__name__}.")
+    if short in package.__all__:
+        return getattr(package, short)
+    if not isinstance(name, str) or "." not in name:
+        hint = did_you_mean(str(name), concrete_classes(package, *bases))
         raise ConfigError(
-            f"unknown {what} {name!r}: {hint}known are {', '.join(known)}; "
-            f"one of your own is named by its dotted path, such as {own_module}.{name}"
+            f"unknown {what} {name!r} (one of your own is named by its dotted path, such as "
+            f"my_module.MyClass){hint}"
         )
-    return load_by_path(name, what)
+    if not allow_import:
+        raise ConfigError(
+            f"{name!r} is not of this package, and a ledger is data: its code is imported only on "
+            "request (--allow-import), after you have read it"
+        )
+    kind = load_by_path(name, what)
+    if not is_subclass(kind, *bases):
+        raise ConfigError(
+            f"{name!r} is no {what}: it must be a class that inherits from "
+            f"{package.__name__}.{bases[0].__name__}"
+        )
+    return kind
 
 
-def arguments_of(kind: type[Any]) -> tuple[dict[str, Any], list[str]]:
-    """The constructor's arguments, name -> default as plain JSON, and names without a default.
+def arguments_of(kind: type, base: type = object) -> dict[str, inspect.Parameter]:
+    """Name -> argument of a class's constructor, and of those to which it passes ``**`` on.
 
-    >>> class Example:
-    ...     def __init__(self, times, share=0.5, kind=int, **others): ...
-    >>> arguments_of(Example)
-    ({'share': 0.5, 'kind': "<class 'int'>"}, ['times'])
+    Args:
+        kind: the class.
+        base: where to stop; its own arguments are left out.
+
+    >>> class Mean:
+    ...     def __init__(self, power=1.0): ...
+    >>> class Trimmed(Mean):
+    ...     def __init__(self, share, **others): ...
+    >>> list(arguments_of(Trimmed))
+    ['share', 'power']
     """
-    defaults: dict[str, Any] = {}
-    needed: list[str] = []
-    for name, parameter in inspect.signature(kind).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if parameter.default is parameter.empty:
-            needed.append(name)
-        else:
-            defaults[name] = json.loads(json.dumps(parameter.default, default=repr))
-    return defaults, needed
+    found: dict[str, inspect.Parameter] = {}
+    for one in kind.__mro__:
+        if one is base:
+            break
+        if "__init__" in vars(one):
+            own = dict(inspect.signature(one).parameters)
+            passed_on = [name for name in own if own[name].kind is inspect.Parameter.VAR_KEYWORD]
+            for name in own:
+                if name not in passed_on:
+                    found.setdefault(name, own[name])
+            if not passed_on:
+                break
+    return found
 
 
-def plain_docstring(docstring: str) -> str:
-    r"""The first paragraph of a docstring and its arguments, without markup for Sphinx.
+def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """An object of a class, or what a function returns, with these arguments.
 
-    >>> plain_docstring("Averages as in :class:`~a.b.FedAvg`, ``q`` times.\n\nMore.\n\n>>> 1")
-    'Averages as in FedAvg, q times.'
+    Raises:
+        ConfigError: when it has no such argument, with the closest one, or fails, with the reason.
+
+    >>> from monai_fairfl.guards import TooLong
+    >>> made(TooLong, [], {"time": 8.0})
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: TooLong has no argument 'time'; did you mean 'times'?
     """
-    paragraphs = re.split(r"\n\s*\n", docstring)
-    arguments = [text for text in paragraphs[1:] if text.startswith("Args:")]
-    text = "\n\n".join([paragraphs[0], *arguments])
-    text = re.sub(r":(?:class|func|meth|data):`~?(?:[\w.]*\.)?(\w+)`", r"\1", text)
-    text = re.sub(r":math:`([^`]+)`", r"\1", text)
-    return re.sub(r"``(.+?)``", r"\1", text)
+    name = getattr(kind, "__name__", repr(kind))
+    known = arguments_of(kind) if inspect.isclass(kind) else named
+    for argument in named:
+        if argument not in known:
+            raise ConfigError(f"{name} has no argument {argument!r}{did_you_mean(argument, known)}")
+    try:
+        return kind(*positional, **named)
+    except Exception as error:  # whatever a constructor raises
+        raise ConfigError(f"{name} cannot be made: {in_words(error)}") from error
 
 
-def first_paragraph(text: str) -> str:
-    r"""The first paragraph of a text, in one line.
+def as_mapping(component: object, package: ModuleType, base: type) -> dict[str, Any]:
+    """The class of an object and its arguments as plain JSON: ``_target_`` and the arguments.
 
-    >>> first_paragraph("One\nline.\n\nAnother paragraph.")
-    'One line.'
+    Arguments are read from attributes of the same names, so every constructor must store its own.
+
+    Args:
+        component: as it was made.
+        package: whose public names are written.
+        base: whose own arguments are left out.
+
+    Raises:
+        ConfigError: when an argument is not stored, or is no plain value.
+
+    >>> from monai_fairfl import guards
+    >>> as_mapping(guards.Empty(), guards, guards.Guard)
+    {'_target_': 'monai_fairfl.guards.Empty', 'share': 0.001}
     """
-    return " ".join(text.partition("\n\n")[0].split())
+    kind = type(component)
+    is_public = getattr(package, kind.__name__, None) is kind
+    module = package.__name__ if is_public else kind.__module__
+    found: dict[str, Any] = {TARGET: f"{module}.{kind.__qualname__}"}
+    for name in arguments_of(kind, base):
+        if not hasattr(component, name):
+            raise ConfigError(
+                f"{found[TARGET]} does not store its argument {name!r}: write self.{name} = {name} "
+                "in its constructor, so that the run's configuration can name it"
+            )
+        found[name] = plain(getattr(component, name))
+    return found
+
+
+def plain(value: object) -> Any:
+    """A value as JSON has it; a number that JSON lacks, such as infinity, is a text.
+
+    Raises:
+        ConfigError: when JSON cannot hold it.
+
+    >>> plain((1, math.inf))
+    [1, 'inf']
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: plain(item) for key, item in value.items()}
+    raise ConfigError(f"{value!r} is no plain value of JSON")

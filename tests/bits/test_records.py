@@ -21,7 +21,7 @@ from helpers.least_squares_federation import (
     watching,
 )
 
-from monai_fairfl import Estimate, Measure, Reply, Request, Train, compose, read_ledger
+from monai_fairfl import Estimate, Measure, Reply, Request, Train, read_ledger
 from monai_fairfl.measurements import MEASUREMENTS
 from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import (
@@ -132,7 +132,7 @@ def closing(client: str, of_global: bool) -> Callable[[Request], bool]:
     ("strategy", "own", "everybody"),
     [
         (Standalone(), {"own"}, {"own", "global"}),
-        (compose(Ditto(), reward=Mixed("max")), {"own"}, {"own", "global"}),
+        (Ditto(reward=Mixed("max")), {"own"}, {"own", "global"}),
     ],
 )
 def test_who_does_not_score_the_global_model_is_named_and_no_model_is_the_best(

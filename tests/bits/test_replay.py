@@ -16,7 +16,7 @@ import torch
 from helpers.faults_of_folders import forge
 from helpers.tiny_networks import federation
 
-from monai_fairfl import Reply, Request, Strategy, Train, compose, read_ledger
+from monai_fairfl import Reply, Request, Strategy, Train, read_ledger
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
@@ -27,10 +27,13 @@ MADE: dict[str, Callable[[], Strategy]] = {
     "CGSV-euclidean": lambda: shipped.CGSV(reward="euclidean"),
     "ShapFed-paper": lambda: shipped.ShapFed(variant="paper", output_layer="0"),
     "FedISM-plus": lambda: shipped.FedISM(plus=True, alpha=0.0),
-    "FedCE with the median": lambda: compose(FedCE("cos"), average=shipped.Median()),
-    "FedCE by Krum": lambda: compose(FedCE(), weighting=shipped.Krum(1, 2)),
-    "FedCE to a power": lambda: compose(
-        FedCE("cos"), shipped.Proportional(2.0), shipped.Mixed("max"), {"prox_mu": 0.1}
+    "FedCE with the median": lambda: FedCE("cos", average=shipped.Median()),
+    "FedCE by Krum": lambda: FedCE(weighting=shipped.Krum(1, 2)),
+    "FedCE to a power": lambda: FedCE(
+        "cos",
+        weighting=shipped.Proportional(2.0),
+        reward=shipped.Mixed("max"),
+        training={"prox_mu": 0.1},
     ),
 }
 """Forms and compositions of strategies, beside those of ``tests/edge/test_every_strategy.py``."""
@@ -106,7 +109,7 @@ def elm_reports(measurement: str, value: float) -> Any:
         (shipped.QFedAvg, "global_loss", 250.0, {}),
         # A script's metric has the unit that the script gives it.
         (FedCE, "leave_one_out_error", 80.0, {"ranges": {"leave_one_out_error": [-1e6, 1e6]}}),
-        (lambda: compose(FedCE(), clip_reports=0.5), "leave_one_out_error", 0.001, {}),
+        (lambda: FedCE(clip_reports=0.5), "leave_one_out_error", 0.001, {}),
     ],
 )
 def test_a_number_counts_in_a_replay_just_where_the_run_took_it(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from helpers.tiny_networks import SITES, federation
 
-from monai_fairfl import Reply, Request, Strategy, compose
+from monai_fairfl import Reply, Request, Strategy
 from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, what_if
 from monai_fairfl.errors import ConfigError
@@ -80,7 +80,7 @@ def test_a_strategy_whose_answers_are_not_in_the_ledger_is_refused_by_name(tmp_p
         (shipped.FedLWR(), "models of its own"),
         (shipped.CFFL(), "local_score"),
         (FedCE(), "leave_one_out_error"),
-        (compose(FedAvg(), training={"prox_mu": 0.1}), "prox_mu"),
+        (FedAvg(training={"prox_mu": 0.1}), "prox_mu"),
         (shipped.ShapFed(output_layer="0"), "output layer '0'"),
     ):
         with pytest.raises(NotInLedgerError, match=f"{type(strategy).__name__}.*{word}"):

@@ -98,10 +98,14 @@ def test_a_full_disk_is_an_error_in_one_line(tmp_path: Path) -> None:
     assert done.stderr.count(b"\n") == 1 and b"space" in done.stderr
 
 
-def test_characters_that_the_terminal_cannot_show_are_replaced() -> None:
-    done = run_process("strategies", PYTHONIOENCODING="ascii")
+def test_characters_that_the_terminal_cannot_show_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from monai_fairfl.strategies import FedAvg\n")
+    with open(tmp_path / "mine.py", "a", encoding="utf-8") as file:
+        file.write('class Mine(FedAvg):\n    """As in M\u00fcnster."""\n')
+    where = {"PYTHONPATH": f"{CHECKOUT}{os.pathsep}{tmp_path}", "PYTHONIOENCODING": "ascii"}
+    done = run_process("strategies", "mine.Mine", **where)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert b"?" in done.stdout and done.stdout.isascii()
+    assert b"M?nster" in done.stdout and done.stdout.isascii()
 
 
 # --- paths

@@ -17,7 +17,7 @@ import torch
 from helpers.odd_federation import CLIENTS, SHAPES, Fault, federation, start
 from helpers.shipped_strategies import SHIPPED
 
-from monai_fairfl import Estimate, History, Reply, Request, Strategy, compose
+from monai_fairfl import Estimate, History, Reply, Request, Strategy
 from monai_fairfl.audit import replay
 from monai_fairfl.messages import RANGES
 from monai_fairfl.server import Observer
@@ -42,7 +42,7 @@ MADE: dict[str, Any] = {
     "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
     "ShapFed-personalised": lambda: ShapFed(personalised=True, scale="max"),
     "QFedAvg-huge power": lambda: QFedAvg(q=300.0),
-    "CFFL-own rest": lambda: compose(CFFL(), reward=Sparsified(ratio="share", rest="own")),
+    "CFFL-own rest": lambda: CFFL(reward=Sparsified(ratio="share", rest="own")),
 }
 TYPES = (torch.float16, torch.bfloat16, torch.float64)
 

@@ -34,7 +34,7 @@ from attackers import (
 from attacks import ATTACKER, SITES, STRATEGIES, VICTIM
 from helpers.attacked_federation import federation_of, innocent_of, progress, progress_of_row
 
-from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy, compose
+from monai_fairfl import Federation, InProcess, ModelSpec, Reply, Request, Strategy
 from monai_fairfl.guards import Copies, Guard, Replayed
 from monai_fairfl.strategies import FedAvg, Median
 
@@ -117,7 +117,7 @@ def test_default_guards_leave_the_honest_sites_their_gain(
     assert share_left(name, 1, FedAvg(), honest(len(SITES) - 1), tmp_path) > guarded
     # Three take it where nothing is guarded, and a robust rule bounds what they take.
     assert share_left(name, 3, FedAvg(), honest(5), tmp_path / "3", guards=()) < unguarded
-    robust = compose(FedAvg(), average=Median())
+    robust = FedAvg(average=Median())
     assert share_left(name, 3, robust, honest(5), tmp_path / "robust", guards=()) > 0.35
 
 

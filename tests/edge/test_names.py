@@ -39,12 +39,21 @@ def test_a_text_is_the_strategy_that_python_would_make(tmp_path: Path) -> None:
         ("monai_fairfl.strategies.FedCE('sum')", FedCE("sum")),
         ('{"_target_": "FedCE", "mode": "sum"}', FedCE("sum")),
         (
-            "compose(compose(FedCE('cos'), cap=1.5), average=TrimmedMean(1))",
+            "FedCE('cos', cap=1.5, average=TrimmedMean(1))",
             compose(FedCE("cos"), cap=1.5, average=TrimmedMean(1)),
         ),
         (
-            "compose(CGSV, weighting=Proportional(2.0), training={'prox_mu': 0.1})",
+            "CGSV(weighting=Proportional(2.0), training={'prox_mu': 0.1})",
             compose(CGSV(), **parts),
+        ),
+        (
+            {
+                "_target_": "monai_fairfl.strategies.compose",
+                "strategy": {"_target_": "monai_fairfl.strategies.FedAvg"},
+                "average": {"_target_": "monai_fairfl.strategies.TrimmedMean", "trim": 2},
+                "cap": 1.5,
+            },
+            FedAvg(average=TrimmedMean(2), cap=1.5),
         ),
     ):
         found = made(text, tmp_path)
@@ -61,22 +70,23 @@ def test_every_shipped_strategy_is_made_by_its_name(tmp_path: Path) -> None:
 MEANT = [
     ("fedce", "FedCE"),
     ("FedCE(mod='sum')", "'mod'.*'mode'"),
-    ("FedCE(mode=sum)", "mode='sum'"),
+    ("FedCE(mode=sum)", "quotes"),
     ("FedCE(mode='plus')", "'plus'"),
-    ("CGSV(beta=1+1)", "beta"),
+    ("CGSV(beta=1+1)", "CGSV"),
     ("FedCE('sum', 'paper', 3)", "FedCE"),
-    ("FedCE(**{'mode': 'sum'})", "name"),
+    ("FedCE(**{'mode': 'sum'})", "argument"),
     ("FedCE(", "strategy"),
     ("", "strategy"),
     ("os.getcwd", "os.getcwd"),
     ("no_such_module.Mine", "no_such_module"),
     ("FedProx", "prox_mu"),
-    ("compose(fedce())", "FedCE"),
-    ("compose(FedAvg(), average=FedAvg())", "average"),
-    ("compose(FedAvg(), average=Krum())", "weighting"),
+    ("FedAvg(average=FedAvg())", "average"),
+    ("FedAvg(average=Krum())", "Average.*Krum"),
+    ("FedAvg(average=Medan())", "'Median'"),
+    ("FedAvg(caps=2)", "'caps'.*'cap'"),
     ("Proportional(2.0)", "Proportional"),
-    ('{"strategy": {"_target_": "FedCE"}}', "'strategy'"),
-    ('{"_target_": "FedCE", "mode": "$print()"}', "expression"),
+    ('{"strategy": {"_target_": "FedCE"}}', "_target_"),
+    ('{"_target_": "FedCE", "mode": "$print()"}', "print"),
 ]
 
 
@@ -92,8 +102,9 @@ def test_nothing_in_the_text_is_run(tmp_path: Path) -> None:
         "CGSV(beta=open({file!r}, 'w'))",
         "CGSV(__import__('pathlib').Path({file!r}).touch())",
         "[open({file!r}, 'w')][0](1)",
-        "compose(builtins.open({file!r}, 'w'))",
-        "compose(FedCE(), training={{'prox_mu': open({file!r}, 'w')}})",
+        "FedAvg(average=builtins.open({file!r}, 'w'))",
+        "FedCE(training={{'prox_mu': open({file!r}, 'w')}})",
+        '{{"_target_": "pathlib.Path.touch", "self": {{"_target_": "pathlib.Path"}}}}',
     ):
         with pytest.raises(ConfigError):
             made(text.format(file=str(file)), tmp_path)

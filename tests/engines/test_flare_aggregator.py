@@ -30,7 +30,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
 
-from monai_fairfl import Strategy, compose  # noqa: E402
+from monai_fairfl import Strategy  # noqa: E402
 from monai_fairfl.errors import ConfigError, FederationError  # noqa: E402
 from monai_fairfl.strategies import (  # noqa: E402
     AFL,
@@ -443,7 +443,7 @@ NEEDS_MORE = {
     "another training": FedISM(),
     "two exchanges": FedLWR(),
     "an output layer": ShapFed(),
-    "its own training": compose(FedAvg(), training={"prox_mu": 0.1}),
+    "its own training": FedAvg(training={"prox_mu": 0.1}),
 }
 
 
@@ -464,7 +464,7 @@ def test_what_no_script_sends_is_named() -> None:
 
 
 def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path) -> None:
-    strategy = compose(FedCE("sum"), weighting=Uniform(), cap=1.5, clip_reports=3.0)
+    strategy = FedCE("sum", weighting=Uniform(), cap=1.5, clip_reports=3.0)
     script = tmp_path / "client.py"
     script.touch()
     recipe = FedAvgRecipe(

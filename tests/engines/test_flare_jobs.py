@@ -28,7 +28,6 @@ from helpers.refusals import refused  # noqa: E402
 from nvflare.apis.filter import Filter  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 
-from monai_fairfl import compose  # noqa: E402
 from monai_fairfl.cli import main  # noqa: E402
 from monai_fairfl.errors import ConfigError  # noqa: E402
 from monai_fairfl.guards import Guard, TooLong  # noqa: E402
@@ -71,9 +70,9 @@ def test_a_job_brings_code_only_where_it_may(custom_code: bool, tmp_path: Path) 
 
 
 def test_parts_and_limits_of_a_strategy_reach_the_server(tmp_path: Path) -> None:
-    strategy = compose(
-        FedCE(mode="cos"),
-        Proportional(2.0),
+    strategy = FedCE(
+        mode="cos",
+        weighting=Proportional(2.0),
         training={"prox_mu": 0.01},
         average=TrimmedMean(2),
         cap=1.5,
@@ -326,7 +325,7 @@ def test_a_run_has_the_guards_the_limits_and_the_name_that_its_job_says(tmp_path
     for guards, names in ((["NonFinite", TooLong(8.0)], ["NonFinite", "TooLong"]), ([], [])):
         folder = tmp_path / str(len(names))
         folder.mkdir()
-        strategy = compose(FedAvg(), cap=1.5)
+        strategy = FedAvg(cap=1.5)
         given = {"strategy": strategy, "guards": guards, "key_metric": "dice"}
         recipe = script_recipe(folder, num_rounds=2, best_model_filename="b.pt", **given)
         job = played(exported(recipe, folder), folder / "server", Scored([HONEST] * 2).sites())

@@ -22,7 +22,7 @@ from helpers.driving import (
     vector,
 )
 
-from monai_fairfl import RoundResult, compose
+from monai_fairfl import RoundResult
 from monai_fairfl.strategies import CGSV, Uniform
 
 WORKED = GOLDEN["cgsv"]
@@ -123,7 +123,7 @@ def test_a_fixed_length_far_from_the_updates_is_warned_of_once_in_a_run(
 
 def test_the_cosines_are_with_the_step_by_reputations_whatever_weighs_the_servers_own() -> None:
     sizes = {"1": 10, "2": 1, "3": 1}
-    composed = compose(CGSV(gamma=None), weighting=Uniform())
+    composed = CGSV(gamma=None, weighting=Uniform())
     own = play(CGSV(gamma=None), [UPDATES] * 2, [{}] * 2, COMMON["w0"], sizes)
     other = play(composed, [UPDATES] * 2, [{}] * 2, COMMON["w0"], sizes)
     for of_own, of_other in zip(own, other, strict=True):

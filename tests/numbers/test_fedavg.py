@@ -37,7 +37,7 @@ def test_alone_every_client_has_its_own_model_and_an_absent_one_keeps_it() -> No
 
 
 def test_training_alone_has_nothing_but_a_training_to_compose() -> None:
-    assert compose(Standalone(), training={"sam_rho": 0.05}).parts.training == {"sam_rho": 0.05}
+    assert Standalone(training={"sam_rho": 0.05}).parts.training == {"sam_rho": 0.05}
     for part in ({"reward": Sparsified()}, {"weighting": Uniform()}, {"average": Median()}):
         with pytest.raises(ConfigError, match="Standalone"):
             compose(Standalone(), **part)

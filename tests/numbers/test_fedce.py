@@ -14,7 +14,7 @@ from helpers.clipping import Clip
 from helpers.driving import CLIENTS, COMMON, GOLDEN, play, reported, values
 from helpers.fixed_sites import federate, vectors
 
-from monai_fairfl import Estimate, ModelSpec, compose
+from monai_fairfl import Estimate, ModelSpec
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements import leave_one_out_model
 from monai_fairfl.strategies import FedCE, Median, Sparsified
@@ -169,8 +169,8 @@ def test_the_model_without_a_client_needs_the_own_average_and_no_reward() -> Non
     for part in ({"average": Median()}, {"reward": Sparsified()}):
         for mode in ("multi", "sum", "err"):
             with pytest.raises(ConfigError, match="mode 'cos'"):
-                compose(FedCE(mode), **part)  # type: ignore[arg-type]
-        compose(FedCE("cos"), **part)  # type: ignore[arg-type]
+                FedCE(mode, **part)  # type: ignore[arg-type]
+        FedCE("cos", **part)  # type: ignore[arg-type]
 
 
 def test_statistics_averaged_with_other_weights_are_refused() -> None:

@@ -12,7 +12,6 @@ from helpers.clipping import Clip
 from helpers.driving import CLIENTS, COMMON, GOLDEN, SPEC, UPDATES, play, play_round, values, vector
 from helpers.fixed_sites import federate, vectors
 
-from monai_fairfl import compose
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedGA, Mixed
 
@@ -90,5 +89,5 @@ def test_a_gap_is_of_the_model_that_went_into_the_average(tmp_path: Path) -> Non
 
 def test_a_gap_needs_clients_that_receive_the_average() -> None:
     with pytest.raises(ConfigError, match="FedGA.*reward"):
-        compose(FedGA(), reward=Mixed())
-    assert compose(FedGA(), cap=1.5).parts.cap == 1.5
+        FedGA(reward=Mixed())
+    assert FedGA(cap=1.5).parts.cap == 1.5

@@ -19,7 +19,7 @@ from helpers.driving import (
     vector,
 )
 
-from monai_fairfl import Reply, Request, compose
+from monai_fairfl import Reply, Request
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedISM
 
@@ -92,9 +92,9 @@ def test_without_salt_sharpness_is_asked_for_beforehand_and_training_is_the_bund
 
 def test_a_composed_training_may_add_to_what_the_method_sends_and_not_contradict_it() -> None:
     same = {"sam_rho": 0.05, "gsam_alpha": 0.1, "reset_optimizer": 1.0, "prox_mu": 0.1}
-    assert compose(FedISM(), training=same).parts.training == same
+    assert FedISM(training=same).parts.training == same
     for key, value in (("sam_rho", 0.5), ("gsam_alpha", 0.9), ("reset_optimizer", 0.0)):
         with pytest.raises(ConfigError, match=key):
-            compose(FedISM(), training={**same, key: value})
+            FedISM(training={**same, key: value})
     # Without SALT the method sends no radius with training.
-    compose(FedISM(salt=False), training={"sam_rho": 0.5})
+    FedISM(salt=False, training={"sam_rho": 0.5})

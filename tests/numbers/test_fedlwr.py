@@ -14,7 +14,7 @@ from helpers.driving import CLIENTS, GOLDEN, drive, values
 from monai.networks.nets import BasicUNet, UNet
 from torch import nn
 
-from monai_fairfl import ModelSpec, Reply, Request, RoundResult, Strategy, compose, read_spec
+from monai_fairfl import ModelSpec, Reply, Request, RoundResult, Strategy, read_spec
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import FedLWR, Mixed
 
@@ -142,7 +142,7 @@ def test_the_layer_that_decides_is_at_the_bottom_of_a_u_net(network: nn.Module) 
     assert values(result.aggregation) == pytest.approx([0.125, 0.25, 0.625])
 
 
-@pytest.mark.parametrize("strategy", [FedLWR(), compose(FedLWR(), reward=Mixed())])
+@pytest.mark.parametrize("strategy", [FedLWR(), FedLWR(reward=Mixed())])
 def test_who_is_gone_in_phase_two_is_not_averaged(strategy: Strategy) -> None:
     result, _ = one_round(strategy, silent="2")
     of_first: Mapping[str, float] = result.aggregation["first"]  # type: ignore[assignment]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts that compose() exchanges: weightings, caps, clipped reports, training, and rewards."""
+"""The parts that every strategy takes: weightings, caps, clipped reports, training, and rewards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from monai.bundle import ConfigParser
 from monai_fairfl import ModelSpec, Strategy, Train, compose, normalise
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import (
+    CGSV,
     BySamples,
+    Ditto,
     FairFed,
     FedAvg,
     FedCE,
@@ -126,7 +128,7 @@ def test_fedces_contribution_with_cgsvs_reward_as_config() -> None:
 
 
 def test_a_client_receives_the_weight_with_which_another_weighting_averaged_it() -> None:
-    strategy = compose(FedCE("cos"), weighting=BySamples())
+    strategy = FedCE("cos", weighting=BySamples())
     (result,) = play(strategy, [UPDATES], [{}], START, SAMPLES)
     assert values(result.aggregation) == pytest.approx(COMMON["p"])
     sent = [request.context["previous_weight"] for request in next(strategy.round(CLIENTS))]
@@ -141,7 +143,7 @@ def test_a_users_reward_may_share_out_the_step_of_the_global_model() -> None:
         def __call__(self, replies, old, new, contributions):  # type: ignore[no-untyped-def]
             return {}, {}
 
-    strategy = compose(FedAvg("uniform"), reward=Nothing())
+    strategy = FedAvg("uniform", reward=Nothing())
     strategy.start({"w": vector([1.0])}, CLIENTS, ModelSpec(("w",), layers={"w": "fc"}))
     strategy.rewards = {client: {"w": vector([100.0 * int(client)])} for client in CLIENTS}
     result = play_round(strategy, {client: [0.5] for client in CLIENTS}, {})
@@ -150,19 +152,19 @@ def test_a_users_reward_may_share_out_the_step_of_the_global_model() -> None:
 
 def test_a_strategy_with_parts_keeps_those_that_are_not_replaced_and_names_them() -> None:
     training = {"prox_mu": 0.1, "local_epochs": 2.0}
-    strategy = compose(FedCE("cos"), Uniform(), training=training, cap=1.5)
+    strategy = FedCE("cos", weighting=Uniform(), training=training, cap=1.5)
     compose(strategy, reward=Mixed(), training={"prox_mu": 0.2}, clip_reports=3.0)
     parts = strategy.parts
     assert isinstance(parts.weighting, Uniform) and isinstance(parts.reward, Mixed)
     assert parts.training == {"prox_mu": 0.2, "local_epochs": 2.0}
     assert (parts.cap, parts.clip_reports) == (1.5, 3.0)
     assert compose(strategy, cap=np.float32(2.5)).parts.cap == 2.5
-    names = [compose(FedAvg(), reward=Sparsified(beta)).name for beta in (1.0, 2.0)]
+    names = [FedAvg(reward=Sparsified(beta)).name for beta in (1.0, 2.0)]
     assert len({*names, FedAvg().name}) == 3
 
 
 def test_a_composed_training_is_in_every_training_request(tmp_path: Path) -> None:
-    strategy = compose(FedCE("cos"), training={"sam_rho": 0.05})
+    strategy = FedCE("cos", training={"sam_rho": 0.05})
     asked = federate(strategy, tmp_path, [vectors(UPDATES)]).asked
     trained = [request for request in asked if request.task == "train"]
     assert [request.context["sam_rho"] for request in trained] == [0.05] * 3
@@ -182,8 +184,8 @@ def test_a_training_that_no_client_could_do_is_refused() -> None:
     ]
     for training, words in wrong:
         with pytest.raises(ValueError, match=words):
-            compose(FedAvg(), training=training)
-    inner = compose(FedAvg(), training={"sam_rho": 0.05, "reset_optimizer": True})
+            FedAvg(training=training)
+    inner = FedAvg(training={"sam_rho": 0.05, "reset_optimizer": True})
     outer = compose(inner, training={"gsam_alpha": 0.1, "local_epochs": 2})
     assert set(outer.parts.training) == {"sam_rho", "gsam_alpha", "reset_optimizer", "local_epochs"}
 
@@ -194,13 +196,15 @@ def test_a_training_that_no_client_could_do_is_refused() -> None:
 def test_a_cap_limits_the_methods_own_weights_and_leaves_its_contributions() -> None:
     reports = reported("global_loss", [0.1, 0.1, 8.0])
     (plain,) = play(QFedAvg(form="loss_weighted"), [UPDATES], [reports], START)
-    strategy = compose(QFedAvg(form="loss_weighted"), cap=1.5)
+    strategy = QFedAvg(form="loss_weighted", cap=1.5)
     (result,) = play(strategy, [UPDATES], [reports], START)
     assert values(plain.aggregation)[2] > 0.9 and result.contributions == plain.contributions
     assert values(result.aggregation) == pytest.approx([0.25, 0.25, 0.5])
     # The weights of a weighting, too.
     given = equal(CLIENTS, {"1": 0.2, "2": 0.3, "3": 0.4})
-    (weighted,) = play(compose(given, Proportional(50.0), cap=0.5), [UPDATES], [{}], START)
+    (weighted,) = play(
+        compose(given, weighting=Proportional(50.0), cap=0.5), [UPDATES], [{}], START
+    )
     assert max(values(weighted.aggregation)) == pytest.approx(0.5)
     step = sum(weight * np.array(UPDATES[client]) for client, weight in result.aggregation.items())
     assert result.weights["w"].numpy() == pytest.approx(np.array(START) + step, abs=1e-6)
@@ -241,7 +245,7 @@ def test_capped_weights_keep_their_sum_their_order_and_the_limit(
 
 def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
     reports = reported("global_loss", [0.5, 0.6, 50.0])
-    strategy = compose(QFedAvg(q=1.0, form="loss_weighted"), clip_reports=2.0)
+    strategy = QFedAvg(q=1.0, form="loss_weighted", clip_reports=2.0)
     (result,) = play(strategy, [UPDATES], [reports], START)
     # The median is 0.6, the median distance to it 0.1.
     assert values(result.aggregation) == pytest.approx(np.array([0.5, 0.6, 0.8]) / 1.9)
@@ -251,7 +255,7 @@ def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
 def test_a_report_that_brings_no_weight_is_not_limited() -> None:
     """QFedAvg weighs by the loss: a low one stays. Of FairFed, both sides are limited."""
     losses = [reported("global_loss", [0.1, 0.6, 0.7])]
-    strategy = compose(QFedAvg(q=1.0, form="loss_weighted"), clip_reports=1.0)
+    strategy = QFedAvg(q=1.0, form="loss_weighted", clip_reports=1.0)
     (result,) = play(strategy, [UPDATES], losses, START)
     assert values(result.aggregation) == pytest.approx(np.array([0.1, 0.6, 0.7]) / 1.4)
     assert result.notes == {}
@@ -273,4 +277,18 @@ def test_limits_out_of_range_and_parts_in_a_wrong_place_are_refused() -> None:
     ]
     for part in wrong:
         with pytest.raises((ValueError, TypeError), match="|".join(part)):
+            FedCE("cos", **part)
+        with pytest.raises((ValueError, TypeError), match="|".join(part)):
             compose(FedAvg(), **part)
+
+
+def test_a_part_may_have_the_place_of_a_methods_own_choice() -> None:
+    for made, composed in (
+        (FedAvg(weighting=BySamples()), compose(FedAvg(), weighting=BySamples())),
+        (Ditto(weighting=Uniform()), compose(Ditto(), weighting=Uniform())),
+        (CGSV(reward=Mixed()), compose(CGSV(), reward=Mixed())),
+    ):
+        assert made.name == composed.name
+        parts = (made.parts.weighting, made.parts.reward)
+        others = (composed.parts.weighting, composed.parts.reward)
+        assert list(map(type, parts)) == list(map(type, others))

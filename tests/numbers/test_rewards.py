@@ -103,7 +103,7 @@ def test_what_one_client_is_not_given_is_not_taken_from_the_others(kind: str) ->
     update = [1.0, 0.5, 0.25, 0.1]
     images = {"1": 60, "2": 40}
     reward = Sparsified(ratio="share", rounding="floor", rest=kind)
-    strategy = compose(FedAvg(), reward=reward)
+    strategy = FedAvg(reward=reward)
     strategy.start({"w": vector([0.0] * 4)}, ("1", "2"), SPEC)
     for _ in range(12):
         drive(strategy, ("1", "2"), lambda r: r.reply({"w": vector(update)}, images[r.client]))

@@ -51,7 +51,7 @@ def averaged(
         update = tensors_of(rows[name])
         return request.reply(update, 10, buffers=sent, labelled=(labelled or {}).get(name, ()))
 
-    strategy = compose(FedAvg(), **part)
+    strategy = FedAvg(**part)
     strategy.buffers = policy
     strategy.start(START, list(rows), SPEC)
     return drive(strategy, list(rows), answer, SPEC)[0]
@@ -138,7 +138,7 @@ def test_few_clients_end_nothing() -> None:
 def test_the_geometric_median_is_the_minimum_of_the_distances() -> None:
     points = np.random.default_rng(0).normal(size=(5, 3))
     updates = {name: point.tolist() for name, point in zip(NAMES, points, strict=False)}
-    strategy = compose(FedAvg(), weighting=GeometricMedian())
+    strategy = FedAvg(weighting=GeometricMedian())
     (result,) = play(strategy, [updates], [{}], [0.0] * 3)
     best = optimize.minimize(
         lambda z: np.linalg.norm(points - z, axis=1).sum(), points.mean(0), tol=1e-12
@@ -224,15 +224,15 @@ UPDATES: list[Mapping[str, Sequence[float]]] = [
 def test_weights_that_play_no_part_are_recorded_as_equal_and_contributions_stay() -> None:
     samples = {"A": 80, "B": 10, "C": 10}
     shares = pytest.approx({"A": 0.8, "B": 0.1, "C": 0.1})
-    [result] = play(compose(FedAvg(), average=Median()), UPDATES, [{}], [0.0, 0.0], samples)
+    [result] = play(FedAvg(average=Median()), UPDATES, [{}], [0.0, 0.0], samples)
     assert result.aggregation == pytest.approx(dict.fromkeys("ABC", 1 / 3))
     assert result.contributions == shares
-    [clipped] = play(compose(FedAvg(), average=ClippedMean()), UPDATES, [{}], [0.0, 0.0], samples)
+    [clipped] = play(FedAvg(average=ClippedMean()), UPDATES, [{}], [0.0, 0.0], samples)
     assert clipped.aggregation == shares
 
 
 def test_a_method_with_rewards_shares_out_the_robust_step() -> None:
-    composed = compose(CGSV(gamma=None), average=Median())
+    composed = CGSV(gamma=None, average=Median())
     [result] = play(composed, UPDATES, [{}], [0.0, 0.0])
     assert result.rewards is not None
     largest = max(float(model["w"].max()) for model in result.rewards.values())

@@ -11,7 +11,7 @@ import pytest
 from helpers.reports import Page, hospital, run_of, warned
 from helpers.scripted_run import report_of, train
 
-from monai_fairfl import Replies, compose
+from monai_fairfl import Replies
 from monai_fairfl.guards import Copies, Empty, Guard, NonFinite, TooLong, Verdict
 from monai_fairfl.report import write_report
 from monai_fairfl.strategies import FedCE
@@ -91,7 +91,7 @@ def test_a_liars_report_does_not_choose_the_run_and_names_of_runs_are_kept(
     about = {"oak": {"measured": {"leave_one_out_error": 1.0}}}
     lied = {**dict.fromkeys(sites, {"score": 0.8, "test_score": 0.8})}
     lied["oak"] = {"score": 0.0, "test_score": 0.8}
-    guarded = compose(FedCE(), clip_reports=3.0)
+    guarded = FedCE(clip_reports=3.0)
     runs = {
         train(tmp_path / "a", FedCE(), honest, 3): "nobody attacks",
         train(tmp_path / "b", guarded, lied, 3, about=about, guards=[NonFinite()]): "guarded",

@@ -8,7 +8,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Guard
-from monai_fairfl.guards.catalogue import Given, config_of, guards_of
+from monai_fairfl.guards.registry import Given, config_of, guards_of
 
 OURS = "monai_fairfl.guards."
 

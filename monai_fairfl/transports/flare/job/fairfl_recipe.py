@@ -24,7 +24,7 @@ from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.initial_files import INITIAL, write_initial
 from monai_fairfl.transports.engines.job_arguments import (
     RUN_SETTINGS,

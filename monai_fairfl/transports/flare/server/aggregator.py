@@ -24,7 +24,7 @@ from nvflare.app_opt.pt.fedce import FedCEConstants
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import BatchStatistics, Replayed
-from monai_fairfl.guards.catalogue import Given
+from monai_fairfl.guards.registry import Given
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.records import dropped_of
@@ -125,7 +125,7 @@ class FairFLAggregator(ModelAggregator):
         self.strategy = strategy
         self.trainable_param_names = trainable_param_names
         self.key_metric = key_metric
-        compose(strategy, weighting, None, None, average, cap, clip_reports)
+        compose(strategy, weighting=weighting, average=average, cap=cap, clip_reports=clip_reports)
         parts = strategy.parts
         self.weighting = parts.weighting
         self.average = parts.average

@@ -170,12 +170,12 @@ class FairFLController(ModelController):
     def _federation(self, folder: Path) -> Federation:
         strategy = compose(
             self.strategy,
-            self.weighting,
-            self.reward,
-            self.training,
-            self.average,
-            self.cap,
-            self.clip_reports,
+            weighting=self.weighting,
+            reward=self.reward,
+            training=self.training,
+            average=self.average,
+            cap=self.cap,
+            clip_reports=self.clip_reports,
         )
         messages = None
         if self.scripts is not None:

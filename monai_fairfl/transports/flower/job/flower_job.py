@@ -15,7 +15,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.bundle_job import BundleJob
 from monai_fairfl.transports.engines.job_arguments import (
     RUN_SETTINGS,

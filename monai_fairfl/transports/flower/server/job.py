@@ -10,7 +10,7 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from monai_fairfl.messages import ModelSpec, Weights
-from monai_fairfl.strategies.resolver import strategy_of
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job_run import JobRecorder, federation_of_job
 from monai_fairfl.transports.engines.storage import folder_of_run
 from monai_fairfl.transports.flower.job.flower_job import FlowerJob
