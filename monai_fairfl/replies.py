@@ -552,18 +552,17 @@ class Replies(list[Reply]):
         model.update(reply.buffers or {})
         return model
 
-    @cached_property
+    @property
     def matrix(self) -> UpdateMatrix:
         """The updates as rows, in the order of the replies."""
-        if isinstance(self._matrix, UpdateMatrix):
-            return self._matrix
-        if self._matrix is not None:
-            return self._matrix()
-        matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
-        for row, reply in enumerate(self):
-            assert reply.update is not None
-            matrix.put(row, reply.update)
-        return matrix
+        if callable(self._matrix):
+            self._matrix = self._matrix()
+        if self._matrix is None:
+            self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
+            for row, reply in enumerate(self):
+                assert reply.update is not None
+                self._matrix.put(row, reply.update)
+        return self._matrix
 
     @cached_property
     def geometry(self) -> Geometry:

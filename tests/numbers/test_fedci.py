@@ -14,7 +14,7 @@ import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
 
 from monai_fairfl import Estimate, ModelSpec, Reply, Request, Strategy
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.strategies import CGSV, FedCI, LeaveOneOut
 
 Answer = Callable[[Request], Reply]
@@ -168,7 +168,7 @@ def test_only_clients_that_scored_every_model_count_and_others_are_noted(
     key = "exact" if kind is FedCI else "leave_one_out"
     np.testing.assert_allclose(values(result.contributions), GOLDEN["shapley"][key], atol=1e-6)
     assert set(result.notes) == {"2"}
-    with pytest.raises(ConfigError, match="no client"):
+    with pytest.raises(FederationError, match="no client"):
         drive(begun(kind()), CLIENTS, lambda r: honest(r) if r.task == "train" else r.reply())
 
 

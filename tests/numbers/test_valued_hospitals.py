@@ -89,7 +89,7 @@ def test_values_share_out_the_gain_and_all_strategies_have_one_retrained_referen
 def test_what_would_fail_after_the_training_is_refused_before(two: Path, tmp_path: Path) -> None:
     settings: dict[str, dict[str, Any]] = {
         "record_updates": {"valuations": [Reconstruction()]},
-        "different": {"valuations": [Retraining(), Retraining()]},
+        "differ": {"valuations": [Retraining(), Retraining()]},
         "'prostat'": {"valuations": [Retraining(utility="prostat")]},
         "local_norm": {"valuations": [Retraining()], "local_norm": True},
         "buffers": {"valuations": [Retraining()], "buffers": "local"},
