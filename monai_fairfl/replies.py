@@ -94,6 +94,7 @@ def powers(values: np.ndarray, power: float) -> np.ndarray:
 
     Shares of the powers do not depend on the unit.
 
+    >>> import numpy as np
     >>> powers(np.array([2.0, 3.0]), 2).tolist(), powers(np.array([50.0, 100.0]), 200).tolist()[1]
     ([4.0, 9.0], 1.0)
     """
@@ -103,6 +104,7 @@ def powers(values: np.ndarray, power: float) -> np.ndarray:
 def unit_of_powers(values: np.ndarray, power: float) -> float:
     """The unit in which the powers of ``values`` can be added up: 1, or the largest value.
 
+    >>> import numpy as np
     >>> unit_of_powers(np.array([2.0, 100.0]), 200)
     100.0
     """
@@ -125,6 +127,7 @@ def capped(weights: np.ndarray, most: float) -> np.ndarray:
         most: from 1 on, the limit in multiples of the equal share 1/N; below 1, the limit as a
             share of the whole, and at least 1/N.
 
+    >>> import numpy as np
     >>> capped(np.array([5.0, 2.0, 1.0]), 1.5).tolist()
     [4.0, 2.6666666666666665, 1.3333333333333333]
     """
@@ -430,6 +433,7 @@ def cosine(gram: np.ndarray, a: np.ndarray, b: np.ndarray) -> float:
 
     .. math:: a^T G b / \sqrt{a^T G a \cdot b^T G b}
 
+    >>> import numpy as np
     >>> round(cosine(np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 1.0])), 4)
     0.7071
     """
@@ -664,6 +668,7 @@ class Replies(list[Reply]):
     def shared(self, values: np.ndarray) -> np.ndarray:
         """``values`` of the clients, those of k copies divided by k; shares stay shares.
 
+        >>> import numpy as np
         >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
         >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
         >>> replies.shared(np.array([0.25, 0.5, 0.25])).round(4).tolist()

@@ -57,6 +57,7 @@ class RoundResult:
         details: the method's own quantities for ledger and report: name -> client -> number, or
             name -> client -> class or layer -> number.
 
+    >>> import numpy as np
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> model = {"w": torch.zeros(1)}

@@ -37,6 +37,7 @@ Details = dict[str, Any]
 class Weighting(ABC):
     """How contributions become the weights of the average.
 
+    >>> import numpy as np
     >>> from monai_fairfl import ModelSpec, Replies, Reply, normalise
     >>> class Helpers(Weighting):
     ...     def __call__(self, replies, contributions):
@@ -53,14 +54,24 @@ class Weighting(ABC):
 
 
 class Uniform(Weighting):
-    """The same weight for every client, whatever it contributed."""
+    """The same weight for every client, whatever it contributed.
+
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> FedAvg(weighting=Uniform()).name
+    'FedAvg-Uniform'
+    """
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         return uniform(replies)
 
 
 class BySamples(Weighting):
-    """FedAvg's weights: each client's share of the images."""
+    """FedAvg's weights: each client's share of the images.
+
+    >>> from monai_fairfl.strategies import FedCE
+    >>> FedCE("cos", weighting=BySamples()).name
+    'FedCE-cos-BySamples'
+    """
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         return sample_shares(replies)
@@ -75,6 +86,7 @@ class Proportional(Weighting):
     Raises:
         ValueError: when ``power`` is no number, below 0 or not finite.
 
+    >>> import numpy as np
     >>> from monai_fairfl import ModelSpec, Replies
     >>> nobody = Replies([], [], ModelSpec(()))
     >>> Proportional(power=2)(nobody, np.array([3.0, 1.0, -2.0])).tolist()
@@ -92,6 +104,7 @@ class Proportional(Weighting):
 class Average(ABC):
     """How updates and weights become the next global model.
 
+    >>> import numpy as np
     >>> import torch
     >>> from monai_fairfl.messages import ModelSpec, Reply, Request
     >>> from monai_fairfl.replies import Replies
@@ -124,6 +137,7 @@ class Average(ABC):
 class Reward(ABC):
     """The model each client continues from, made of the new global model and the contributions.
 
+    >>> import numpy as np
     >>> import copy, torch
     >>> from monai_fairfl.messages import ModelSpec, Reply
     >>> from monai_fairfl.replies import Replies

@@ -84,6 +84,7 @@ class Sparsified(Reward):
 
         Where no contribution is above 0, every ratio is 1.
 
+        >>> import numpy as np
         >>> Sparsified(ratio="share").ratios(np.array([0.2, 0.1, -0.3])).tolist()
         [1.0, 0.5, 0.0]
         """
@@ -159,6 +160,7 @@ class Mixed(Reward):
 
     Details: ``mixing``, the coefficient of each client.
 
+    >>> import numpy as np
     >>> import torch
     >>> from monai_fairfl.messages import ModelSpec, Reply, Request
     >>> from monai_fairfl.replies import Replies

@@ -30,6 +30,7 @@ class ClippedMean(Average):
     with :math:`m = \mathrm{median}_j \lVert \Delta_j \rVert`. Lengths are as the strategy scales
     the updates. About half of all honest clients are cut in every round.
 
+    >>> import numpy as np
     >>> import torch
     >>> from monai_fairfl.messages import ModelSpec, Reply, Request
     >>> from monai_fairfl.replies import Replies
@@ -188,6 +189,7 @@ class GeometricMedian(Weighting):
     Raises:
         ValueError: when ``smoothing`` is not a finite number above 0.
 
+    >>> import numpy as np
     >>> import torch
     >>> from monai_fairfl.messages import ModelSpec, Reply, Request
     >>> from monai_fairfl.replies import Replies
