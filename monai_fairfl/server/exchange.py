@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
@@ -63,6 +63,7 @@ class Transport(Protocol):
         """Close clients and connections."""
 
 
+@dataclass
 class Exchange:
     """Takes replies in any order, and puts each update into a row of one matrix.
 
@@ -86,38 +87,32 @@ class Exchange:
     (['A'], {'B': 'timeout'})
     """
 
-    def __init__(
-        self,
-        requests: Sequence[Request],
-        spec: ModelSpec,
-        reference: Weights,
-        expected: Expected | None = None,
-        most_samples: int = MOST_SAMPLES,
-        answered: Callable[[str, str | None], None] = lambda client, reason: None,
-    ):
-        self.requests = {request.id: request for request in requests}
-        self.spec = spec
-        self.reference = reference
-        self.expected = expected
-        self.most_samples = most_samples
-        self.answered = answered
+    requests: Sequence[Request]
+    spec: ModelSpec
+    reference: Weights
+    expected: Expected | None = None
+    most_samples: int = MOST_SAMPLES
+    answered: Callable[[str, str | None], None] = lambda client, reason: None
+
+    def __post_init__(self) -> None:
+        self._requests = {request.id: request for request in self.requests}
         # One row of the matrix for each training request, in the order of (client, id).
-        training = sorted((r.client, r.id) for r in requests if r.task == "train")
+        training = sorted((r.client, r.id) for r in self.requests if r.task == "train")
         self._rows = {id: row for row, (_, id) in enumerate(training)}
         self._matrix: UpdateMatrix | None = None
         if training:
-            self._matrix = UpdateMatrix(reference, spec.parameters, len(training))
+            self._matrix = UpdateMatrix(self.reference, self.spec.parameters, len(training))
         self._replies: dict[int, Reply] = {}
         self._dropped: dict[int, dict[str, str]] = {}
+        # Id of a request -> why its answer was refused; ids of those that have their first answer.
         self._refused: dict[int, str] = {}
-        # Ids of the requests that have their first answer.
         self._closed: set[int] = set()
         # Client that answered what it was not asked -> that in words.
         self._foreign: dict[str, str] = {}
 
     def ask(self, transport: Transport, timeout: float | None = None) -> Replies:
         """Send the requests, take what comes until the time is up, and return it."""
-        for reply in transport.ask(list(self.requests.values()), timeout):
+        for reply in transport.ask(self.requests, timeout):
             self.take(reply)
         return self.replies()
 
@@ -127,7 +122,7 @@ class Exchange:
             logger.warning("the transport brought a %s, no Reply: ignored", type(reply).__name__)
             return
         client = reply.client
-        request = self.requests.get(reply.id)
+        request = self._requests.get(reply.id)
         if request is None or request.client != client:
             self._foreign[client] = (
                 f"ignored: it answered request {reply.id} of round {reply.round}, which it was not "
@@ -165,28 +160,20 @@ class Exchange:
         if self._matrix is not None and update is not None:
             update = self._matrix.put(self._rows[reply.id], update)
         if buffers is not None:
-            buffers = {
-                name: buffer.to(self.reference.get(name, buffer).dtype, copy=True)
-                for name, buffer in buffers.items()
-            }
+            types = {name: self.reference.get(name, buffers[name]).dtype for name in buffers}
+            buffers = {name: buffers[name].to(types[name], copy=True) for name in buffers}
         return replace(reply, update=update, buffers=buffers)
 
     def replies(self) -> Replies:
         """What has arrived; the clients of all other requests are missing, each with a reason."""
         missing: dict[str, str] = {}
         # Of several requests to one client that have no reply, the first one's reason counts.
-        for id in sorted(set(self.requests) - set(self._replies), reverse=True):
-            client = self.requests[id].client
+        for id in sorted(set(self._requests) - set(self._replies), reverse=True):
+            client = self._requests[id].client
             missing[client] = self._refused.get(id) or self._foreign.get(client, TIMEOUT)
-        matrix = None
-        if self._matrix is not None:
-            rows = sorted(row for id, row in self._rows.items() if id in self._replies)
-            matrix = self._matrix.select(rows)
+        rows = sorted(self._rows[id] for id in self._rows if id in self._replies)
+        matrix = None if self._matrix is None else self._matrix.select(rows)
+        answers, dropped = self._replies.values(), self._dropped
         return Replies(
-            self._replies.values(),
-            self.requests.values(),
-            self.spec,
-            missing=missing,
-            matrix=matrix,
-            dropped=self._dropped,
+            answers, self.requests, self.spec, missing=missing, matrix=matrix, dropped=dropped
         )

@@ -151,9 +151,7 @@ class Federation:
     ):
         self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
         if not isinstance(strategy, Strategy):
-            raise ConfigError(
-                f"strategy must be a monai_fairfl Strategy, got {type(strategy).__name__}"
-            )
+            raise ConfigError(f"strategy must be a Strategy, got {type(strategy).__name__}")
         self.strategy = strategy
         self.transport = transport
         self.initial = initial
@@ -233,8 +231,7 @@ class Federation:
         ledger_path = self.run_dir / "ledger.jsonl"
         if not resume and ledger_path.exists() and ledger_path.stat().st_size:
             raise FederationError(
-                f"{self.run_dir} already holds a run: resume it (--resume True) or choose another "
-                "run_dir"
+                f"{self.run_dir} holds a run: give --resume True, or another run_dir"
             )
         check_checkpoints([self.run_dir])
         checkpoint = self.checkpoints.load() if resume else None
@@ -257,10 +254,7 @@ class Federation:
         strategy, settings = self.strategy, self.settings
         clients = sorted(map(safe_name, self.transport.clients))
         if len({*clients, "best", "global"}) < len(clients) + 2:
-            raise ConfigError(
-                f"a client cannot be named twice, or 'best' or 'global' as the federation's own "
-                f"models: {clients}"
-            )
+            raise ConfigError(f"a client cannot be called twice, 'best' or 'global': {clients}")
         unknown = sorted(set(settings.samples) - set(clients))
         if unknown:
             logger.warning("samples names %s, and the clients are now %s", unknown, clients)
@@ -284,7 +278,7 @@ class Federation:
         Args:
             clients: of the run's beginning.
         """
-        settings, strategy = self.settings, self.strategy
+        strategy, settings = self.strategy, self.settings
         with own_random_state(settings.seed):
             weights, spec = self.initial()
         if settings.local_norm:
@@ -342,12 +336,8 @@ class Federation:
             if new := sorted(set(clients) - trained):
                 logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
-            logger.warning(
-                "%s ended after %d rounds and goes on: its result is kept in %s",
-                self.run_dir,
-                done,
-                keep_result(self.run_dir, done),
-            )
+            kept = keep_result(self.run_dir, done)
+            logger.warning("%s had ended, and goes on: its result is in %s", self.run_dir, kept)
         self.observer.run_started()
         if not is_over:
             self.schedule = Schedule.begun(self.run_dir, self.rounds, resumed=True)
@@ -426,6 +416,8 @@ class Federation:
             tried = self._new_round(number, clients, next_id)
             try:
                 play(tried)
+                tried.facts = self.facts.settled()
+                return tried
             except TooFewClients as error:
                 self.strategy.load_state_dict(json.loads(snapshot))
                 self.strategy.clients = known_clients
@@ -434,9 +426,6 @@ class Federation:
             except NotFinite as error:
                 reason = error
                 break
-            else:
-                tried.facts = self.facts.settled()
-                return tried
         raise FederationError(
             f"{what}: {reason}. Nothing of it was recorded; {rounds_done(number)}. Mend the cause, "
             "and run the same command with --resume True (in Python: run(resume=True))"

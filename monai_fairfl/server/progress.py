@@ -12,11 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from statistics import median
-from typing import Any
 
-from rich.progress import BarColumn
-from rich.progress import Progress as Bar
-from rich.progress import TextColumn, TimeRemainingColumn
+from rich import progress
 
 from monai_fairfl.messages import value_of
 from monai_fairfl.server.round import Round
@@ -43,7 +40,7 @@ def shown_by(rounds_done: RoundsDone) -> Iterator[None]:
         _shown_by.reset(token)
 
 
-class Progress:
+class Progress(progress.Progress):
     """Shows who answered, each round's scores and weights, and how long the rest will take.
 
     Args:
@@ -53,30 +50,21 @@ class Progress:
     """
 
     def __init__(self, rounds: int, done: int, title: str):
+        self.shown_by = _shown_by.get()
+        super().__init__(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TextColumn("{task.completed:g}/{task.total} rounds {task.fields[news]}"),
+            progress.TimeRemainingColumn(),
+            disable=self.shown_by is not None or not sys.stderr.isatty(),
+        )
         self.rounds = rounds
-        self.done = done
         self.title = title
         # The last rounds' seconds. Their median estimates the time left: the first round reads the
         # images, too.
         self.seconds: deque[float] = deque(maxlen=8)
-        self.shown_by = _shown_by.get()
-        self.bar = Bar(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:g}/{task.total} rounds"),
-            TextColumn("{task.fields[news]}"),
-            TimeRemainingColumn(),
-            disable=self.shown_by is not None or not sys.stderr.isatty(),
-        )
-        self.task = self.bar.add_task(title, total=rounds, completed=done, news="")
-
-    def __enter__(self) -> Progress:
-        self.bar.__enter__()
-        self._show_rounds()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.bar.__exit__(*error)
+        self.bar = self.add_task(title, total=rounds, news="")
+        self._show(done)
 
     def answered(self, client: str, refused: str | None) -> None:
         """A client answered.
@@ -87,14 +75,14 @@ class Progress:
         """
         if refused is not None:
             logger.warning("client %s does not count in this exchange: %s", client, refused)
-        self.bar.update(self.task, news=client)
+        self.update(self.bar, news=client)
 
     def round_done(self, played: Round, seconds: float) -> None:
         """A round was played, in so many seconds."""
-        self.done = played.number + 1
+        done = played.number + 1
         self.seconds.append(seconds)
-        left = timedelta(seconds=round(median(self.seconds) * (self.rounds - self.done)))
-        text = f"{self.title} round {self.done}/{self.rounds}, {seconds:.1f} s, {left} left"
+        left = timedelta(seconds=round(median(self.seconds) * (self.rounds - done)))
+        text = f"{self.title} round {done}/{self.rounds}, {seconds:.1f} s, {left} left"
         scores = {}
         for reply in played.exchanges[0]:
             if "global_score" in reply.measurements:
@@ -107,9 +95,9 @@ class Progress:
         if all(isinstance(weight, float) for weight in weights.values()):
             text += f"; weights {', '.join(f'{name} {weights[name]:.2f}' for name in weights)}"
         logger.info(text)
-        self._show_rounds()
+        self._show(done)
 
-    def _show_rounds(self) -> None:
-        self.bar.update(self.task, completed=self.done, news="")
+    def _show(self, done: int) -> None:
+        self.update(self.bar, completed=done, news="")
         if self.shown_by is not None:
-            self.shown_by(self.done)
+            self.shown_by(done)
