@@ -378,18 +378,15 @@ def read_spec(network: nn.Module, *inputs: torch.Tensor) -> ModelSpec:
         layers[name] = layer
         (parameters if id(tensor) in trainable else buffers).append(name)
 
-    norm_layers = set()
-    for name, module in network.named_modules(remove_duplicate=False):
-        if isinstance(module, NORMS):
-            norm_layers.add(name)
-    norms = sorted(name for name in layers if layers[name] in norm_layers)
+    modules = dict(network.named_modules(remove_duplicate=False))
+    norms = sorted(name for name in layers if isinstance(modules.get(layers[name]), NORMS))
 
     output = None
     called = _modules_called(network, inputs) if inputs else []
     if called:
         weight = weight_of(called[-1])
         owner = layers.get(aliases.get(weight, weight))
-        is_transposed = isinstance(network.get_submodule(called[-1]), TRANSPOSED)
+        is_transposed = isinstance(modules[called[-1]], TRANSPOSED)
         # No tensor of a parametrised layer has a row for each class.
         output = None if owner is None else (owner, int(is_transposed))
     return ModelSpec(
@@ -776,10 +773,8 @@ class Range:
 
     def __post_init__(self) -> None:
         if not -math.inf < self.least < self.most < math.inf:
-            raise ValueError(
-                f"the range of {self.unit} must be two finite numbers, the lower one first, got "
-                f"{self.least!r} and {self.most!r}"
-            )
+            limits = f"{self.least!r} to {self.most!r}"
+            raise ValueError(f"range of {self.unit}: {limits} are no two finite, rising numbers")
 
     def holds(self, value: float) -> bool:
         """Whether ``value`` is in the range, but for rounding."""
@@ -855,11 +850,7 @@ class Refused(Exception):
 
 
 def accepted(
-    request: Request,
-    reply: Reply,
-    spec: ModelSpec,
-    expected: Expected | None = None,
-    most_samples: int = MOST_SAMPLES,
+    request: Request, reply: Reply, spec: ModelSpec, expected: Expected, most_samples: int
 ) -> tuple[Reply, dict[str, str]]:
     """Check a reply when it arrives: its form, its counts and its measurements.
 
@@ -869,7 +860,7 @@ def accepted(
         request: that it answers.
         reply: of a client.
         spec: the model's tensors.
-        expected: the measurements that are taken; ``None``: those of the package.
+        expected: the measurements that are taken.
         most_samples: images of one site in one local epoch, and cases, that are believed.
 
     Returns:
@@ -880,18 +871,17 @@ def accepted(
         Refused: if the reply must not reach a strategy.
 
     >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
-    >>> found, dropped = accepted(
-    ...     asked, asked.reply(measurements={"score": 0.8, "cka": 7.0}), ModelSpec(())
-    ... )
+    >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0})
+    >>> found, dropped = accepted(asked, sent, ModelSpec(()), Expected(), MOST_SAMPLES)
     >>> found.measurements, dropped
     ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
-    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()))
+    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), Expected(), MOST_SAMPLES)
     Traceback (most recent call last):
     ...
     monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
     """
     _check_form(request, reply, spec, most_samples)
-    usable, dropped = (expected or Expected()).checked(reply, request, spec)
+    usable, dropped = expected.checked(reply, request, spec)
     return replace(reply, measurements=usable), dropped
 
 
@@ -905,8 +895,7 @@ def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: i
             f"request {request.id} of run {request.run!r} round {request.round}"
         )
     if not isinstance(reply.measurements, Mapping):
-        kind = type(reply.measurements).__name__
-        raise Refused(f"measurements must be a mapping, got a {kind}")
+        raise Refused(f"measurements are a {type(reply.measurements).__name__}, not a mapping")
     if request.task == "measure":
         if reply.update is not None:
             raise Refused("measured, and sent an update that was not asked for")
@@ -927,13 +916,9 @@ def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: i
 
     if reply.update is None:
         raise Refused("trained but sent no update")
-    if not isinstance(reply.labelled, (tuple, list)):
-        raise Refused(f"labelled must be a tuple, got a {type(reply.labelled).__name__}")
-    if reply.labelled and len(reply.labelled) != spec.classes(request.weights):
-        raise Refused(
-            f"labelled must name {spec.classes(request.weights)} classes of the output layer, got "
-            f"{list(reply.labelled)}"
-        )
+    classes = spec.classes(request.weights)
+    if not isinstance(reply.labelled, (tuple, list)) or len(reply.labelled) not in (0, classes):
+        raise Refused(f"labelled must be a tuple of {classes} classes, got {reply.labelled!r}")
     buffers = reply.buffers or {}
     for what, tensors in (("update", reply.update), ("buffers", buffers)):
         if not isinstance(tensors, Mapping):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -30,34 +30,24 @@ class Game:
     Args:
         players: their names; sorted, so that results do not depend on their order.
         utility: coalition -> finite number, in any unit (Dice: a fraction in [0, 1]).
-        known: coalition -> utility, evaluated earlier; these are not evaluated again.
 
     Raises:
-        ConfigError: when there is no player, one is named twice, or a known value is unusable.
+        ConfigError: when there is no player, or one is named twice.
 
     >>> game = Game(["B", "A"], lambda coalition: len(coalition) ** 2)
     >>> game(["A", "B"]), game({"B", "A"}), game.evaluations
     (4.0, 4.0, 1)
-    >>> Game(game.players, game.utility, known=game.known).evaluations
-    0
     """
 
-    def __init__(
-        self,
-        players: Iterable[str],
-        utility: Callable[[Coalition], float],
-        known: Mapping[Coalition, float] | None = None,
-    ):
+    def __init__(self, players: Iterable[str], utility: Callable[[Coalition], float]):
         self.players = tuple(sorted(players))
         self.utility = utility
-        self.evaluations = 0  # calls of the utility; known values cost nothing
+        self.evaluations = 0  # calls of the utility
         self.known: dict[Coalition, float] = {}
         if not self.players or len(set(self.players)) < len(self.players):
             raise ConfigError(
                 f"a game needs at least one player, each named once; got {list(self.players)}"
             )
-        for coalition, value in (known or {}).items():
-            self._remember(self._members(coalition), value)
 
     def __call__(self, coalition: Iterable[str]) -> float:
         """Utility of ``coalition``.
@@ -66,11 +56,21 @@ class Game:
             ConfigError: naming a player that is not of this game, or the coalition whose utility is
                 not finite.
         """
-        members = self._members(coalition)
+        members = frozenset(coalition)
+        for unknown in sorted(members.difference(self.players)):
+            raise ConfigError(
+                f"{unknown!r} is not a player of this game; its players are {list(self.players)}"
+            )
         if members not in self.known:
             value = self.utility(members)
             self.evaluations += 1
-            self._remember(members, value)
+            if not math.isfinite(value):
+                raise ConfigError(
+                    f"the utility of coalition {sorted(members)} is {value!r}, not a finite "
+                    "number: leave out undefined scores (Dice of empty masks), or train a diverged "
+                    "model again"
+                )
+            self.known[members] = float(value)
         return self.known[members]
 
     def table(self) -> NDArray[np.float64]:
@@ -98,22 +98,6 @@ class Game:
                 f"{MOST_PLAYERS} players): sample instead, with permutation_shapley"
             )
         return 2**count
-
-    def _members(self, coalition: Iterable[str]) -> Coalition:
-        members = frozenset(coalition)
-        for unknown in sorted(members.difference(self.players)):
-            raise ConfigError(
-                f"{unknown!r} is not a player of this game; its players are {list(self.players)}"
-            )
-        return members
-
-    def _remember(self, members: Coalition, value: float) -> None:
-        if not math.isfinite(value):
-            raise ConfigError(
-                f"the utility of coalition {sorted(members)} is {value!r}, not a finite number: "
-                "leave out undefined scores (Dice of empty masks), or train a diverged model again"
-            )
-        self.known[members] = float(value)
 
 
 class _CosineGame(Game):
@@ -174,13 +158,11 @@ def cosine_game(gram: ArrayLike, weights: ArrayLike, names: Sequence[str]) -> Ga
     g = np.asarray(gram, dtype=np.float64)
     r = np.asarray(weights, dtype=np.float64)
     count = len(names)
-    if g.shape != (count, count) or r.shape != (count,):
+    is_finite = np.isfinite(g).all() and np.isfinite(r).all()
+    if g.shape != (count, count) or r.shape != (count,) or not is_finite:
         raise ConfigError(
-            f"{count} names need a {count} x {count} Gram matrix; got {g.shape}, {r.shape}"
-        )
-    if not (np.isfinite(g).all() and np.isfinite(r).all()):
-        raise ConfigError(
-            f"Gram matrix or weights of {list(names)} hold a value that is not finite"
+            f"{list(names)} need a Gram matrix and weights of finite numbers, {count} x {count} "
+            f"and {count}; their shapes are {g.shape}, {r.shape}"
         )
     order = sorted(range(count), key=lambda row: names[row])
     return _CosineGame(g[np.ix_(order, order)], r[order], [names[row] for row in order])

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from math import comb
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,7 +77,7 @@ def shapley_values(table: ArrayLike) -> Row:
         sizes = np.concatenate([sizes, sizes + 1])
 
     # The factor of a marginal contribution to a coalition, 1 / (N binom(N - 1, |S|)).
-    factor_of_size = [1 / (count * comb(count - 1, size)) for size in range(count)]
+    factor_of_size = [1 / (count * math.comb(count - 1, size)) for size in range(count)]
     factors = np.array(factor_of_size)[sizes]
 
     values = np.empty(count)

@@ -149,18 +149,18 @@ def sum_over_rounds(rounds: Sequence[Valuation], decay: float | None = None) -> 
 
     values = {}
     for player in sorted({player for found in rounds for player in found.values}):
-        of_player = []
+        terms = []
+        errors = []
+        observations = 0
         for found, factor in zip(rounds, factors):
             if player in found.values:
-                of_player.append((factor, found.values[player]))
-        value = math.fsum(factor * estimate.value for factor, estimate in of_player)
-        errors = [
-            factor * estimate.stderr
-            for factor, estimate in of_player
-            if estimate.stderr is not None
-        ]
-        stderr = math.hypot(*errors) if len(errors) == len(of_player) else None
-        values[player] = Estimate(value, stderr, sum(estimate.n for _, estimate in of_player))
+                estimate = found.values[player]
+                terms.append(factor * estimate.value)
+                errors.append(math.nan if estimate.stderr is None else factor * estimate.stderr)
+                observations += estimate.n
+        error = math.hypot(*errors)
+        stderr = None if math.isnan(error) else error
+        values[player] = Estimate(math.fsum(terms), stderr, observations)
     return Valuation(
         method=rounds[0].method,
         values=values,

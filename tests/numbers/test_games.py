@@ -84,22 +84,13 @@ def test_a_coalition_is_evaluated_once_and_bit_i_of_the_table_is_player_i_by_nam
         assert game.table().tolist() == [0, 1, 10, 11, 100, 101, 110, 111]
     assert game.evaluations == len(calls) == len(set(calls)) == 8
 
-    resumed = Game(game.players, game.utility, dict(list(game.known.items())[:2]))
-    resumed.table()
-    # Further evaluations are the new game's own.
-    assert resumed.evaluations == 6
-
 
 def test_what_is_no_game_is_refused() -> None:
     with pytest.raises(FairFLError, match="'elm'.*'ash', 'oak'"):
         Game(["oak", "ash"], len)(["oak", "elm"])
-    with pytest.raises(FairFLError, match="'elm'"):
-        Game(["oak"], len, known={frozenset(["elm"]): 0.5})
     for value in (math.nan, math.inf):
         with pytest.raises(FairFLError, match=f"'ash', 'oak'.*{value}"):
             Game(["oak", "ash"], lambda coalition: value)(["oak", "ash"])  # noqa: B023
-        with pytest.raises(FairFLError, match=f"'oak'.*{value}"):
-            Game(["oak"], len, known={frozenset(["oak"]): value})
     for players in ([], ["a", "a"]):
         with pytest.raises(FairFLError, match="once"):
             Game(players, len)
