@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
@@ -27,10 +28,11 @@ class InverseLoss(Strategy):
 
     requires = frozenset({"train_loss"})
 
-    def __init__(self, epsilon: float = 1e-3):
+    def __init__(self, epsilon: float = 1e-3, **parts: Any):
         if not epsilon > 0:
             raise ValueError(f"InverseLoss epsilon must be above 0, got {epsilon!r}")
         self.epsilon = epsilon
+        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]
