@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from monai_fairfl.errors import in_words
@@ -74,7 +74,7 @@ class Exchange:
         requests: what is asked, with their ids.
         spec: the model's tensors.
         reference: tensors of the parameters' shapes.
-        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
+        expected: the measurements that are taken, with their ranges.
         most_samples: images of one site in one local epoch that are believed.
         answered: called with (client, reason or ``None``) for every reply that counts or is
             refused.
@@ -90,7 +90,7 @@ class Exchange:
     requests: Sequence[Request]
     spec: ModelSpec
     reference: Weights
-    expected: Expected | None = None
+    expected: Expected = field(default_factory=Expected)
     most_samples: int = MOST_SAMPLES
     answered: Callable[[str, str | None], None] = lambda client, reason: None
 

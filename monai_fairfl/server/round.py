@@ -154,10 +154,10 @@ class Round:
         present, least = len(replies.clients), self.settings.min_clients
         if present < least:
             asked = {request.client for request in replies.requests.values()}
-            missing, reasons = sorted(replies.missing), sorted(set(replies.missing.values()))
+            missing = [f"{client} ({why})" for client, why in sorted(replies.missing.items())]
             raise TooFewClients(
                 f"{present} of {len(asked)} clients answered, min_clients is {least}; missing: "
-                f"{', '.join(missing)} ({'; '.join(reasons)})"
+                f"{', '.join(missing)}"
             )
         self.exchanges.append(replies)
         return replies
