@@ -1,15 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Exact Shapley values and the models of coalitions: ours, the naive way, and shapiq where it is.
+"""Exact Shapley values: ours, the naive way, and shapiq where it is.
 
 All ways of a size alternate in one process::
 
-    python benchmarks/valuation.py [--players 8 10] [--clients 8] [--parameters 1.6] [--repeats 15]
+    python benchmarks/valuation.py [--players 8 10] [--repeats 15]
 
-The first table is of a game whose utilities are known, so that only the values' arithmetic is
+The table is of a game whose utilities are known, so that only the values' arithmetic is
 measured; all ways must find the same values. The naive way follows the formula, coalition by
-coalition. shapiq's ``ExactComputer`` is a package that federations use for it. The second table is
-of the models of eight coalitions, as a strategy sends them out at once.
+coalition. shapiq's ``ExactComputer`` is a package that federations use for it.
 """
 
 from __future__ import annotations
@@ -21,21 +20,12 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
-import torch
-from server_step import updates_of
 from stopwatch import Times, alternating
 
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition
-from monai_fairfl.messages import Reply, Request
-from monai_fairfl.replies import Replies
-from monai_fairfl.strategies import FedCI
 from monai_fairfl.strategies.coalitions import (
-    AT_ONCE,
     all_coalitions,
-    coalition_models,
-    model_of_members,
-    only_members,
 )
 
 Values = Mapping[str, float]
@@ -102,35 +92,6 @@ def print_games(count: int, repeats: int) -> None:
     print_ways(f"values, {count} players", ways, alternating(installed, repeats))
 
 
-def print_models(count: int, millions: float, repeats: int) -> None:
-    """Print the ways to the models of the largest coalitions of so many clients."""
-    updates, spec = updates_of(count, int(millions * 1e6))
-    clients = sorted(updates)
-    start = {name: torch.zeros_like(tensor) for name, tensor in updates[clients[0]].items()}
-    requests = [Request(client, "train", start, id=i) for i, client in enumerate(clients)]
-    replies = []
-    for number, client in enumerate(clients):
-        replies.append(Reply(client, updates[client], 10 + number, {}, id=number))
-    local = Replies(replies, requests, spec)
-    # Guards and ledger need it in any case.
-    local.geometry.gram  # noqa: B018
-    strategy = FedCI()
-    strategy.start(start, clients, spec)
-    coalitions = all_coalitions(clients)[-AT_ONCE:]
-
-    def one_by_one() -> None:
-        for coalition in coalitions:
-            model_of_members(start, only_members(local, coalition), "aggregation")
-
-    ways: dict[str, Callable[[], object] | None] = {
-        "ours": partial(coalition_models, strategy, local, coalitions),
-        "naive": one_by_one,
-    }
-    installed = {name: way for name, way in ways.items() if way is not None}
-    title = f"{AT_ONCE} coalitions' models, {count} clients x {millions} M"
-    print_ways(title, ways, alternating(installed, repeats))
-
-
 def print_ways(title: str, ways: Mapping[str, object], found: Mapping[str, Times]) -> None:
     """Print a row for each way, and how many times as long as ours it takes."""
     for name in ways:
@@ -142,21 +103,17 @@ def print_ways(title: str, ways: Mapping[str, object], found: Mapping[str, Times
 
 
 def main() -> None:
-    """Print the tables."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--players", type=int, nargs="+", default=[8, 10])
-    parser.add_argument("--clients", type=int, nargs="+", default=[8])
-    parser.add_argument("--parameters", type=float, default=1.6, help="in millions")
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
     print("| what | way | CPU ms (wall) | over ours, CPU |")
     print("| --- " * 4 + "|")
     for count in arguments.players:
         print_games(count, arguments.repeats)
-    for count in arguments.clients:
-        print_models(count, arguments.parameters, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -229,18 +229,6 @@ class UpdateMatrix:
             place = slice(begin, min(begin + BLOCK, updates.shape[1]))
             yield place, updates[:, place]
 
-    def weighted_sums(self, name: str, factors: torch.Tensor) -> torch.Tensor:
-        """Several weighted sums of the rows' columns of one parameter, shape (S, its values).
-
-        Args:
-            name: of the parameter.
-            factors: of the rows in each sum, shape (S, N).
-        """
-        sums = torch.empty(len(factors), self.of(name).shape[1], dtype=self.rows.dtype)
-        for place, block in self.blocks(name):
-            torch.mm(factors.to(block.dtype), block, out=sums[:, place])
-        return sums
-
     def by_class(self, name: str, axis: int) -> torch.Tensor:
         """A parameter of the output layer, whose classes are on ``axis``: (N, classes, ...)."""
         return self.of(name).unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
@@ -726,23 +714,6 @@ class Replies(list[Reply]):
             averaged[name] = moved.to(origin.dtype)
         averaged.update(self.average_buffers(weights, buffers))
         return averaged
-
-    def averages(self, weights: np.ndarray, start: Weights) -> list[dict[str, torch.Tensor]]:
-        """The parameters of several averages, from one reading of the updates.
-
-        Args:
-            weights: of each average, shape (S, N). All updates must be finite, and all clients
-                label all classes.
-            start: as for :meth:`average`.
-        """
-        found: list[dict[str, torch.Tensor]] = [{} for _ in weights]
-        for name, shape in self.matrix.shapes.items():
-            origin = start[name]
-            moved = self.matrix.weighted_sums(name, torch.as_tensor(weights))
-            moved += origin.reshape(-1)
-            for average, vector in zip(found, moved, strict=True):
-                average[name] = vector.view(shape).to(origin.dtype)
-        return found
 
     def reduced(
         self,

@@ -334,10 +334,6 @@ class LedgerReplies(Replies):
         """Nothing: no model is in the ledger."""
         return {}
 
-    def averages(self, weights: np.ndarray, start: Weights) -> list[dict[str, torch.Tensor]]:
-        """Nothing: no model is in the ledger."""
-        return [{} for _ in weights]
-
     def average_buffers(self, weights: Aggregation, policy: str) -> dict[str, torch.Tensor]:
         """Nothing: no model is in the ledger."""
         return {}

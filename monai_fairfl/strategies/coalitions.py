@@ -45,42 +45,6 @@ def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
     return coalitions
 
 
-def coalition_models(
-    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition]
-) -> list[Weights]:
-    r"""The models had only the clients of one coalition taken part, for each of some.
-
-    .. math:: w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i
-
-    All of them come from one matrix product of weights and updates. Where some clients do not label
-    a class, or an update is not finite, who is in a coalition decides more than the weights: then
-    each model is made by itself.
-
-    Args:
-        strategy: whose global model they move.
-        local: the replies that trained.
-        coalitions: of their clients.
-    """
-    start = strategy.weights
-    is_finite = bool(np.isfinite(local.geometry.squared_norms).all())
-    if local.labelled is not None or not is_finite:
-        models = []
-        for coalition in coalitions:
-            members = only_members(local, coalition)
-            models.append(model_of_members(start, members, strategy.buffers) if members else start)
-        return models
-
-    samples = np.array([float(reply.num_samples) for reply in local])
-    is_member = np.array([[reply.client in some for reply in local] for some in coalitions])
-    shares = is_member * samples / np.maximum((is_member * samples).sum(axis=1), 1.0)[:, None]
-    found = []
-    for coalition, parameters in zip(coalitions, local.averages(shares, start), strict=True):
-        members = only_members(local, coalition)
-        buffers = members.average_buffers(sample_shares(members), strategy.buffers)
-        found.append({**start, **parameters, **buffers} if coalition else start)
-    return found
-
-
 def only_members(replies: Replies, coalition: Coalition) -> Replies:
     """The replies of the coalition's members."""
     others = {}
@@ -91,13 +55,17 @@ def only_members(replies: Replies, coalition: Coalition) -> Replies:
 
 
 def model_of_members(start: Weights, members: Replies, buffers: str) -> dict[str, torch.Tensor]:
-    """``start`` moved by the members' mean update, by images.
+    r"""``start`` moved by the members' mean update, by images; itself where there is no member.
+
+    .. math:: w_t + \sum_{i \in S} n_i \Delta_i / \sum_{i \in S} n_i
 
     Args:
         start: a whole model; what is not averaged stays as it is there.
-        members: their replies, at least one.
+        members: the replies of the coalition S.
         buffers: policy, see :meth:`Replies.average`.
     """
+    if not members:
+        return dict(start)
     return {**start, **members.average(sample_shares(members), buffers, start)}
 
 
@@ -113,18 +81,33 @@ def coalition_scores(
     Raises:
         FederationError: when no client scored all models.
     """
-    every_coalition = list(coalitions)
-    scores: dict[Coalition, dict[str, Estimate]] = {}
+    scores: dict[Coalition, dict[str, Estimate]] = {coalition: {} for coalition in coalitions}
+    every_coalition = list(scores)
     answering = local.clients
     for first in range(0, len(every_coalition), AT_ONCE):
-        some = every_coalition[first : first + AT_ONCE]
-        found, answering = yield from _scores_of(strategy, local, some, answering)
-        scores.update(found)
+        requests, asked = [], []
+        for coalition in every_coalition[first : first + AT_ONCE]:
+            members = only_members(local, coalition)
+            model = model_of_members(strategy.weights, members, strategy.buffers)
+            for client in answering:
+                requests.append(Measure(client, model, ("score",)))
+                asked.append(coalition)
+        replies = yield requests
+
+        # The federation numbered the requests in their order.
+        coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
+        for reply in replies:
+            found = reply.measurements.get("score")
+            mean = found["mean"] if isinstance(found, Mapping) else found
+            if mean is not None:
+                estimate = mean if isinstance(mean, Estimate) else Estimate(mean)
+                scores[coalition_of[reply.id]][reply.client] = estimate
+        answering = replies.clients
 
     # The clients that scored every model.
     complete = []
     for client in local.clients:
-        if all(client in scores[coalition] for coalition in every_coalition):
+        if all(client in by_client for by_client in scores.values()):
             complete.append(client)
         else:
             strategy.note(
@@ -136,7 +119,6 @@ def coalition_scores(
         raise FederationError(
             "no client scored every coalition's model: check that the sites have validation data"
         )
-
     for coalition, by_client in scores.items():
         scores[coalition] = {client: by_client[client] for client in complete}
     return scores
@@ -164,35 +146,6 @@ def mean_score(scores: Mapping[str, Estimate], without: str = "") -> float:
         )
     cases = sum(estimate.n for estimate in estimates)
     return sum(estimate.value * estimate.n for estimate in estimates) / cases
-
-
-def _scores_of(
-    strategy: Strategy, local: Replies, coalitions: Sequence[Coalition], clients: Sequence[str]
-) -> Generator[list[Request], Replies, tuple[dict[Coalition, dict[str, Estimate]], list[str]]]:
-    """One exchange with some clients.
-
-    Returns:
-        Coalition -> client -> the score of its model; and the clients that answered.
-    """
-    requests = []
-    coalition_of_request = []
-    models = coalition_models(strategy, local, coalitions)
-    for coalition, model in zip(coalitions, models, strict=True):
-        for client in clients:
-            requests.append(Measure(client, model, ("score",)))
-            coalition_of_request.append(coalition)
-    replies = yield requests
-
-    # The federation numbered the requests in their order.
-    coalition_of = dict(zip(sorted(replies.requests), coalition_of_request, strict=True))
-    scores: dict[Coalition, dict[str, Estimate]] = {coalition: {} for coalition in coalitions}
-    for reply in replies:
-        found = reply.measurements.get("score")
-        mean = found["mean"] if isinstance(found, Mapping) else found
-        if mean is not None:
-            estimate = mean if isinstance(mean, Estimate) else Estimate(mean)
-            scores[coalition_of[reply.id]][reply.client] = estimate
-    return scores, replies.clients
 
 
 def contribution_index(
