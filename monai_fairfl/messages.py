@@ -940,7 +940,7 @@ def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[
     if set(tensors) != set(names):
         missing = sorted(set(names) - set(tensors))[:3]
         extra = sorted(set(tensors) - set(names), key=str)[:3]
-        raise Refused(f"{what} lacks {missing} and has {extra}, unlike the model")
+        raise Refused(f"{what} is not as the model: missing {missing}, unexpected {extra}")
     for name in names:
         tensor = tensors[name]
         if not isinstance(tensor, torch.Tensor):
