@@ -57,7 +57,7 @@ class BatchStatistics(Guard):
     >>> sent = [Reply(to.client, {}, 10, buffers=buffers[to.id], id=to.id) for to in asked]
     >>> verdicts = BatchStatistics().check(Replies(sent, asked, ModelSpec(())))
     >>> verdicts[3].reason, round(verdicts[2].evidence["ratio_of_variances"])
-    ("'norm.running_var' is negative, which no images can give", 450)
+    ("'norm.running_var' is negative, which no training gives", 450)
     """
 
     def __init__(self, times: float = 200.0, deviations: float = 20.0):
@@ -97,7 +97,7 @@ def _impossible(reply: Reply, sent: Weights) -> str:
         if before is not None and bool((buffer == before).all()):
             continue
         if buffer.min() < 0:
-            return f"{name!r} is negative, which no images can give"
+            return f"{name!r} is negative, which no training gives"
         counted = int(before.max()) if before is not None and before.numel() else 0
         if is_counter and int(buffer.max()) - counted > MOST_BATCHES:
             return f"{name!r} counts more batches of one round than any training does"
@@ -118,8 +118,9 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
         shapes = {buffer.shape for buffer in [*of_variance.values(), *of_mean.values()]}
         if not of_variance or len(shapes) != 1:
             continue
+        channels = shapes.pop().numel()
         for table, buffers in ((variances, of_variance), (means, of_mean)):
-            rows = np.full((len(replies), shapes.copy().pop().numel()), math.nan)
+            rows = np.full((len(replies), channels), math.nan)
             for row, buffer in buffers.items():
                 rows[row] = buffer.flatten().double().numpy()
             table.append(rows)

@@ -132,8 +132,12 @@ class Replayed(Guard):
             client: that was sent a model.
             now: the sketch of that model.
         """
-        step = now - _read(self.sent[client]) if client in self.sent else 0 * now
-        return _read(self.steps[client]) if client in self.steps and not step.any() else step
+        step = np.zeros_like(now)
+        if client in self.sent:
+            step = now - _read(self.sent[client])
+        if client in self.steps and not step.any():
+            step = _read(self.steps[client])
+        return step
 
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
