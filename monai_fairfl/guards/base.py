@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import numpy as np
+
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.settings import is_number
 
@@ -56,13 +59,9 @@ class Verdict:
         if self.action not in ACTIONS:
             raise ValueError(f"action must be one of {sorted(ACTIONS)}, got {self.action!r}")
         if self.action == "clip" and not 0 < self.factor < 1:
-            raise ValueError(
-                f"action 'clip' needs a factor above 0 and below 1, got {self.factor!r}"
-            )
+            raise ValueError(f"'clip' needs a factor above 0 and below 1, got {self.factor!r}")
         if self.action == "share" and len(self.group) < 2:
-            raise ValueError(
-                f"action 'share' needs a group of at least two clients, got {self.group!r}"
-            )
+            raise ValueError(f"'share' needs a group of two clients or more, got {self.group!r}")
 
 
 class Guard(ABC):
@@ -115,20 +114,41 @@ class Guard(ABC):
             setattr(self, name, state[name])
 
 
-def check_threshold(
-    guard: object, argument: str, value: float, above: float, most: float = math.inf
-) -> None:
-    """Refuse a threshold that is not above one number and at most another, or not finite.
+def quarantine(
+    replies: Sequence[Reply], found: np.ndarray, reason: str, **evidence: np.ndarray
+) -> dict[int, Verdict]:
+    """Quarantine some replies of an exchange, each with its own numbers.
+
+    Args:
+        replies: in the order of the rows.
+        found: which of them, shape (N,).
+        reason: with the names of the evidence in braces.
+        evidence: name -> number of each reply, shape (N,).
+
+    Returns:
+        Id of a reply -> verdict.
+    """
+    verdicts = {}
+    for row in np.flatnonzero(found).tolist():
+        numbers = {name: float(values[row]) for name, values in evidence.items()}
+        verdicts[replies[row].id] = Verdict("quarantine", reason.format(**numbers), numbers)
+    return verdicts
+
+
+def threshold(
+    guard: object, name: str, value: float, above: float, most: float = math.inf
+) -> float:
+    """A threshold that can be passed: another one would guard nothing.
 
     Args:
         guard: whose it is, for the message.
-        argument: its name.
+        name: of the argument.
         value: what the user gave.
         above: it must be larger than this.
         most: it may be as large as this.
 
     Raises:
-        ConfigError: naming the guard, the argument and what it may be.
+        ConfigError: when it is no finite number in this range.
 
     >>> from monai_fairfl.guards import TooLong
     >>> TooLong(times=0.5)
@@ -136,9 +156,9 @@ def check_threshold(
     monai_fairfl.errors.ConfigError: TooLong: times must be a finite number above 1, got 0.5
     """
     if is_number(value) and above < value <= most and math.isfinite(value):
-        return
+        return value
     limit = "" if math.isinf(most) else f" and at most {most:g}"
     raise ConfigError(
-        f"{type(guard).__name__}: {argument} must be a finite number above {above:g}{limit}, got "
+        f"{type(guard).__name__}: {name} must be a finite number above {above:g}{limit}, got "
         f"{value!r}"
     )

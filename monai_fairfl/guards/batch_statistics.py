@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine, threshold
 from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
 
@@ -57,66 +57,50 @@ class BatchStatistics(Guard):
     >>> sent = [Reply(to.client, {}, 10, buffers=buffers[to.id], id=to.id) for to in asked]
     >>> verdicts = BatchStatistics().check(Replies(sent, asked, ModelSpec(())))
     >>> verdicts[3].reason, round(verdicts[2].evidence["ratio_of_variances"])
-    ("'norm.running_var' has a negative variance, which no images can give", 450)
+    ("'norm.running_var' is negative, which no training gives", 450)
     """
 
     def __init__(self, times: float = 200.0, deviations: float = 20.0):
-        check_threshold(self, "times", times, above=1)
-        check_threshold(self, "deviations", deviations, above=0)
-        self.times = times
-        self.deviations = deviations
+        self.times = threshold(self, "times", times, above=1)
+        self.deviations = threshold(self, "deviations", deviations, above=0)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         verdicts = {}
+        possible = []
         for reply in replies:
             reason = _impossible(reply, replies.start(reply))
             if reason:
                 verdicts[reply.id] = Verdict("quarantine", reason)
-
-        possible = [reply for reply in replies if reply.id not in verdicts]
+            else:
+                possible.append(reply)
         if len(possible) <= LEAST_OTHERS:
             return verdicts
+
         ratios, shifts = _far_from_others(*_statistics(possible))
-        for row in np.flatnonzero((ratios > self.times) | (shifts > self.deviations)):
-            ratio, shift = float(ratios[row]), float(shifts[row])
-            reason = (
-                f"its BatchNorm statistics are far from the others': variances by a factor of "
-                f"{ratio:.3g} (allowed: {self.times:g}), means by {shift:.3g} standard "
-                f"deviations (allowed: {self.deviations:g})"
-            )
-            evidence = {"ratio_of_variances": ratio, "shift_of_means": shift}
-            verdicts[possible[row].id] = Verdict("quarantine", reason, evidence)
-        return verdicts
-
-
-def _kind(name: str) -> str:
-    """What a buffer is within its layer.
-
-    >>> _kind("norm.running_mean")
-    'running_mean'
-    """
-    return name.rpartition(".")[2]
+        found = (ratios > self.times) | (shifts > self.deviations)
+        reason = (
+            "its BatchNorm statistics are far from the others': variances by a factor of "
+            "{ratio_of_variances:.3g}, means by {shift_of_means:.3g} standard deviations "
+            f"(allowed: {self.times:g} and {self.deviations:g})"
+        )
+        numbers = {"ratio_of_variances": ratios, "shift_of_means": shifts}
+        return verdicts | quarantine(possible, found, reason, **numbers)
 
 
 def _impossible(reply: Reply, sent: Weights) -> str:
     """Which buffer has a value that no training gives, in words; empty where there is none."""
     for name, buffer in sorted((reply.buffers or {}).items()):
-        if _kind(name) not in (VARIANCE, COUNTER) or not buffer.numel():
+        is_counter = name.endswith(COUNTER)
+        if not (is_counter or name.endswith(VARIANCE)) or not buffer.numel():
             continue
-        if name in sent and bool((buffer == sent[name]).all()):
+        before = sent.get(name)
+        if before is not None and bool((buffer == before).all()):
             continue
-        least, most = buffer.min(), buffer.max()
-        if _kind(name) == VARIANCE and least < 0:
-            return f"{name!r} has a negative variance, which no images can give"
-        if _kind(name) == COUNTER:
-            before = int(sent[name].max()) if name in sent and sent[name].numel() else 0
-            if least < 0:
-                return f"{name!r} counts {least} batches, which no training can do"
-            if most - before > MOST_BATCHES:
-                return (
-                    f"{name!r} counts {most - before} batches more than the model that it was "
-                    "sent, which no training can do"
-                )
+        if buffer.min() < 0:
+            return f"{name!r} is negative, which no training gives"
+        counted = int(before.max()) if before is not None and before.numel() else 0
+        if is_counter and int(buffer.max()) - counted > MOST_BATCHES:
+            return f"{name!r} counts more batches of one round than any training does"
     return ""
 
 
@@ -128,28 +112,25 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
     """
     means, variances = [np.empty((len(replies), 0))], [np.empty((len(replies), 0))]
     names = {name for reply in replies for name in reply.buffers or {}}
-    for name in sorted(name for name in names if _kind(name) == VARIANCE):
-        mean = name.removesuffix(VARIANCE) + MEAN
-        shapes = {one.shape for one in _of_clients(replies, name) if one is not None}
-        of_means = {one.shape for one in _of_clients(replies, mean) if one is not None}
-        if len(shapes) == 1 and of_means <= shapes:
-            channels = shapes.pop().numel()
-            means.append(_stacked(_of_clients(replies, mean), channels))
-            variances.append(_stacked(_of_clients(replies, name), channels))
+    for name in sorted(name for name in names if name.endswith(VARIANCE)):
+        of_variance = _sent(replies, name)
+        of_mean = _sent(replies, name.removesuffix(VARIANCE) + MEAN)
+        shapes = {buffer.shape for buffer in [*of_variance.values(), *of_mean.values()]}
+        if not of_variance or len(shapes) != 1:
+            continue
+        channels = shapes.pop().numel()
+        for table, buffers in ((variances, of_variance), (means, of_mean)):
+            rows = np.full((len(replies), channels), math.nan)
+            for row, buffer in buffers.items():
+                rows[row] = buffer.flatten().double().numpy()
+            table.append(rows)
     return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
 
 
-def _of_clients(replies: Sequence[Reply], name: str) -> list[torch.Tensor | None]:
-    """A buffer of each client; ``None`` where it sent none or an empty one."""
-    buffers = [(reply.buffers or {}).get(name) for reply in replies]
-    return [None if one is None or not one.numel() else one for one in buffers]
-
-
-def _stacked(buffers: Sequence[torch.Tensor | None], channels: int) -> np.ndarray:
-    """One row a client, shape (N, channels); NaN for a missing one."""
-    missing = torch.full((channels,), math.nan)
-    rows = [missing if one is None else one.flatten() for one in buffers]
-    return np.stack([row.double().numpy() for row in rows])
+def _sent(replies: Sequence[Reply], name: str) -> dict[int, torch.Tensor]:
+    """Row of a reply -> a buffer, where it has one with entries."""
+    buffers = {row: (reply.buffers or {}).get(name) for row, reply in enumerate(replies)}
+    return {row: one for row, one in buffers.items() if one is not None and one.numel()}
 
 
 def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -174,11 +155,7 @@ def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarr
             distances = np.abs(means - means[other]) / deviations[other]
             ratios[:, other] = np.fmax.reduce(differences, axis=1, initial=0.0)
             shifts[:, other] = np.fmax.reduce(distances, axis=1, initial=0.0)
-    ratios = np.exp(np.minimum(ratios, math.log(1e300)))
-    return _lower_medians_of_others(ratios), _lower_medians_of_others(shifts)
-
-
-def _lower_medians_of_others(of_pair: np.ndarray) -> np.ndarray:
-    """For each row the median of the other columns, the lower one of two."""
-    medians = [np.sort(np.delete(values, row)) for row, values in enumerate(of_pair)]
-    return np.array([others[(len(others) - 1) // 2] for others in medians])
+    # A client's distance from itself is 0, and so the first of its row.
+    middle = 1 + (count - 2) // 2
+    ratios, shifts = np.sort(ratios, axis=1)[:, middle], np.sort(shifts, axis=1)[:, middle]
+    return np.exp(np.minimum(ratios, math.log(1e300))), shifts

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import Guard, Verdict, threshold
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import Replies
 
@@ -50,10 +50,8 @@ class Copies(Guard):
     """
 
     def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
-        check_threshold(self, "cosine", cosine, above=0, most=1)
-        check_threshold(self, "nearer", nearer, above=0, most=1)
-        self.cosine = cosine
-        self.nearer = nearer
+        self.cosine = threshold(self, "cosine", cosine, above=0, most=1)
+        self.nearer = threshold(self, "nearer", nearer, above=0, most=1)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         count = len(replies)

@@ -43,35 +43,26 @@ def others_of(row: int, count: int) -> np.ndarray:
     return np.delete(np.arange(count), row)
 
 
-def middles_of_others(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each of two values or more, the two middle ones of all others; NaN if one of these is.
+def medians_of_others(values: np.ndarray, upper: bool = False) -> np.ndarray:
+    """The median of all others for each of some values; NaN where one of them is, or none is.
 
-    Where the number of the others is odd, both are their median.
-
-    >>> lower, upper = middles_of_others(np.array([1.0, 9.0, 2.0, 4.0]))
-    >>> lower.tolist(), upper.tolist()
-    ([4.0, 2.0, 4.0, 2.0], [4.0, 2.0, 4.0, 2.0])
-    """
-    order = np.argsort(values, kind="stable")
-    ranks = np.argsort(order, kind="stable")
-    is_nan = np.isnan(values)
-    among_nan = is_nan.sum() > is_nan
-    middles = []
-    for place in ((len(values) - 2) // 2, (len(values) - 1) // 2):
-        # From its own rank on, a value's others are one place later.
-        found = values[order][place + (ranks <= place)]
-        middles.append(np.where(among_nan, np.nan, found))
-    return middles[0], middles[1]
-
-
-def medians_of_others(values: np.ndarray) -> np.ndarray:
-    """For each of two values or more, the median of all others; NaN if one of these is.
+    Args:
+        values: shape (N,).
+        upper: take the larger one of two middle values, and not their mean.
 
     >>> medians_of_others(np.array([1.0, 9.0, 2.0])).tolist()
     [5.5, 1.5, 5.0]
+    >>> medians_of_others(np.array([1.0, 9.0, 2.0]), upper=True).tolist()
+    [9.0, 2.0, 9.0]
     """
-    lower, upper = middles_of_others(values)
-    return (lower + upper) / 2
+    count = len(values)
+    if count < 2:
+        return np.full(count, np.nan)
+    is_other = ~np.eye(count, dtype=bool)
+    others = np.broadcast_to(values, (count, count))[is_other].reshape(count, count - 1)
+    if upper:
+        return np.quantile(others, 0.5, axis=1, method="higher")
+    return np.median(others, axis=1)
 
 
 def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import ZERO_NORM, Replies
 
@@ -47,48 +47,39 @@ class Empty(Guard):
     """
 
     def __init__(self, share: float = 1e-3):
-        check_threshold(self, "share", share, above=0, most=1)
-        self.share = share
+        self.share = threshold(self, "share", share, above=0, most=1)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if len(replies) < 2:
-            return {}
-        norms = replies.geometry.norms
-        medians = medians_of_others(norms)
-        empty_shares = self._empty_shares(replies)
-        verdicts = {}
-        for row in np.flatnonzero((norms < self._least(medians)) | (empty_shares > MOST_EMPTY)):
-            if norms[row] < self._least(medians)[row]:
-                reason = (
-                    f"its update has length {norms[row]:.4g}, the median of the others is "
-                    f"{medians[row]:.4g}: it adds nothing"
-                )
-                evidence = {"length": float(norms[row]), "median_of_others": float(medians[row])}
-            else:
-                reason = (
-                    f"its update adds nothing in the layers that have {empty_shares[row]:.0%} of "
-                    "the parameters which the others train"
-                )
-                evidence = {"empty_share": float(empty_shares[row])}
-            verdicts[replies[row].id] = Verdict("quarantine", reason, evidence)
-        return verdicts
+        geometry = replies.geometry
+        medians = medians_of_others(geometry.norms)
+        is_empty = self._is_empty(geometry.norms, medians)
 
-    def _least(self, medians: np.ndarray) -> np.ndarray:
-        """The lengths below which updates, or a layer of them, are empty.
+        # The share of the parameters that the others train which lie in a client's empty layers.
+        trained, empty = np.zeros(len(replies)), np.zeros(len(replies))
+        for layer, norms in geometry.norms_of_layers.items():
+            of_others = medians_of_others(norms)
+            size = geometry.sizes_of_layers[layer] * (of_others > ZERO_NORM)
+            trained += size
+            empty += size * self._is_empty(norms, of_others)
+        shares = empty / np.maximum(trained, 1.0)
 
-        Args:
-            medians: of the others of each.
-        """
+        short = (
+            "its update has length {length:.4g}, the median of the others is "
+            "{median_of_others:.4g}: it adds nothing"
+        )
+        hollow = (
+            "its update adds nothing in the layers that have {empty_share:.0%} of the parameters "
+            "which the others train"
+        )
+        numbers = {"length": geometry.norms, "median_of_others": medians}
+        return {
+            **quarantine(replies, shares > MOST_EMPTY, hollow, empty_share=shares),
+            **quarantine(replies, is_empty, short, **numbers),
+        }
+
+    def _is_empty(self, norms: np.ndarray, medians: np.ndarray) -> np.ndarray:
+        """Which updates, or layers of them, are too short beside the medians of the others."""
         least = self.share * medians
-        return least if len(medians) > LEAST_OTHERS else np.minimum(least, ZERO_NORM)
-
-    def _empty_shares(self, replies: Replies) -> np.ndarray:
-        """For each update, the share of the others' parameters that lie in its empty layers."""
-        trained_by_others = np.zeros(len(replies))
-        empty = np.zeros(len(replies))
-        for layer, norms in replies.geometry.norms_of_layers.items():
-            medians = medians_of_others(norms)
-            size_for_others = replies.geometry.sizes_of_layers[layer] * (medians > ZERO_NORM)
-            trained_by_others += size_for_others
-            empty += size_for_others * (norms < self._least(medians))
-        return empty / np.maximum(trained_by_others, 1.0)
+        if len(norms) <= LEAST_OTHERS:
+            least = np.minimum(least, ZERO_NORM)
+        return norms < least

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
     cosines,
@@ -52,44 +52,33 @@ class Noise(Guard):
     """
 
     def __init__(self, most: float = 4.0):
-        check_threshold(self, "most", most, above=0)
-        self.most = most
+        self.most = threshold(self, "most", most, above=0)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if not is_judged(replies):
+        count = len(replies)
+        if count < 3 or not is_judged(replies):
             return {}
-        in_common, parameters = _in_common(replies)
-        verdicts = {}
-        for row, reply in enumerate(replies):
-            others = others_of(row, len(replies))
-            if len(others) < 2 or parameters[row, others].max() < LEAST_PARAMETERS:
-                continue
-            own = float(in_common[row, others].mean())
-            usual = float(pairs_among(others, in_common).mean())
-            if own < self.most and usual > 10 * self.most:
-                reason = (
-                    f"its update has as much in common with the others as random numbers: "
-                    f"{own:.3g}, where random numbers have 1 and the others {usual:.0f}"
-                )
-                evidence = {"in_common": own, "among_others": usual}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
-        return verdicts
+        layers = replies.geometry.layers
+        grams = np.stack(list(layers.values()))  # shape (layers, N, N)
+        sizes = [replies.geometry.sizes_of_layers[layer] for layer in layers]
+        parameters = np.array(sizes, float)[:, None, None]
 
+        # Of each pair, the mean over layers of s_l cos^2. A layer that a client does not train says
+        # nothing of it.
+        trained = np.diagonal(grams, axis1=1, axis2=2) > ZERO_NORM**2
+        both = trained[:, :, None] & trained[:, None, :]
+        total = (parameters * cosines(grams) ** 2).sum(axis=0)
+        in_common = total / np.maximum(both.sum(axis=0), 1.0)
 
-def _in_common(replies: Replies) -> tuple[np.ndarray, np.ndarray]:
-    """What each pair of updates has in common.
-
-    Returns:
-        The mean over layers of parameters times squared cosine, and the number of parameters in the
-        layers that both trained; each of shape (N, N).
-    """
-    layers = replies.geometry.layers
-    grams = np.stack(list(layers.values()))  # shape (layers, N, N)
-    sizes = [replies.geometry.sizes_of_layers[layer] for layer in layers]
-    parameters = np.array(sizes, float)[:, None, None]
-    total = (parameters * cosines(grams) ** 2).sum(axis=0)
-
-    # A layer that a client does not train says nothing of it.
-    trained = np.diagonal(grams, axis1=1, axis2=2) > ZERO_NORM**2
-    both = trained[:, :, None] & trained[:, None, :]
-    return total / np.maximum(both.sum(axis=0), 1.0), (both * parameters).sum(axis=0)
+        others = [others_of(row, count) for row in range(count)]
+        own = np.array([in_common[row, others[row]].mean() for row in range(count)])
+        usual = np.array([pairs_among(rows, in_common).mean() for rows in others])
+        shared = (both * parameters).sum(axis=0)
+        np.fill_diagonal(shared, 0)
+        found = (own < self.most) & (usual > 10 * self.most)
+        reason = (
+            "its update has as much in common with the others as random numbers: {in_common:.3g}, "
+            "where random numbers have 1 and the others {among_others:.0f}"
+        )
+        found &= shared.max(axis=1) >= LEAST_PARAMETERS
+        return quarantine(replies, found, reason, in_common=own, among_others=usual)

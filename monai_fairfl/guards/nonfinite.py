@@ -43,7 +43,5 @@ class NonFinite(Guard):
                 bad += [name for name, one in reply.update.items() if not one.isfinite().all()]
             if bad:
                 reason = f"{min(bad)!r} is not finite"
-                if len(bad) > 1:
-                    reason += f", nor are {len(bad) - 1} other tensors"
                 verdicts[reply.id] = Verdict("quarantine", reason, {"tensors": len(bad)})
         return verdicts

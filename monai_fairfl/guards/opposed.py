@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import ZERO_NORM, Replies
 
@@ -46,28 +46,26 @@ class Opposed(Guard):
     """
 
     def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
-        check_threshold(self, "cosine", cosine, above=-1, most=0)
-        check_threshold(self, "agreement", agreement, above=-1, most=1)
-        self.cosine = cosine
-        self.agreement = agreement
+        self.cosine = threshold(self, "cosine", cosine, above=-1, most=0)
+        self.agreement = threshold(self, "agreement", agreement, above=-1, most=1)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if len(replies) <= LEAST_AGREEING or not is_judged(replies):
+        count = len(replies)
+        if count <= LEAST_AGREEING or not is_judged(replies):
             return {}
         angles = cosines(replies.geometry.gram)
-        verdicts = {}
-        for row, reply in enumerate(replies):
-            others = others_of(row, len(replies))
-            agreement = float(np.median(pairs_among(others, angles)))
+        agreement, with_others = np.zeros(count), np.zeros(count)
+        for row in range(count):
+            others = others_of(row, count)
+            agreement[row] = np.median(pairs_among(others, angles))
             # The cosine with the sum of the others' unit vectors, whose squared length is the sum
             # of their cosines.
-            length = float(np.sqrt(max(angles[np.ix_(others, others)].sum(), ZERO_NORM)))
-            with_others = float(angles[row, others].sum()) / length
-            if agreement >= self.agreement and with_others <= self.cosine:
-                reason = (
-                    f"its update points against the others (cosine {with_others:.2f} with their "
-                    f"mean), which agree (median cosine {agreement:.2f})"
-                )
-                evidence = {"cosine": with_others, "agreement_of_others": agreement}
-                verdicts[reply.id] = Verdict("quarantine", reason, evidence)
-        return verdicts
+            length = np.sqrt(max(angles[np.ix_(others, others)].sum(), ZERO_NORM))
+            with_others[row] = angles[row, others].sum() / length
+        reason = (
+            "its update points against the others (cosine {cosine:.2f} with their mean), which "
+            "agree (median cosine {agreement_of_others:.2f})"
+        )
+        found = (agreement >= self.agreement) & (with_others <= self.cosine)
+        numbers = {"cosine": with_others, "agreement_of_others": agreement}
+        return quarantine(replies, found, reason, **numbers)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import Replies
 
@@ -39,28 +39,18 @@ class Outsized(Guard):
     """
 
     def __init__(self, times: float = 1000.0):
-        check_threshold(self, "times", times, above=1)
-        self.times = times
+        self.times = threshold(self, "times", times, above=1)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if len(replies) < 2:
-            return {}
         norms = replies.geometry.norms
         medians = medians_of_others(norms)
         far_longer = (norms > self.times * medians) & (medians > 0)
-        verdicts = {}
-        for row in np.flatnonzero(far_longer).tolist():
-            if norms[row] > _length_of_model(replies, row):
-                reason = (
-                    f"its update has length {norms[row]:.4g}, the median of the others is "
-                    f"{medians[row]:.4g} (allowed: {self.times:g} times that)"
-                )
-                evidence = {"length": float(norms[row]), "median_of_others": float(medians[row])}
-                verdicts[replies[row].id] = Verdict("quarantine", reason, evidence)
-        return verdicts
-
-
-def _length_of_model(replies: Replies, row: int) -> float:
-    """Length of the parameters that the client was sent, summed in float64."""
-    start = replies.start(replies[row])
-    return math.sqrt(sum(float(start[n].double().square().sum()) for n in replies.spec.parameters))
+        for row in np.flatnonzero(far_longer):
+            start = replies.start(replies[row])
+            squares = [start[name].double().square().sum() for name in replies.spec.parameters]
+            far_longer[row] = norms[row] > math.sqrt(sum(map(float, squares)))
+        reason = (
+            "its update has length {length:.4g}, the median of the others is "
+            "{median_of_others:.4g} " + f"(allowed: {self.times:g} times that)"
+        )
+        return quarantine(replies, far_longer, reason, length=norms, median_of_others=medians)

@@ -10,27 +10,18 @@ from typing import Any
 from monai_fairfl import guards
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.base import Guard
-from monai_fairfl.guards.batch_statistics import BatchStatistics
-from monai_fairfl.guards.copies import Copies
-from monai_fairfl.guards.empty import Empty
-from monai_fairfl.guards.noise import Noise
-from monai_fairfl.guards.nonfinite import NonFinite
-from monai_fairfl.guards.opposed import Opposed
-from monai_fairfl.guards.outsized import Outsized
-from monai_fairfl.guards.replayed import Replayed
-from monai_fairfl.guards.too_long import TooLong
 from monai_fairfl.utils.named_classes import TARGET, as_mapping, find, made
 
 DEFAULT: tuple[Guard, ...] = (
-    NonFinite(),
-    BatchStatistics(),
-    Outsized(),
-    Copies(),
-    TooLong(),
-    Empty(),
-    Noise(),
-    Replayed(),
-    Opposed(),
+    guards.NonFinite(),
+    guards.BatchStatistics(),
+    guards.Outsized(),
+    guards.Copies(),
+    guards.TooLong(),
+    guards.Empty(),
+    guards.Noise(),
+    guards.Replayed(),
+    guards.Opposed(),
 )
 """The guards of a federation that names none, in their order.
 

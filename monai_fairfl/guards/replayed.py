@@ -5,18 +5,16 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.guards.base import Guard, Verdict, check_threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.settings import check_whole
 
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
@@ -83,56 +81,48 @@ class Replayed(Guard):
         entries: int = ENTRIES,
         seed: int = 0,
     ):
-        check_threshold(self, "cosine", cosine, above=0, most=1)
-        check_threshold(self, "own_cosine", own_cosine, above=0, most=1)
-        check_threshold(self, "nearer", nearer, above=0, most=1)
-        check_threshold(self, "entries", entries, above=0)
-        for name, value in (("entries", entries), ("seed", seed)):
-            if not is_whole(value) or value < 0:
-                raise ConfigError(f"Replayed: {name} must be a whole number, got {value!r}")
-        self.cosine = cosine
-        self.own_cosine = own_cosine
-        self.nearer = nearer
+        self.cosine = threshold(self, "cosine", cosine, above=0, most=1)
+        self.own_cosine = threshold(self, "own_cosine", own_cosine, above=0, most=1)
+        self.nearer = threshold(self, "nearer", nearer, above=0, most=1)
+        check_whole("Replayed: entries", entries, least=1)
+        check_whole("Replayed: seed", seed, least=0)
         self.entries = entries
         self.seed = seed
-        # client -> sketch of the model that it was sent and of its update, both of the latest round
-        # in which it took part. The checkpoint has them as text.
-        self.sent: dict[str, np.ndarray] = {}
-        self.updates: dict[str, np.ndarray] = {}
+        # client -> sketch, as text, of the model that it was sent and of its update, both of the
+        # latest round in which it took part.
+        self.sent: dict[str, str] = {}
+        self.updates: dict[str, str] = {}
         # client whose last reply did not count -> sketch of the last step that it knows.
-        self.steps: dict[str, np.ndarray] = {}
+        self.steps: dict[str, str] = {}
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        if not self.updates or not is_judged(replies) or len(replies) < 2:
+        if not self.updates or not is_judged(replies):
             return {}
-        sketch = self._sketcher(replies)
-        clients = replies.clients
-        updates = np.stack([sketch(reply.update) for reply in replies])
-        cosines = _cosines(updates, np.stack(list(self.updates.values())))
-        is_own = np.array([[client == other for other in self.updates] for client in clients])
-
-        last_step = np.zeros(len(replies))
-        for row, reply in enumerate(replies):
-            step = self._known_step(reply.client, sketch(replies.start(reply)))
-            last_step[row] = _likeness_to_step(updates[row], step, self.updates.get(reply.client))
+        previous = {client: _read(text) for client, text in self.updates.items()}
+        updates = np.stack([self._sketch(replies, reply.update) for reply in replies])
+        cosines = _units(updates) @ _units(np.stack(list(previous.values()))).T
+        is_own = np.array([[reply.client == other for other in previous] for reply in replies])
         own = np.where(is_own, cosines, 0.0).sum(axis=1)
         another = np.where(is_own, 0.0, cosines).max(axis=1, initial=0.0)
+        last_step = np.zeros(len(replies))
+        for row, reply in enumerate(replies):
+            step = self._known_step(reply.client, self._sketch(replies, replies.start(reply)))
+            last_step[row] = _likeness_to_step(updates[row], step, previous.get(reply.client))
 
         verdicts: dict[int, Verdict] = {}
         for what, found, least in (
-            ("the last global step", last_step, self.cosine),
-            ("another client's previous update", another, self.cosine),
             ("its own previous update", own, self.own_cosine),
+            ("another client's previous update", another, self.cosine),
+            ("the last global step", last_step, self.cosine),
         ):
             medians = medians_of_others(found)
-            is_nearer = 1 - found < self.nearer * (1 - medians)
-            for row in np.flatnonzero((found >= least) & (medians < least) & is_nearer).tolist():
-                reason = (
-                    f"its update repeats {what} (cosine {found[row]:.3f}); the median of the "
-                    f"others is {medians[row]:.3f}"
-                )
-                evidence = {"cosine": float(found[row]), "median_of_others": float(medians[row])}
-                verdicts.setdefault(replies[row].id, Verdict("quarantine", reason, evidence))
+            repeats = (found >= least) & (medians < least)
+            repeats &= 1 - found < self.nearer * (1 - medians)
+            reason = f"its update repeats {what} " + (
+                "(cosine {cosine:.3f}); the median of the others is {median_of_others:.3f}"
+            )
+            numbers = {"cosine": found, "median_of_others": medians}
+            verdicts.update(quarantine(replies, repeats, reason, **numbers))
         return verdicts
 
     def _known_step(self, client: str, now: np.ndarray) -> np.ndarray:
@@ -142,56 +132,48 @@ class Replayed(Guard):
             client: that was sent a model.
             now: the sketch of that model.
         """
-        step = now - self.sent.get(client, now)
-        return step if step.any() else self.steps.get(client, step)
+        step = np.zeros_like(now)
+        if client in self.sent:
+            step = now - _read(self.sent[client])
+        if client in self.steps and not step.any():
+            step = _read(self.steps[client])
+        return step
 
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
             return
-        sketch = self._sketcher(replies)
-        counted = set(replies.clients)
         for request in replies.requests.values():
             if request.task != "train":
                 continue
-            client, now = request.client, sketch(request.weights)
+            client, now = request.client, self._sketch(replies, request.weights)
             step = self._known_step(client, now)
             self.steps.pop(client, None)
-            if client not in counted and step.any():
-                self.steps[client] = step
-            self.sent[client] = now
+            if client not in replies.clients and step.any():
+                self.steps[client] = _written(step)
+            self.sent[client] = _written(now)
         for reply in replies:
-            self.updates[reply.client] = sketch(reply.update)
+            self.updates[reply.client] = _written(self._sketch(replies, reply.update))
 
-    def state_dict(self) -> dict[str, Any]:
-        """As :meth:`Guard.state_dict`; the float32 sketches are text, to the bit."""
-        found: dict[str, Any] = {}
-        for name in self.state:
-            sketches = getattr(self, name)
-            found[name] = {c: b64encode(one.astype("<f4")).decode() for c, one in sketches.items()}
-        return found
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
-        for name in self.state:
-            texts = state[name]
-            setattr(self, name, {c: np.frombuffer(b64decode(texts[c]), "<f4") for c in texts})
-
-    def _sketcher(self, replies: Replies) -> Callable[[Weights | None], np.ndarray]:
-        """What makes the sketch of an update or of a model, shape (entries,), float32."""
+    def _sketch(self, replies: Replies, tensors: Weights | None) -> np.ndarray:
+        """The values of an update or of a model at the places of the seed, shape (entries,)."""
+        assert tensors is not None
         generator = np.random.default_rng(self.seed)
-        chosen = np.sort(generator.integers(0, replies.matrix.width, size=self.entries))
-        places = {}
+        places = np.sort(generator.integers(0, replies.matrix.width, size=self.entries))
+        parts = []
         for name, columns in replies.matrix.columns.items():
-            begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
-            if begin < end:
-                places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
+            begin, end = np.searchsorted(places, (columns.start, columns.stop))
+            inside = torch.from_numpy(places[begin:end] - columns.start)
+            parts.append(torch.take(tensors[name], inside))
+        return torch.cat(parts).float().numpy()
 
-        def sketch(tensors: Weights | None) -> np.ndarray:
-            assert tensors is not None
-            parts = [torch.take(tensors[name], inside) for name, inside in places.items()]
-            return torch.cat(parts).float().numpy()
 
-        return sketch
+def _written(sketch: np.ndarray) -> str:
+    """A sketch of float32 as text, to the bit, which a checkpoint can hold."""
+    return b64encode(sketch.astype("<f4").tobytes()).decode()
+
+
+def _read(text: str) -> np.ndarray:
+    return np.frombuffer(b64decode(text), "<f4")
 
 
 def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | None) -> float:
@@ -211,13 +193,13 @@ def _likeness_to_step(sketch: np.ndarray, step: np.ndarray, own: np.ndarray | No
         The cosine, where both without the direction of ``own`` have a cosine of at least
         :data:`REST_COSINE`; else the smaller of the two cosines.
     """
-    cosine = float(_cosines(sketch, step))
+    cosine = float(_units(sketch) @ _units(step))
     if own is None or not own.any():
         return cosine
-    rest_of_step = _without(step, own)
-    if np.linalg.norm(rest_of_step) < LEAST_REST * np.linalg.norm(step):
+    of_step = _without(step, own)
+    if np.linalg.norm(of_step) < LEAST_REST * np.linalg.norm(step):
         return 0.0
-    rest = float(_cosines(_without(sketch, own), rest_of_step))
+    rest = float(_units(_without(sketch, own)) @ _units(of_step))
     return cosine if rest >= REST_COSINE else min(cosine, rest)
 
 
@@ -227,16 +209,11 @@ def _without(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a - b * (a @ b) / (b @ b)
 
 
-def _cosines(sketches: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """The cosine of each sketch with each other one; 0 when either has no length.
+def _units(sketches: np.ndarray) -> np.ndarray:
+    """Sketches divided by their lengths, in float64; 0 where one has no length.
 
-    >>> _cosines(np.eye(2), np.array([[3.0, 4.0]])).tolist()
-    [[0.6], [0.8]]
+    >>> _units(np.array([3.0, 4.0])).tolist()
+    [0.6, 0.8]
     """
-    units = []
-    for given in (sketches, others):
-        given = given.astype(np.float64)
-        lengths = np.linalg.norm(given, axis=-1, keepdims=True)
-        units.append(np.where(lengths > ZERO_NORM, given / np.maximum(lengths, ZERO_NORM), 0.0))
-    cosines: np.ndarray = units[0] @ units[1].T
-    return cosines
+    lengths = np.linalg.norm(sketches.astype(np.float64), axis=-1, keepdims=True)
+    return sketches / np.where(lengths > ZERO_NORM, lengths, np.inf)

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, check_threshold
-from monai_fairfl.guards.directions import middles_of_others
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, threshold
+from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import Replies
 
 
@@ -49,43 +48,30 @@ class TooLong(Guard):
     """
 
     def __init__(self, times: float = 6.0):
-        check_threshold(self, "times", times, above=1)
-        self.times = times
+        self.times = threshold(self, "times", times, above=1)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if len(replies) <= LEAST_OTHERS:
             return {}
-        verdicts = self._too_long(replies, replies.geometry.norms, "its update")
+        verdicts: dict[int, Verdict] = {}
+        lengths = {"its update": replies.geometry.norms}
         output = replies.spec.output
-        if output is None or output[0] not in replies.geometry.norms_of_layers:
-            return verdicts
-        # The output layers as they are after the cuts.
-        factors = [verdicts[reply.id].factor if reply.id in verdicts else 1.0 for reply in replies]
-        norms = np.array(factors) * replies.geometry.norms_of_layers[output[0]]
-        of_layer = self._too_long(replies, norms, "its update of the output layer")
-        for id, verdict in of_layer.items():
-            if id in verdicts:
-                verdict = replace(verdict, factor=verdict.factor * verdicts[id].factor)
-            verdicts[id] = verdict
-        return verdicts
-
-    def _too_long(self, replies: Replies, norms: np.ndarray, what: str) -> dict[int, Verdict]:
-        """Verdicts on some lengths.
-
-        Args:
-            replies: of the exchange.
-            norms: of the updates, or of a layer of them.
-            what: has these lengths, for the reason.
-        """
-        _, medians = middles_of_others(norms)
-        verdicts = {}
-        for row in np.flatnonzero((norms > self.times * medians) & (medians > 0)):
-            length, median = float(norms[row]), float(medians[row])
-            reason = (
-                f"{what} has length {length:.4g}, the median of the others is {median:.4g} "
-                f"(allowed: {self.times:g} times that): it is cut to the median"
-            )
-            evidence = {"length": length, "median_of_others": median}
-            factor = median / length
-            verdicts[replies[row].id] = Verdict("clip", reason, evidence, factor=factor)
+        if output is not None and output[0] in replies.geometry.norms_of_layers:
+            of_layer = replies.geometry.norms_of_layers[output[0]]
+            lengths["its update of the output layer"] = of_layer
+        factors = np.ones(len(replies))
+        for what, given in lengths.items():
+            # The output layers as they are after the cuts of the whole.
+            norms = factors * given
+            medians = medians_of_others(norms, upper=True)
+            for row in np.flatnonzero((norms > self.times * medians) & (medians > 0)):
+                length, median = float(norms[row]), float(medians[row])
+                factors[row] *= median / length
+                reason = (
+                    f"{what} has length {length:.4g}, the median of the others is {median:.4g} "
+                    f"(allowed: {self.times:g} times that): it is cut to the median"
+                )
+                evidence = {"length": length, "median_of_others": median}
+                verdict = Verdict("clip", reason, evidence, factor=float(factors[row]))
+                verdicts[replies[row].id] = verdict
         return verdicts
