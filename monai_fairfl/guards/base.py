@@ -20,7 +20,7 @@ from monai_fairfl.utils.settings import is_number
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
     "clip": "The update is multiplied by a factor below 1.",
-    "share": "The group has the mean of their weights and contributions, shared by their samples.",
+    "share": "Weight and contribution are divided by the number of the group.",
     "flag": "The reply is recorded, and counts like any other.",
 }
 """Action -> what it does to the reply."""

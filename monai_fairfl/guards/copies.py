@@ -77,7 +77,7 @@ class Copies(Guard):
             least = float(pairs_among(rows, angles).min())
             reason = (
                 f"the updates of {', '.join(clients)} are nearly the same (cosines of at least "
-                f"{least:.3f}): they count as one client, which they share by their samples"
+                f"{least:.3f}): weight and contribution of each are divided by {len(rows)}"
             )
             verdict = Verdict("share", reason, {"cosine": least}, group=clients)
             verdicts.update(dict.fromkeys([replies[row].id for row in rows], verdict))

@@ -492,18 +492,15 @@ class Strategy(ABC):
         """:meth:`state_dict` as a text.
 
         Raises:
-            ConfigError: when it is no plain JSON; it names the strategy and the attribute.
+            ConfigError: when it is no plain JSON; it names the strategy and its attributes.
         """
-        for name, value in self.state_dict().items():
-            try:
-                json.dumps(value)
-            except (TypeError, ValueError) as error:
-                raise ConfigError(
-                    f"strategy {self.name}: its state {name!r} is no plain JSON ({error}): keep "
-                    "numbers, texts, lists and mappings of these, such as float(...) of a number "
-                    "of NumPy or PyTorch"
-                ) from error
-        return json.dumps(self.state_dict())
+        try:
+            return json.dumps(self.state_dict())
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"strategy {self.name}: its state, {', '.join(self.state)}, must be plain JSON "
+                f"({error}): keep a Memory, numbers, texts, lists and mappings of these"
+            ) from error
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`.
