@@ -791,6 +791,9 @@ IN_VALIDATION = "test_cases_in_validation"
 IN_TRAINING = "test_cases_in_training"
 """Sent in place of a test score: how many of the client's test cases are training cases, too."""
 
+SENT_UNASKED = (IN_VALIDATION, IN_TRAINING)
+"""What a client may send in place of the test score that it was asked for."""
+
 UNDECLARED = Range("no declared unit", -1e6, 1e6)
 """Of a measurement that no table declares. Its powers and sums stay finite."""
 
@@ -981,7 +984,7 @@ class Expected:
     ) -> tuple[dict[str, Measurement], dict[str, str]]:
         """The usable measurements of ``reply``, and why each of the others was dropped.
 
-        A reason stands for at most :data:`MOST_LISTED` names, then for their number.
+        At most :data:`MOST_LISTED` of these are named; then comes how many more there are.
         """
         usable: dict[str, Measurement] = {}
         dropped: dict[str, str] = {}
@@ -1009,8 +1012,7 @@ class Expected:
         """What is wrong with a measurement; ``None`` where nothing is."""
         if not _is_name(name):
             return f"its name is no text of at most {MOST_NAME} printable characters"
-        # The counts of shared cases come in place of a test score.
-        if not self.unasked and name not in (*request.measure, IN_VALIDATION, IN_TRAINING):
+        if not self.unasked and name not in (*request.measure, *SENT_UNASKED):
             return "the request did not ask for it"
         if len(parts) > LEAST_PARTS:
             # Each layer has a parameter or more; one value more is the mean.
