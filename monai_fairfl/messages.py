@@ -853,7 +853,7 @@ class Refused(Exception):
 
 
 def accepted(
-    request: Request, reply: Reply, spec: ModelSpec, expected: Expected, most_samples: int
+    request: Request, reply: Reply, spec: ModelSpec, expected: Expected | None, most_samples: int
 ) -> tuple[Reply, dict[str, str]]:
     """Check a reply when it arrives: its form, its counts and its measurements.
 
@@ -863,7 +863,7 @@ def accepted(
         request: that it answers.
         reply: of a client.
         spec: the model's tensors.
-        expected: the measurements that are taken.
+        expected: the measurements that are taken; ``None``: those of the package.
         most_samples: images of one site in one local epoch, and cases, that are believed.
 
     Returns:
@@ -875,16 +875,16 @@ def accepted(
 
     >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
     >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0})
-    >>> found, dropped = accepted(asked, sent, ModelSpec(()), Expected(), MOST_SAMPLES)
+    >>> found, dropped = accepted(asked, sent, ModelSpec(()), None, MOST_SAMPLES)
     >>> found.measurements, dropped
     ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
-    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), Expected(), MOST_SAMPLES)
+    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), None, MOST_SAMPLES)
     Traceback (most recent call last):
     ...
     monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
     """
     _check_form(request, reply, spec, most_samples)
-    usable, dropped = expected.checked(reply, request, spec)
+    usable, dropped = (expected or Expected()).checked(reply, request, spec)
     return replace(reply, measurements=usable), dropped
 
 
