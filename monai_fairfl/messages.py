@@ -791,6 +791,9 @@ IN_VALIDATION = "test_cases_in_validation"
 IN_TRAINING = "test_cases_in_training"
 """Sent in place of a test score: how many of the client's test cases are training cases, too."""
 
+SENT_UNASKED = (IN_VALIDATION, IN_TRAINING)
+"""What a client may send in place of the test score that it was asked for."""
+
 UNDECLARED = Range("no declared unit", -1e6, 1e6)
 """Of a measurement that no table declares. Its powers and sums stay finite."""
 
@@ -850,7 +853,7 @@ class Refused(Exception):
 
 
 def accepted(
-    request: Request, reply: Reply, spec: ModelSpec, expected: Expected, most_samples: int
+    request: Request, reply: Reply, spec: ModelSpec, expected: Expected | None, most_samples: int
 ) -> tuple[Reply, dict[str, str]]:
     """Check a reply when it arrives: its form, its counts and its measurements.
 
@@ -860,7 +863,7 @@ def accepted(
         request: that it answers.
         reply: of a client.
         spec: the model's tensors.
-        expected: the measurements that are taken.
+        expected: the measurements that are taken; ``None``: those of the package.
         most_samples: images of one site in one local epoch, and cases, that are believed.
 
     Returns:
@@ -872,16 +875,16 @@ def accepted(
 
     >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
     >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0})
-    >>> found, dropped = accepted(asked, sent, ModelSpec(()), Expected(), MOST_SAMPLES)
+    >>> found, dropped = accepted(asked, sent, ModelSpec(()), None, MOST_SAMPLES)
     >>> found.measurements, dropped
     ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
-    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), Expected(), MOST_SAMPLES)
+    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), None, MOST_SAMPLES)
     Traceback (most recent call last):
     ...
     monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
     """
     _check_form(request, reply, spec, most_samples)
-    usable, dropped = expected.checked(reply, request, spec)
+    usable, dropped = (expected or Expected()).checked(reply, request, spec)
     return replace(reply, measurements=usable), dropped
 
 
@@ -981,7 +984,7 @@ class Expected:
     ) -> tuple[dict[str, Measurement], dict[str, str]]:
         """The usable measurements of ``reply``, and why each of the others was dropped.
 
-        A reason stands for at most :data:`MOST_LISTED` names, then for their number.
+        At most :data:`MOST_LISTED` of these are named; then comes how many more there are.
         """
         usable: dict[str, Measurement] = {}
         dropped: dict[str, str] = {}
@@ -1009,8 +1012,7 @@ class Expected:
         """What is wrong with a measurement; ``None`` where nothing is."""
         if not _is_name(name):
             return f"its name is no text of at most {MOST_NAME} printable characters"
-        # The counts of shared cases come in place of a test score.
-        if not self.unasked and name not in (*request.measure, IN_VALIDATION, IN_TRAINING):
+        if not self.unasked and name not in (*request.measure, *SENT_UNASKED):
             return "the request did not ask for it"
         if len(parts) > LEAST_PARTS:
             # Each layer has a parameter or more; one value more is the mean.
