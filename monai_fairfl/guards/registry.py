@@ -62,6 +62,8 @@ def guards_of(given: Given) -> tuple[Guard, ...]:
         if not isinstance(one, Guard):
             arguments = dict(one) if isinstance(one, Mapping) else {TARGET: one}
             one = made(find(arguments.pop(TARGET, None), guards, Guard), [], arguments)
+        if not isinstance(one, Guard):
+            raise ConfigError(f"{one!r} is no guard: name one of {guards.__all__}")
         found.append(one)
     return tuple(found)
 

@@ -21,6 +21,7 @@ from .fedlwr import FedLWR as FedLWR
 from .leave_one_out import LeaveOneOut as LeaveOneOut
 from .parts import Average as Average
 from .parts import BySamples as BySamples
+from .parts import Parts as Parts
 from .parts import Proportional as Proportional
 from .parts import Reward as Reward
 from .parts import Uniform as Uniform

@@ -104,7 +104,7 @@ class Strategy(ABC):
     Every round has the same four parts: a *measurement* (what the requests ask for), a
     *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
     which each client continues). Arguments of every strategy replace the last two, and more: see
-    :class:`~monai_fairfl.strategies.parts.Parts`. A subclass with a constructor of its own takes
+    :class:`~monai_fairfl.strategies.Parts`. A subclass with a constructor of its own takes
     ``**parts``, stores its arguments in attributes of their names, and ends with
     ``super().__init__(**parts)``.
 

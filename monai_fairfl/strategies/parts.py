@@ -247,7 +247,7 @@ class Parts:
             raise ValueError(f"clip_reports must be a finite number of at least 0, got {limit!r}")
         for key, value in self.training.items():
             if key not in TRAINING:
-                raise ValueError(f"training has no key {key!r}{did_you_mean(key, TRAINING)}")
+                raise ValueError(f"training has no key {key!r}{did_you_mean(str(key), TRAINING)}")
             least, most, whole = TRAINING[key]
             is_switch = isinstance(value, bool) and most == 1
             if not (is_finite(value) or is_switch) or not least <= value <= most:

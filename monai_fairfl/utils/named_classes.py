@@ -136,7 +136,9 @@ def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
     known = arguments_of(kind) if inspect.isclass(kind) else named
     for argument in named:
         if argument not in known:
-            raise ConfigError(f"{name} has no argument {argument!r}{did_you_mean(argument, known)}")
+            raise ConfigError(
+                f"{name} has no argument {argument!r}{did_you_mean(str(argument), known)}"
+            )
     try:
         return kind(*positional, **named)
     except Exception as error:  # whatever a constructor raises
