@@ -24,6 +24,8 @@ class Models:
     Args:
         folder: ``run_dir/models``.
         spec: the model's tensors.
+        everybody: the clients that the run began with. A score is the mean over all of them, since
+            one over some is over other patients.
         withheld: names of the tensors that never leave the clients.
         recipe: how the models were trained, written into each file; ``None``: unknown.
 
@@ -32,10 +34,10 @@ class Models:
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import ModelSpec
     >>> with TemporaryDirectory() as folder:
-    ...     models = Models(Path(folder), ModelSpec(("w",)))
+    ...     models = Models(Path(folder), ModelSpec(("w",)), ["elm"])
     ...     for number, score in enumerate((0.8, 0.7)):
     ...         measured = {"elm": {"score": score}}
-    ...         models.save_if_best(number, {"w": torch.zeros(1)}, measured, "score", ["elm"])
+    ...         models.save_if_best(number, {"w": torch.zeros(1)}, measured, "score")
     >>> models.best
     {'round': 0, 'score': 0.8}
     """
@@ -44,11 +46,13 @@ class Models:
         self,
         folder: str | Path,
         spec: ModelSpec,
+        everybody: Sequence[str],
         withheld: Collection[str] = (),
         recipe: ModelRecipe | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.spec = spec
+        self.everybody = everybody
         self.withheld = withheld
         self.recipe = recipe
         # Round and mean validation score of the best global model so far.
@@ -60,7 +64,6 @@ class Models:
         weights: Weights,
         measured: Mapping[str, Mapping[str, Measurement]],
         name: str,
-        everybody: Sequence[str],
     ) -> None:
         """Write the global model of round ``number`` if its mean ``name`` is the best so far.
 
@@ -68,18 +71,16 @@ class Models:
             number: of the round; below 0 it is the initial model, which is not stored.
             weights: the global model.
             measured: client -> what it measured of this model.
-            name: of the score.
-            everybody: the clients that the run began with. The mean is over all of them, since one
-                over some is over other patients; where one did not measure it nothing is written.
+            name: of the score; where a client of the start did not measure it nothing is written.
         """
         if number < 0:
             return
         scores = []
-        for client in everybody:
+        for client in self.everybody:
             if name not in measured.get(client, {}):
                 return
             scores.append(value_of(measured[client][name]))
-        score = sum(scores) / len(everybody)
+        score = sum(scores) / len(scores)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
             self._save("best", weights, self._recipe_after(number + 1))

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     CANDIDATES,
-    IN_TRAINING,
-    IN_VALIDATION,
+    SENT_UNASKED,
     Measure,
     Measurement,
     Request,
@@ -106,7 +105,7 @@ def closing_scores(replies: Replies, final: Sequence[str]) -> tuple[Scores, dict
             # That is the global one, unless the client has a reward.
             if client not in sent_global:
                 scores[client]["global"] = {name: left[name] for name in final if name in left}
-            own.update({name: left[name] for name in (IN_VALIDATION, IN_TRAINING) if name in left})
+            own.update({name: left[name] for name in SENT_UNASKED if name in left})
         scores[client]["own"] = own or left
 
         # A test score is not sent where the test cases are not fit for one.

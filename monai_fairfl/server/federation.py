@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.messages import Measure, Measurement, ModelSpec, Request, Weights, add_note
+from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
@@ -294,7 +295,7 @@ class Federation:
         recipe = self.recipe
         if recipe is not None:
             recipe = recipe.trained(strategy=strategy.name, seed=settings.seed)
-        self.models = Models(self.run_dir / "models", spec, frozenset(withheld), recipe)
+        self.models = Models(self.run_dir / "models", spec, clients, frozenset(withheld), recipe)
         return opening_record(
             self.run_dir.name, strategy, self.guards, clients, spec, weights, settings.opening()
         )
@@ -348,11 +349,10 @@ class Federation:
         self.strategy.weights, self.strategy.rewards = checkpoint.weights, checkpoint.rewards
         self._load_guards(checkpoint.state["guards"])
         # The best global model so far, whose file is there; an earlier end may have found it.
-        best = dict(checkpoint.state["best"])
-        for earlier in best_at_earlier_ends(self.run_dir):
-            if not best or earlier["score"] > best["score"]:
-                best = dict(earlier)
-        self.models.best = best
+        bests: list[Mapping[str, float]] = [checkpoint.state["best"]]
+        bests += best_at_earlier_ends(self.run_dir)
+        best = max(bests, key=lambda found: found.get("score", -math.inf))
+        self.models.best = dict(best)
         self.run_id = checkpoint.state["run_id"]
         for record in self.ledger.records:
             self.observer.record_replayed(record)
@@ -368,7 +368,8 @@ class Federation:
         received = {reply.client: reply.measurements for reply in played.exchanges[0]}
         # A client with a reward received that one, not the global model.
         of_global = {name: received[name] for name in received if name not in strategy.rewards}
-        self._save_if_best(model_round("global_score", number), of_global, "global_score")
+        scored = model_round("global_score", number)
+        self.models.save_if_best(scored, strategy.weights, of_global, "global_score")
         if settings.record_updates:
             # Before the checkpoint, so that a round that is done is a recorded one.
             updates = training_of(played.exchanges)
@@ -501,7 +502,7 @@ class Federation:
             for client, found in scores.items()
             if "global" in found or client not in strategy.rewards
         }
-        self._save_if_best(done - 1, of_global, "score")
+        self.models.save_if_best(done - 1, strategy.weights, of_global, "score")
         self.models.write(strategy.weights, strategy.rewards, done)
         self._record(end_record(end, scores, self.models.best, strategy.weights))
         # Also where nothing is measured at the end: the last round's record is in no earlier head.
@@ -517,13 +518,6 @@ class Federation:
                 pass
         except Exception as error:  # whatever a transport raises
             logger.warning("not every client was sent the last head of the ledger: %s", error)
-
-    def _save_if_best(
-        self, scored: int, of_global: Mapping[str, Mapping[str, Measurement]], name: str
-    ) -> None:
-        """Store the global model if its score is the best so far, over all clients of the start."""
-        everybody = self.ledger.records[0]["clients"]
-        self.models.save_if_best(scored, self.strategy.weights, of_global, name, everybody)
 
     def _load_guards(self, states: Sequence[Mapping[str, Any]]) -> None:
         """Set what the guards remember, in their order."""

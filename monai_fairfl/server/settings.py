@@ -120,23 +120,23 @@ class RunSettings(Settings):
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
-        # PyTorch's generator takes no larger seed.
-        if not is_whole(self.seed) or abs(self.seed) >= 2**63:
-            raise ConfigError(f"seed must be a whole number below 2**63, got {self.seed!r}")
         least = dict(LEAST)
         if self.clients_per_round is not None:
             least["clients_per_round"] = self.min_clients
         for name, minimum in least.items():
             check_whole(name, getattr(self, name), minimum)
         check_switches(self, *SWITCHES)
-        if self.timeout is not None and not is_between(0, self.timeout, math.inf):
-            raise ConfigError(f"timeout must be seconds above 0, or None, got {self.timeout!r}")
-        if not is_between(0, self.adapt_rate, 1):
-            raise ConfigError(f"adapt_rate must be between 0 and 1, got {self.adapt_rate!r}")
+        # PyTorch's generator takes no larger one.
+        is_seed = is_whole(self.seed) and abs(self.seed) < 2**63
+        _require(is_seed, "seed", "a whole number below 2**63", self.seed)
+        is_time = self.timeout is None or is_between(0, self.timeout, math.inf)
+        _require(is_time, "timeout", "seconds above 0, or None", self.timeout)
+        is_rate = is_between(0, self.adapt_rate, 1)
+        _require(is_rate, "adapt_rate", "between 0 and 1", self.adapt_rate)
+        is_policy = self.buffers in BUFFER_POLICIES
+        _require(is_policy, "buffers", f"one of {BUFFER_POLICIES}", self.buffers)
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
-        if self.buffers not in BUFFER_POLICIES:
-            raise ConfigError(f"buffers must be one of {BUFFER_POLICIES}, got {self.buffers!r}")
 
         groups = checked_mapping("groups", self.groups)
         lists = {"evaluate": self.evaluate, "final": self.final}
@@ -144,25 +144,20 @@ class RunSettings(Settings):
         for place, given in lists.items():
             # One text would be a name for each of its letters.
             is_list = isinstance(given, Collection) and not isinstance(given, str)
-            if not is_list or not all(isinstance(name, str) for name in given):
-                raise ConfigError(f"{place} must be a list of names, got {given!r}")
+            is_list = is_list and all(isinstance(name, str) for name in given)
+            _require(is_list, place, "a list of names", given)
         samples = checked_mapping("samples", self.samples)
         for client, count in samples.items():
-            if not is_whole(count) or not 1 <= count <= self.most_samples:
-                raise ConfigError(
-                    f"samples of {client!r} must be a whole number from 1 to most_samples, which "
-                    f"is {self.most_samples}, got {count!r}"
-                )
+            is_count = is_whole(count) and 1 <= count <= self.most_samples
+            what = f"a whole number from 1 to most_samples, {self.most_samples}"
+            _require(is_count, f"samples of {client!r}", what, count)
         ranges = checked_mapping("ranges", self.ranges)
         for name, given in ranges.items():
             try:
-                least_value, most_value = map(float, given)
-                Range(name, least_value, most_value)
-            except (TypeError, ValueError) as error:
-                raise ConfigError(
-                    f"ranges: {name!r} must have two finite numbers, such as [-1, 1], got {given!r}"
-                ) from error
-            ranges[name] = [least_value, most_value]
+                ranges[name] = list(map(float, given))
+                Range(name, *ranges[name])
+            except (TypeError, ValueError):
+                _require(False, f"ranges: {name!r}", "two finite numbers, such as [-1, 1]", given)
         plain: dict[str, Any] = {"samples": samples, "ranges": ranges}
         plain["groups"] = {name: list(clients) for name, clients in groups.items()}
         plain |= {"evaluate": tuple(self.evaluate), "final": tuple(self.final)}
@@ -202,3 +197,8 @@ class RunSettings(Settings):
     def compared(self) -> dict[str, Any]:
         """The settings that all runs of a comparison share."""
         return marked(self, COMPARED)
+
+
+def _require(holds: bool, name: str, what: str, given: object) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {what}, got {given!r}")
