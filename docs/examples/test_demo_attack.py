@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from attacked import LYING, NOISY, STORIES
+from helpers import warm_python
+from helpers.checkout import CHECKOUT
 
 from monai_fairfl import read_ledger
 
@@ -25,11 +25,9 @@ def value_of(measured: Any) -> float:
 def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     tmp_path: Path,
 ) -> None:
-    program = Path(__file__).with_name("demo_attack.py")
-    words = [sys.executable, "-W", "ignore", str(program), "--rounds", str(ROUNDS)]
-    found = subprocess.run(
-        [*words, "--out", str(tmp_path)], env=os.environ, capture_output=True, text=True
-    )
+    words = ["-W", "ignore", "-m", "demo_attack", "--rounds", str(ROUNDS), "--out", str(tmp_path)]
+    folders = os.pathsep.join([str(CHECKOUT), str(Path(__file__).parent)])
+    found = warm_python.run(words, tmp_path, timeout=900, PYTHONPATH=folders)
     assert found.returncode == 0, found.stderr
     assert f"Guards stopped its update in {ROUNDS} of {ROUNDS} rounds" in found.stdout
     assert (tmp_path / "report.html").exists()

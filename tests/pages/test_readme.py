@@ -76,8 +76,9 @@ def test_the_python_prints_contributions_and_writes_a_report(tmp_path: Path) -> 
     code = python_of_readme()
     for printed, tiny in {
         "rounds=20": "rounds=1",
-        "local_epochs=4": "local_epochs=1",
-        '"size": [64, 64], "channels": [16, 32, 64, 128]': '"size": [32, 32], "channels": [4, 8, 8]',
+        "local_epochs=4": "local_epochs=1, jobs=1",
+        "[64, 64]": "[32, 32]",
+        "[16, 32, 64, 128]": "[4, 8, 8]",
     }.items():
         assert printed in code
         code = code.replace(printed, tiny)
