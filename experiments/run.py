@@ -31,11 +31,6 @@ from monai_fairfl.bundle.trainings import Training, run_trainings
 from monai_fairfl.errors import FairFLError
 
 
-def real_images() -> Path:
-    """Return the folder of real images, where the user names none."""
-    return Path(os.environ.get("MONAI_FAIRFL_REALDATA", "realdata"))
-
-
 def main(words: Sequence[str] | None = None) -> None:
     """Run what the command line asks for, or these words in its place."""
     parser = argparse.ArgumentParser(
@@ -45,6 +40,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--data",
         type=Path,
+        default=Path(os.environ.get("MONAI_FAIRFL_REALDATA", "realdata")),
         help="folder with prostate/ and fundus/; default: MONAI_FAIRFL_REALDATA",
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="default: runs")
@@ -56,7 +52,6 @@ def main(words: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(words)
     chosen = [Study.read(name) for name in arguments.study]
     _require_cells(chosen, arguments.only)
-    data = arguments.data or real_images()
     trainings = []
     for study in chosen:
         cells = [cell for cell in study.cells() if _matches(cell, arguments.only)]
@@ -72,7 +67,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 shutil.rmtree(arguments.runs / study.name / cell.name, ignore_errors=True)
         missing = set(study.missing())
         todo = [cell for cell in cells if cell in missing]
-        trainings += _trainings(study, todo, data, arguments.runs, arguments.device)
+        trainings += _trainings(study, todo, arguments.data, arguments.runs, arguments.device)
     try:
         # Sites take turns in the process of their cell: its minutes are those of one thread.
         failed = run_trainings(trainings, jobs=arguments.jobs, most=1)

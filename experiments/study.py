@@ -293,24 +293,6 @@ class Study:
         keys = json.dumps([self.overrides, self.arguments, self.settings])
         return sorted(set(re.findall(r'{data}/([^"]+)"', keys)))
 
-    def model(self, cell: Cell, runs: Path, site: str = "") -> Path:
-        """Return the file of the last model that a site would use.
-
-        Raises:
-            SystemExit: the run's models were deleted; the text describes how to get them.
-        """
-        models = runs / self.name / cell.name / "models"
-        model = models / "global.pt"
-        own = models / f"{site}.pt"
-        if site and own.exists():
-            model = own
-        if not model.exists():
-            raise SystemExit(
-                f"{model} is not there, and models are not committed: train {cell.name} again, by "
-                f"run.py {self.name} --only {cell.name} --again"
-            )
-        return model
-
     def sites_root(self, data: Path, runs: Path) -> Path:
         """Return the folder of the sites; hospitals that do not exist yet are generated."""
         if isinstance(self.sites, str):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -30,23 +30,12 @@ settings.load_profile("untimed")  # a busy machine is no failure
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_search_for_names() -> Iterator[None]:
-    """A configuration names MONAI's classes without their modules, and MONAI searches all modules
-    for every configuration, a tenth of a second each. Here it searches a set of modules once.
-    """
+    """Where a test of this run may read a configuration: see ``helpers/one_search.py``."""
     if "monai.bundle" not in sys.modules:
-        # No test of this run reads a configuration.
         yield
         return
+    from helpers.one_search import searched_once
     from monai.bundle import ComponentLocator
-
-    search = ComponentLocator._find_classes_or_functions
-    tables: dict[tuple[str, ...], dict[str, list[str]]] = {}
-
-    def searched_once(locator: ComponentLocator, modules: Sequence[str]) -> dict[str, list[str]]:
-        key = tuple(modules)
-        if key not in tables:
-            tables[key] = search(locator, modules)
-        return tables[key]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ComponentLocator, "_find_classes_or_functions", searched_once)

@@ -2,15 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import demo_attack
+import pytest
 from attacked import LYING, NOISY, STORIES
 
 from monai_fairfl import read_ledger
+from monai_fairfl.data import write_demo
 
 ROUNDS = 3
 
@@ -23,15 +25,20 @@ def value_of(measured: Any) -> float:
 
 
 def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program = Path(__file__).with_name("demo_attack.py")
-    words = [sys.executable, "-W", "ignore", str(program), "--rounds", str(ROUNDS)]
-    found = subprocess.run(
-        [*words, "--out", str(tmp_path)], env=os.environ, capture_output=True, text=True
-    )
-    assert found.returncode == 0, found.stderr
-    assert f"Guards stopped its update in {ROUNDS} of {ROUNDS} rounds" in found.stdout
+    words = ["demo_attack.py", "--rounds", str(ROUNDS), "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", words)
+    # Small volumes, and no processes, which take longer to start than to train these.
+    monkeypatch.setattr(demo_attack, "write_demo", partial(write_demo, size=(64, 64, 8)))
+    run_trainings = demo_attack.run_trainings
+
+    def one_by_one(trainings: Any, **settings: Any) -> Any:
+        return run_trainings(trainings, **{**settings, "jobs": 1})
+
+    monkeypatch.setattr(demo_attack, "run_trainings", one_by_one)
+    demo_attack.main()
+    assert f"Guards stopped its update in {ROUNDS} of {ROUNDS} rounds" in capsys.readouterr().out
     assert (tmp_path / "report.html").exists()
 
     weights = {}

@@ -60,6 +60,26 @@ def test_codings_in_use_are_read(tmp_path: Path) -> None:
             assert np.array_equal((masks[0] >= low) & (masks[0] <= high), drawn)
 
 
+def test_a_disc_that_the_images_border_cuts_is_as_deep_as_what_is_seen_of_it(
+    tmp_path: Path,
+) -> None:
+    """A photograph that is centred on the macula, or a region of interest, shows a part of it."""
+    whole = [made.mask(n, made.GREY, size=160, radius=60, cup=30) for n in range(3)]
+    for name, part in {
+        "less than half": np.s_[100:, :],
+        "quarter": np.s_[80:, :80],
+        "all but the ends": np.s_[30:130, :],
+    }.items():
+        cut = [mask[part] for mask in whole]
+        expected = {"disc": [64, 255], "cup": [192, 255]}
+        assert values_of(tmp_path / name, *cut) == expected, name
+        # Beside whole ones, too, it is no mask of another coding.
+        assert values_of(tmp_path / f"{name} and whole", *whole, cut[0]) == expected, name
+        with refused("nested the other way round"):
+            swapped = np.choose(cut[0] // 127, [0, 255, 128]).astype(np.uint8)
+            values_of(tmp_path / f"{name}, swapped", *whole, swapped)
+
+
 FORMS = [(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]
 
 

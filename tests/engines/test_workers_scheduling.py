@@ -145,7 +145,10 @@ def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) ->
     thread = threading.Thread(target=send)
     thread.start()
     found: dict[str, Any] = {}
-    todo = [Work(name, partial(worker_clients.two_pieces, tmp_path, name)) for name in "abc"]
+    # One has begun what it carries out when it is asked to stop, the other one only prepares it.
+    pieces = {"a": worker_clients.two_pieces, "b": worker_clients.late_piece}
+    pieces["c"] = worker_clients.two_pieces
+    todo = [Work(name, partial(piece, tmp_path, name)) for name, piece in pieces.items()]
     with WorkerPool(2) as made:
         assert carry_out(todo, made, ended=found.__setitem__)
     thread.join()

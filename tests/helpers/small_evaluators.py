@@ -42,7 +42,7 @@ def evaluator_of(
         **arguments: of ``SupervisedEvaluator``, such as ``inferer``, ``postprocessing`` or
             ``key_val_metric``.
     """
-    loader = DataLoader(Dataset(items, transform), batch_size)
+    loader = DataLoader(Dataset(items, transform), batch_size=batch_size)
     return SupervisedEvaluator(torch.device("cpu"), loader, network, **arguments)
 
 

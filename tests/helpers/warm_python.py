@@ -3,10 +3,10 @@
 """Commands such as ``python -m monai.bundle run ...``, without the seconds of their imports.
 
 Importing torch and MONAI takes five seconds, and the tests start dozens of commands. Here one
-server per test worker imports these libraries once (the fork server of ``multiprocessing``), and
-every command is a fork of it: a process of its own, with its own arguments, working folder,
-environment, output, signals and exit status, that imports the project's modules itself. Tests of
-what an interpreter loads, or of variables that it reads when it starts, need a real start:
+server per test worker imports these libraries and the project once (the fork server of
+``multiprocessing``, see ``preloaded.py``), and every command is a fork of it: a process of its own,
+with its own arguments, working folder, environment, output, signals and exit status. Tests of what
+an interpreter loads, or of variables that it reads when it starts, need a real start:
 ``subprocess``.
 """
 
@@ -29,26 +29,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from helpers.checkout import CHECKOUT
-
-# What commands load sooner or later; a library that is not installed is skipped. Every fork loads
-# this module, and with it pytest.
-LIBRARIES = [
-    "fire",
-    "highdicom",
-    "ignite.handlers",
-    "jsonschema",
-    "monai.bundle",
-    "monai.fl.client",
-    "monai.fl.utils.filters",
-    "nibabel",
-    "pytest",
-    "rich.progress",
-    "safetensors.torch",
-    "scipy.stats",
-    "skimage.color",
-    "skimage.morphology",
-    "skimage.segmentation",
-]
 
 
 def run(
@@ -104,9 +84,10 @@ def start(
 def fork_server() -> ForkServerContext:
     """The server that has imported, started with the first command."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(LIBRARIES)
+    context.set_forkserver_preload(["helpers.preloaded"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")]))
         forkserver.ensure_running()
     return context
 
@@ -152,10 +133,13 @@ def begin_anew(variables: Mapping[str, str], folder: Path, first: Path) -> None:
     os.environ.clear()
     os.environ.update(variables)
     os.chdir(folder)
+    given = [path for path in variables.get("PYTHONPATH", "").split(os.pathsep) if path]
+    # The modules that led here: another checkout has others, and a folder may.
+    others = ["helpers"]
+    if str(CHECKOUT) not in given or (first / "monai_fairfl").exists():
+        others.append("monai_fairfl")
     for name in [*sys.modules]:
-        # The project's modules that led here: another checkout may have others.
-        if name.partition(".")[0] in ("helpers", "monai_fairfl"):
+        if name.partition(".")[0] in others:
             del sys.modules[name]
-    given = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
     installed = [entry for entry in sys.path if entry.startswith((sys.prefix, sys.base_prefix))]
     sys.path[:] = [str(first), *given, *installed]

@@ -201,6 +201,12 @@ def two_pieces(folder: Path, name: str, turn: Turn) -> None:
     carry_out([Work(part, partial(meet, folder, name + part, "go")) for part in "12"])
 
 
+def late_piece(folder: Path, name: str, turn: Turn) -> None:
+    """Prepare, and only then carry out a piece, as a training that checks its sites first."""
+    meet(folder, f"{name}1", "go", turn)
+    carry_out([Work("2", partial(meet, folder, f"{name}2", "go"))])
+
+
 # --- processes
 
 

@@ -64,7 +64,7 @@ def edit(file: Path, old: str, new: str) -> None:
 
 def run_tests(checkout: Path, *arguments: str) -> str:
     """The output of pytest in ``checkout``."""
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--basetemp", "tmp", *arguments]
     done = warm_python.run(words, checkout, PYTHONPATH=str(checkout))
     return done.stdout
 

@@ -194,14 +194,14 @@ def _nearest_levels(pixels: np.ndarray, levels: Sequence[int]) -> np.ndarray:
 def _depths(mask: np.ndarray, levels: Sequence[int], background: int) -> dict[int, float]:
     """How deep inside the foreground each level lies, in pixels of a coarse grid.
 
-    The depth distinguishes a ring from what it surrounds.
+    The depth distinguishes a ring from what it surrounds. The image's border is no background: a
+    structure that it cuts goes on beyond it, where nobody knows how far.
     """
     foreground = [level for level in levels if level != background]
     if len(levels) < 3:
         return dict.fromkeys(foreground, 0.0)
     step = max(1, max(mask.shape[:2]) // GRID)
     coarse = _nearest_levels(mask[::step, ::step], levels)
-    coarse = np.pad(coarse, 1, constant_values=background)
     distance = distance_transform_edt(coarse != background)
     depths = {}
     for level in foreground:
