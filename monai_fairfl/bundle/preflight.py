@@ -332,10 +332,10 @@ def check_strategies(
                 f"{list(sites)}: add sites, or use FedAvg or Standalone"
             )
         in_round = min(len(sites), per_round or len(sites))
-        if in_round < strategy.min_clients:
+        if not strategy.min_clients <= in_round <= strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} compares the sites of a round, at least {strategy.min_clients}, "
-                f"and clients_per_round is {in_round}: raise it, or use FedAvg or Standalone"
+                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} sites in "
+                f"a round, and clients_per_round is now {in_round}: change it"
             )
         check_measurements(sorted(strategy.requires), strategy.name)
         scores = []

@@ -265,11 +265,11 @@ class Federation:
                 f"{strategy.name} needs at least {needed} clients, got {len(clients)} {clients}: "
                 "add sites, lower min_clients, or use a strategy for one client (FedAvg)"
             )
-        size = settings.clients_per_round
-        if size is not None and size < strategy.min_clients:
+        size = min(settings.clients_per_round or len(clients), len(clients))
+        if not strategy.min_clients <= size <= strategy.max_clients:
             raise ConfigError(
-                f"{strategy.name} compares at least {strategy.min_clients} clients in a round, and "
-                f"clients_per_round is {size}: raise it"
+                f"{strategy.name} takes {strategy.min_clients} to {strategy.max_clients} of the "
+                f"{len(clients)} clients in a round, and clients_per_round is now {size}: change it"
             )
         return clients
 

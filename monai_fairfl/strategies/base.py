@@ -146,6 +146,9 @@ class Strategy(ABC):
     min_clients: ClassVar[int] = 1
     """Fewest clients of a round for which the method makes sense."""
 
+    max_clients: ClassVar[float] = math.inf
+    """Most clients of a round that the method can take."""
+
     images_needed: ClassVar[ImagesNeeded | None] = None
     """Images that its measurement needs of every client; ``None``: any number will do."""
 

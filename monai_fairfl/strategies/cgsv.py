@@ -15,7 +15,7 @@ from monai_fairfl.messages import ModelSpec, Train, Weights
 from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import contribution_index, require_few
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.quantities import Quantity
@@ -121,7 +121,10 @@ class CGSV(Strategy):
         self.reward = reward
         self.exact = exact
         self.variant = variant
+        if exact:
+            self.max_clients = MOST_PLAYERS  # type: ignore[misc]
         if reward == "contribution_index":
+            self.max_clients = MOST_CLIENTS  # type: ignore[misc]
             self.requires = frozenset({"score"})  # type: ignore[misc]
         chosen = dict(VARIANTS[variant])
         if mask_scope is not None:
@@ -136,8 +139,6 @@ class CGSV(Strategy):
         self._has_warned = False
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        if self.exact:
-            require_few(clients, MOST_PLAYERS)
         local = yield [Train(client, self.start_of(client)) for client in clients]
         names = local.clients
 

@@ -7,13 +7,13 @@ These are parts of a strategy's round, used by ``yield from``.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from itertools import combinations
 
 import numpy as np
 import torch
 
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import FederationError
 from monai_fairfl.games import Game, exact_shapley
 from monai_fairfl.games.game import Coalition
 from monai_fairfl.messages import Estimate, Measure, Request, Weights
@@ -156,17 +156,3 @@ def contribution_index(
     game = Game(local.clients, lambda coalition: mean_score(scores[coalition]))
     values = exact_shapley(game).values
     return np.array([float(values[client]) for client in local.clients])
-
-
-def require_few(clients: Sequence[str], most: int) -> None:
-    """Refuse a round with so many clients that nobody would wait for their 2^N coalitions.
-
-    Raises:
-        ConfigError: naming their number and the fix.
-    """
-    if len(clients) > most:
-        raise ConfigError(
-            f"{len(clients)} clients have 2^{len(clients)} coalitions, and at most {most} clients "
-            "are possible: set clients_per_round, or value the run when it has ended "
-            "(monai_fairfl.valuation)"
-        )

@@ -13,7 +13,7 @@ from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index, require_few
+from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -44,6 +44,7 @@ class FedCI(Strategy):
     additive = True
     requires = frozenset({"score"})
     min_clients = 2
+    max_clients = MOST_CLIENTS
     state = ("contribution", "rounds")
     quantities = {
         "round_value": Quantity(
@@ -62,7 +63,6 @@ class FedCI(Strategy):
         super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        require_few(clients, MOST_CLIENTS)
         local = yield [Train(client, self.start_of(client)) for client in clients]
 
         # The Shapley values phi_i of this round; normalise() counts negative ones as 0.

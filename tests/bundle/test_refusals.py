@@ -98,8 +98,8 @@ OF_THE_CHECK: list[tuple[dict[str, Any], str]] = [
     ({"strategies": FedCE(), "site_names": "elm"}, "FedCE.*2 sites.*1"),
     ({"strategies": Thirsty()}, "'leave_one_out_eror'.*'leave_one_out_error'"),
     # The second strategy, or that of a valuation, is checked before the first one trains.
-    ({"strategies": [FedAvg(), AtMostTwo()]}, "at most 2 sites"),
-    ({"valuations": Retraining(strategy=AtMostTwo())}, "valuation.*at most 2 sites"),
+    ({"strategies": [FedAvg(), AtMostTwo()]}, "AtMostTwo.* 2 sites"),
+    ({"valuations": Retraining(strategy=AtMostTwo())}, "valuation.* 2 sites"),
     ({"strategies": [FedAvg(), FedGA()], "clients_per_round": 1, "min_clients": 1}, "FedGA.* 1"),
     ({"valuations": Retraining(strategy=CGSV()), "clients_per_round": 1, "min_clients": 1}, "CGSV"),
     ({"strategies": [FedAvg(), FedCE()], "buffers": "samples"}, "FedCE.*buffers"),

@@ -40,7 +40,7 @@ class Given(Strategy):
         for layer, of_layer in layers.items():
             weights[layer] = in_order(names, of_layer)
         scale = None if self.scale is None else in_order(names, self.scale)
-        contributions = [self.contributions[name] for name in names]
+        contributions = [self.contributions[name] for name in names if name in self.contributions]
         return self.finish(local, weights, contributions, scale=scale)
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from helpers.driving import CLIENTS, COMMON, GOLDEN, SAMPLES, SPEC, UPDATES, drive, values, vector
+from helpers.fixed_sites import federate
 
 from monai_fairfl import Estimate, ModelSpec, Reply, Request, Strategy
 from monai_fairfl.errors import ConfigError, FederationError
@@ -191,12 +193,10 @@ def test_a_client_that_is_lost_after_its_training_is_waited_for_once() -> None:
     assert set(result.notes) == {"2"} and set(result.aggregation) == {"1", "2", "3", "4"}
 
 
-def test_too_many_clients_are_refused_with_a_way_out() -> None:
-    many = [f"c{i:02}" for i in range(11)]
-    strategy = FedCI()
-    strategy.start({"w": vector([0.0])}, many, SPEC)
-    with pytest.raises(ConfigError, match="clients_per_round"):
-        next(strategy.round(many))
+def test_too_many_clients_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    updates = {f"c{number:02}": {"w": vector([1.0])} for number in range(11)}
+    with pytest.raises(ConfigError, match="FedCI.*11.*clients_per_round"):
+        federate(FedCI(), tmp_path, [updates])
 
 
 # ---- the models that coalitions are scored by
