@@ -1113,14 +1113,3 @@ def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) ->
     if before is not None and before.shape == tensor.shape:
         good |= (tensor == before) | (torch.isnan(tensor) & torch.isnan(before))
     return bool(good.all())
-
-
-def refusal(
-    request: Request, reply: Reply, spec: ModelSpec, most_samples: int = MOST_SAMPLES
-) -> str | None:
-    """Why ``reply`` must not reach a strategy; ``None`` where it may."""
-    try:
-        _check_form(request, reply, spec, most_samples)
-    except Refused as reason:
-        return str(reason)
-    return None
