@@ -93,10 +93,7 @@ def _add_strategies(add: Add) -> None:
         "name",
         metavar="NAME|PATH",
         nargs="?",
-        help=(
-            "show only this one, or a part such as Krum, with its formula and arguments; for one "
-            "of your own give its dotted path (its folder on PYTHONPATH)"
-        ),
+        help="show this one, or a part such as Krum, in full; your own by its dotted path",
     )
 
 
@@ -120,8 +117,4 @@ def strategies(args: argparse.Namespace) -> Answer:
         described[name] = {"call": call, "docstring": text}
         shown = text if args.name else text.partition("\n\n")[0]
         lines += [call, textwrap.indent(shown, "    "), ""]
-    if not args.name:
-        lines.append(
-            "One in full: monai-fairfl strategies NAME. Parts: docs/methods/composition.md"
-        )
     return Answer({"strategies": described}, "\n".join(lines))

@@ -14,7 +14,6 @@ from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
 from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
-from monai_fairfl.utils.settings import check_whole
 
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
@@ -37,10 +36,10 @@ class Replayed(Guard):
     nothing. A hospital's honest update resembles its own previous one, so that only an exact
     repetition of that counts.
 
-    The guard remembers a sketch of each update and of each model that was sent: its values at
-    ``entries`` places that the seed chooses. It remembers the model also where the client's reply
-    was quarantined or late, as the client has received it. A method that gives each client a model
-    of its own sends such a client the same one again; it then knows the step before that.
+    The guard remembers a sketch of each update and of each model that was sent: its values at 4,096
+    random places, which are the same in every run. It remembers the model also where the client's
+    reply was quarantined or late, as the client has received it. A method that gives each client a
+    model of its own sends such a client the same one again; it then knows the step before that.
 
     Args:
         cosine: least cosine with the last step, or with another client's previous update, of a
@@ -51,12 +50,9 @@ class Replayed(Guard):
         nearer: a repetition is nearer than this share of the others' median distance, where
             distance is 1 - cosine. So a federation in which everybody goes on in one direction has
             none. It has none either where that median is a repetition.
-        entries: of a sketch.
-        seed: of the places.
 
     Raises:
-        ConfigError: a threshold is not a number in its range, or ``entries`` or ``seed`` is no
-            whole number.
+        ConfigError: a threshold is not a number in its range.
 
     >>> import torch
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
@@ -73,21 +69,10 @@ class Replayed(Guard):
 
     state = ("sent", "updates", "steps")
 
-    def __init__(
-        self,
-        cosine: float = 0.9,
-        own_cosine: float = 0.99999,
-        nearer: float = 0.25,
-        entries: int = ENTRIES,
-        seed: int = 0,
-    ):
+    def __init__(self, cosine: float = 0.9, own_cosine: float = 0.99999, nearer: float = 0.25):
         self.cosine = threshold(self, "cosine", cosine, above=0, most=1)
         self.own_cosine = threshold(self, "own_cosine", own_cosine, above=0, most=1)
         self.nearer = threshold(self, "nearer", nearer, above=0, most=1)
-        check_whole("Replayed: entries", entries, least=1)
-        check_whole("Replayed: seed", seed, least=0)
-        self.entries = entries
-        self.seed = seed
         # client -> sketch, as text, of the model that it was sent and of its update, both of the
         # latest round in which it took part.
         self.sent: dict[str, str] = {}
@@ -155,10 +140,10 @@ class Replayed(Guard):
             self.updates[reply.client] = _written(self._sketch(replies, reply.update))
 
     def _sketch(self, replies: Replies, tensors: Weights | None) -> np.ndarray:
-        """The values of an update or of a model at the places of the seed, shape (entries,)."""
+        """The values of an update or of a model at its random places, shape (4096,)."""
         assert tensors is not None
-        generator = np.random.default_rng(self.seed)
-        places = np.sort(generator.integers(0, replies.matrix.width, size=self.entries))
+        generator = np.random.default_rng(0)
+        places = np.sort(generator.integers(0, replies.matrix.width, size=ENTRIES))
         parts = []
         for name, columns in replies.matrix.columns.items():
             begin, end = np.searchsorted(places, (columns.start, columns.stop))

@@ -57,8 +57,8 @@ def find(name: object, allow_import: bool = True) -> Any:
     """
     if str(name).lower() in OPTIONS:
         raise ConfigError(
-            f"{name} is an option of every strategy, such as FedAvg(training={{'prox_mu': 0.01}}): "
-            "see docs/methods/handlers.md"
+            f"{name} is an option of every strategy, see docs/methods/handlers.md: "
+            "FedAvg(training={'prox_mu': 0.01})"
         )
     return find_in(name, strategies, *KINDS, allow_import=allow_import)
 
@@ -93,8 +93,8 @@ def strategy_of(given: object, allow_import: bool = True) -> Strategy:
         found = _from_mapping(found, allow_import)
     if not isinstance(found, Strategy):
         raise ConfigError(
-            f"{given!r} is no strategy: give its name, such as FedCE, a call, such as "
-            '"FedCE(\'sum\')", or {"_target_": "monai_fairfl.strategies.FedCE", "mode": "sum"}'
+            f"{given!r} is no strategy: write a call, such as FedCE('sum'), or a mapping with "
+            '"_target_": "monai_fairfl.strategies.FedCE"'
         )
     return found
 
@@ -149,8 +149,7 @@ def _written(text: str) -> Any:
         raise
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
         raise ConfigError(
-            f"{text!r} is no strategy: write it as a call, such as \"FedCE('sum')\"; a text needs "
-            "quotes"
+            f"{text!r} is no call such as FedCE('sum'), in which texts have quotes"
         ) from error
 
 

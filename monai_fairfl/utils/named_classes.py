@@ -74,20 +74,16 @@ def find(name: object, package: ModuleType, *bases: type, allow_import: bool = T
     if not isinstance(name, str) or "." not in name:
         hint = did_you_mean(str(name), concrete_classes(package, *bases))
         raise ConfigError(
-            f"unknown {what} {name!r} (one of your own is named by its dotted path, such as "
-            f"my_module.MyClass){hint}"
+            f"unknown {what} {name!r} (your own has a dotted path, my_module.MyClass){hint}"
         )
     if not allow_import:
         raise ConfigError(
-            f"{name!r} is not of this package, and a ledger is data: its code is imported only on "
-            "request (--allow-import), after you have read it"
+            f"{name!r} is not of this package: read its code, then import it with --allow-import"
         )
     kind = load_by_path(name, what)
     if not is_subclass(kind, *bases):
-        raise ConfigError(
-            f"{name!r} is no {what}: it must be a class that inherits from "
-            f"{package.__name__}.{bases[0].__name__}"
-        )
+        base = f"{package.__name__}.{bases[0].__name__}"
+        raise ConfigError(f"{name!r} is no {what}: it must be a class that inherits from {base}")
     return kind
 
 
@@ -169,8 +165,7 @@ def as_mapping(component: object, package: ModuleType, base: type) -> dict[str, 
     for name in arguments_of(kind, base):
         if not hasattr(component, name):
             raise ConfigError(
-                f"{found[TARGET]} does not store its argument {name!r}: write self.{name} = {name} "
-                "in its constructor, so that the run's configuration can name it"
+                f"{found[TARGET]} must store its argument {name!r}: self.{name} = {name}"
             )
         found[name] = plain(getattr(component, name))
     return found

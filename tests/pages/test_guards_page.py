@@ -20,7 +20,7 @@ SHIPPED = [
     and issubclass(kind, guards.Guard)
     and kind is not guards.Guard
 ]
-NO_THRESHOLDS = {"action", "entries", "seed", "agreement"}
+NO_THRESHOLDS = {"agreement"}
 IN_WORDS = {
     ("Empty", "share"): "a thousandth",
     ("Copies", "nearer"): "a quarter",
