@@ -54,7 +54,7 @@ class Arriving(Mapping[str, torch.Tensor]):
     >>> Arriving({"w": object()})["w"]
     Traceback (most recent call last):
     ...
-    TypeError: 'w' is a object, not a tensor
+    TypeError: 'w' is a object, not a tensor: switch encryption off
     """
 
     def __init__(self, params: Mapping[str, Any]):
@@ -65,7 +65,8 @@ class Arriving(Mapping[str, torch.Tensor]):
         if waits_on_disk(value):
             value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
-            raise TypeError(f"{name!r} is a {type(value).__name__}, not a tensor")
+            kind = type(value).__name__
+            raise TypeError(f"{name!r} is a {kind}, not a tensor: switch encryption off")
         return torch.as_tensor(value)
 
     def __iter__(self) -> Iterator[str]:
