@@ -28,32 +28,24 @@ class AFL(Strategy):
 
     Args:
         step: :math:`\gamma`, above 0 and at most 1e6, where the worst client has all weight.
-        form: ``"afl"``, or ``"worst_client"``: take over the model of the client with the highest
-            loss, which FedISM's authors run under the name Agnostic-FL; ``None``: that of the
-            variant.
-        variant: ``"paper"``: ``"afl"``; ``"released"``, FedISM's authors: ``"worst_client"``.
+        variant: ``"paper"`` as above; ``"released"``: take over the model of the client with the
+            highest loss, which FedISM's authors run under the name Agnostic-FL.
 
     The paper returns the mean of all rounds' models; here, as usual in its use for networks, the
     last one. It trusts the training losses that clients report.
 
-    >>> AFL(form="worst_client").name
-    'AFL-worst_client'
+    >>> AFL(variant="released").name
+    'AFL-released'
     """
 
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
     state = ("mixture",)
 
-    def __init__(
-        self, step: float = 0.1, form: str | None = None, variant: str = "paper", **parts: Any
-    ):
+    def __init__(self, step: float = 0.1, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, ("paper", "released"))
-        if form is None:
-            form = "afl" if variant == "paper" else "worst_client"
-        check_choice(self, "form", form, ("afl", "worst_client"))
         check_between(self, f"(0, {MOST_STEP:g}]", step=step)
         self.step = step
-        self.form = form
         self.variant = variant
         self.mixture = Memory()  # lambda, of all clients
         super().__init__(**parts)
@@ -61,7 +53,7 @@ class AFL(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
         losses = self.measured(local, "global_loss")
-        if self.form == "worst_client":
+        if self.variant == "released":
             worst = np.eye(len(local))[losses.argmax()]
             return self.finish(local, worst, worst)
 

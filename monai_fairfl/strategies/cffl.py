@@ -32,9 +32,8 @@ class CFFL(Strategy):
 
     Args:
         fade: f, of the moving average; ``None``: the variant's.
-        alpha: a, from 0.001 to 300; it doubles over the run when ``grow``. At 100 a reputation
-            larger by 0.05 is 148 times the weight; above the range sinh overflows.
-        grow: :math:`a (1 + round / rounds)`; ``None``: the variant's.
+        alpha: a, from 0.001 to 300; in the variant ``"released"`` it doubles over the run. At 100 a
+            reputation larger by 0.05 is 148 times the weight; above the range sinh overflows.
         threshold: t; 1/3 in the authors' code, 1/6 for class imbalance.
         variant: ``"released"``, the authors' code: fade 0.8, a grows; ``"paper"``: fade 0.5, a
             stays.
@@ -42,8 +41,8 @@ class CFFL(Strategy):
     The authors' server has a validation set and scores clipped, sparsified updates; hospitals do
     not share one, so each scores its own model. Their reward, a part of the update by reputation
     beside what a client trained itself, is
-    ``CFFL(reward=Sparsified(ratio="share", rest="own"))``. It trusts the scores that
-    clients report.
+    ``CFFL(reward=Sparsified(ratio="share", rest="own"))``. It trusts the scores that clients
+    report.
 
     >>> round(CFFL().fade, 1)
     0.8
@@ -67,20 +66,15 @@ class CFFL(Strategy):
         self,
         fade: float | None = None,
         alpha: float = 5.0,
-        grow: bool | None = None,
         threshold: float = 1 / 3,
         variant: str = "released",
         **parts: Any,
     ):
         check_choice(self, "variant", variant, FADE)
-        fade = FADE[variant] if fade is None else fade
-        grow = variant == "released" if grow is None else grow
-        check_choice(self, "grow", grow, (True, False))
-        check_between(self, "[0, 1)", fade=fade, threshold=threshold)
+        self.fade = FADE[variant] if fade is None else fade
+        check_between(self, "[0, 1)", fade=self.fade, threshold=threshold)
         check_between(self, "[1e-3, 300]", alpha=alpha)
-        self.fade = fade
         self.alpha = alpha
-        self.grow = grow
         self.threshold = threshold
         self.variant = variant
         self.reputation = Memory()  # of all clients; 0: no longer reputable
@@ -117,7 +111,7 @@ class CFFL(Strategy):
 
         # r <- sinh(a r), divided by the sum over R; a doubles over the run.
         alpha = self.alpha
-        if self.grow:
+        if self.variant == "released":
             alpha = alpha * (1 + self.rounds / max(self.rounds_planned, 1))
         amplified = normalise(np.sinh(alpha * smoothed))
 

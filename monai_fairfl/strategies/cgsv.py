@@ -53,7 +53,6 @@ class CGSV(Strategy):
             decides.
         alpha: of the moving average, in [0, 1).
         beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
-        mask_scope: ``"layer"`` or ``"global"``; ``None``: the variant's.
         reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),
@@ -100,7 +99,6 @@ class CGSV(Strategy):
         gamma: float | None = 0.5,
         alpha: float = 0.95,
         beta: float = 1.0,
-        mask_scope: str | None = None,
         reward: str | Reward | None = "cosine",
         exact: bool = False,
         variant: str = "recommended",
@@ -117,7 +115,6 @@ class CGSV(Strategy):
         self.gamma = gamma
         self.alpha = alpha
         self.beta = beta
-        self.mask_scope = mask_scope
         self.reward = reward
         self.exact = exact
         self.variant = variant
@@ -126,10 +123,7 @@ class CGSV(Strategy):
         if reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
             self.requires = frozenset({"score"})  # type: ignore[misc]
-        chosen = dict(VARIANTS[variant])
-        if mask_scope is not None:
-            chosen["mask_scope"] = mask_scope
-        self.sparsified = Sparsified(beta, ratio="tanh", **chosen)  # type: ignore[arg-type]
+        self.sparsified = Sparsified(beta, ratio="tanh", **VARIANTS[variant])  # type: ignore[arg-type]
         self.reputation = Shares()  # r, of all clients
         self.rounds = 0
         super().__init__(**parts)

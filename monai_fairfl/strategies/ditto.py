@@ -11,7 +11,6 @@ from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.parts import Weighting
 
 
 class Ditto(Strategy):
@@ -27,8 +26,6 @@ class Ditto(Strategy):
 
     Args:
         lam: :math:`\lambda`, at least 0; 0: each trains alone; large: v is w.
-        weighting: of the global model: ``"samples"``, ``"uniform"`` or a part; ``None``: the
-            variant's.
         variant: ``"paper"``: weighted by samples; ``"released"``: the plain mean, as in the
             authors' code.
 
@@ -38,22 +35,10 @@ class Ditto(Strategy):
 
     personal = True
 
-    def __init__(
-        self,
-        lam: float = 1.0,
-        weighting: str | Weighting | None = None,
-        variant: str = "paper",
-        **parts: Any,
-    ):
-        if isinstance(weighting, Weighting):
-            parts["weighting"], weighting = weighting, None
+    def __init__(self, lam: float = 1.0, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, ("paper", "released"))
-        if weighting is None:
-            weighting = "samples" if variant == "paper" else "uniform"
-        check_choice(self, "weighting", weighting, ("samples", "uniform"))
         check_between(self, "[0, inf)", lam=lam)
         self.lam = lam
-        self.weighting = weighting
         self.variant = variant
         super().__init__(**parts)
 
@@ -65,5 +50,5 @@ class Ditto(Strategy):
         ]
 
         # The global model is averaged as in FedAvg.
-        shares = sample_shares(local) if self.weighting == "samples" else uniform(local)
+        shares = sample_shares(local) if self.variant == "paper" else uniform(local)
         return self.finish(local, shares, contributions=shares)

@@ -35,9 +35,8 @@ class FedGA(Strategy):
 
     Args:
         step: d, above 0; ``None``: the variant's.
-        centred: subtract the mean gap first; ``None``: the variant's.
-        variant: ``"paper"``: step 0.2, not centred; ``"released"``, FedISM's authors: step 0.05,
-            centred.
+        variant: ``"paper"``: step 0.2; ``"released"``, FedISM's authors: step 0.05, and the mean
+            gap is subtracted first.
 
     Losses are of the clients' training images. The local loss is measured after training, the
     average's at the start of the next round, so one phase is enough and the first round's weights
@@ -61,20 +60,10 @@ class FedGA(Strategy):
         ),
     }
 
-    def __init__(
-        self,
-        step: float | None = None,
-        centred: bool | None = None,
-        variant: str = "paper",
-        **parts: Any,
-    ):
+    def __init__(self, step: float | None = None, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, STEP)
-        step = STEP[variant] if step is None else step
-        centred = variant == "released" if centred is None else centred
-        check_choice(self, "centred", centred, (True, False))
-        check_between(self, "(0, inf)", step=step)
-        self.step = step
-        self.centred = centred
+        self.step = STEP[variant] if step is None else step
+        check_between(self, "(0, inf)", step=self.step)
         self.variant = variant
         self.weight = Shares()  # a_k, of all clients
         self.loss = Memory()  # of each own model that entered the previous average
@@ -138,7 +127,7 @@ class FedGA(Strategy):
 
         # A client without a gap, new or absent in the previous round, has the mean one.
         mean = gap[is_known].sum() / is_known.sum()
-        gap = np.where(is_known, gap, mean) - (mean if self.centred else 0.0)
+        gap = np.where(is_known, gap, mean) - (mean if self.variant == "released" else 0.0)
         largest = abs(gap).max()
         if largest == 0:
             return previous

@@ -44,7 +44,6 @@ class FedISM(Strategy):
             average is by sharpness (SAGA, the ablation of the paper's Table 2). SALT alone: FedAvg
             with ``sam_rho`` in ``training``.
         reset_optimizer: forget the optimizer's moments before every round; ``None``: the variant's.
-        plus: FedISM+, a radius that grows, :math:`\rho_r = \rho \sqrt{(r + 1) / R}`.
         variant: ``"recommended"``: a new optimizer in every round, as in the authors' code;
             ``"paper"``: the optimizer goes on, as the paper mentions no new one.
 
@@ -61,7 +60,7 @@ class FedISM(Strategy):
     requires = frozenset({"sharpness"})
     gains_when = {"sharpness": "high"}
     min_clients = 2
-    state = ("average", "rounds")
+    state = ("average",)
     quantities = {
         "sharpness": Quantity(
             "Sharpness",
@@ -79,14 +78,12 @@ class FedISM(Strategy):
         alpha: float = 0.1,
         salt: bool = True,
         reset_optimizer: bool | None = None,
-        plus: bool = False,
         variant: str = "recommended",
         **parts: Any,
     ):
         check_choice(self, "variant", variant, ("recommended", "paper"))
         check_choice(self, "salt", salt, (True, False))
         check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
-        check_choice(self, "plus", plus, (True, False))
         check_between(self, "[0, inf)", q=q, rho=rho, alpha=alpha)
         check_between(self, "(0, 1]", beta=beta)
         self.q = q
@@ -95,10 +92,8 @@ class FedISM(Strategy):
         self.alpha = alpha
         self.salt = salt
         self.reset_optimizer = reset_optimizer
-        self.plus = plus
         self.variant = variant
         self.average = Shares()  # the moving average of the weights, of all clients
-        self.rounds = 0
         super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
@@ -122,7 +117,7 @@ class FedISM(Strategy):
         else:
             # A radius in the context of a training request would make it sharpness-aware. So
             # sharpness is measured before, in an exchange of its own.
-            radius = {"sam_rho": self._radius()}
+            radius = {"sam_rho": self.rho}
             sent = yield [
                 Measure(client, self.start_of(client), ("sharpness",), radius) for client in clients
             ]
@@ -143,7 +138,6 @@ class FedISM(Strategy):
 
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
         self.average.put(local.clients, weights)
-        self.rounds += 1
         return result
 
     def _training(self) -> dict[str, float]:
@@ -153,13 +147,6 @@ class FedISM(Strategy):
             resets = self.variant != "paper"
         training = {"reset_optimizer": float(resets)}
         if self.salt:
-            training["sam_rho"] = self._radius()
+            training["sam_rho"] = self.rho
             training["gsam_alpha"] = self.alpha
         return training
-
-    def _radius(self) -> float:
-        """The radius rho of this round; that of FedISM+ grows, rho sqrt((r + 1) / R)."""
-        if not self.plus:
-            return self.rho
-        rounds = max(self.rounds_planned, self.rounds + 1)
-        return float(self.rho * ((self.rounds + 1) / rounds) ** 0.5)

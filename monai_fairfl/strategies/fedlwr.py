@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Measure, ModelSpec, Train
+from monai_fairfl.errors import FederationError
+from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import Replies, normalise, uniform
-from monai_fairfl.strategies.arguments import check_choice, check_layer, is_finite
+from monai_fairfl.strategies.arguments import check_choice, is_finite
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
 from monai_fairfl.strategies.quantities import Quantity
 
@@ -56,9 +56,8 @@ class FedLWR(Strategy):
             Late in training most similarities are above 0.99, and clipping there makes their layers
             uniform.
         similarity: ``"cka"``, or ``"cosine"`` of the features (ablation v1).
-        layerwise: ``False``: the weights of one layer for the whole model (ablation v2).
-        encoder_layer: that layer's name; ``None``: the widest, by the smaller of its input and
-            output channels, in a U-Net at the bottom.
+        layerwise: ``False``: the whole model has the weights of the widest layer, by the smaller of
+            its input and output channels: in a U-Net, the one at the bottom (ablation v2).
         variant: ``"recommended"``: biased CKA on validation images, clipped to [1e-4, 0.99];
             ``"paper"``: on training images, not clipped; ``"released"``: unbiased mini-batch CKA on
             validation images, clipped. A client with fewer than four different ones of such images
@@ -96,7 +95,6 @@ class FedLWR(Strategy):
         clip: Sequence[float] | None = None,
         similarity: str = "cka",
         layerwise: bool = True,
-        encoder_layer: str | None = None,
         variant: str = "recommended",
         **parts: Any,
     ):
@@ -112,7 +110,6 @@ class FedLWR(Strategy):
         self.clip = clip
         self.similarity = similarity
         self.layerwise = layerwise
-        self.encoder_layer = encoder_layer
         self.variant = variant
         self.measurement = "cka" if similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
@@ -121,11 +118,6 @@ class FedLWR(Strategy):
             instead = "or use similarity='cosine', which takes any number of images"
             self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
         super().__init__(**parts)
-
-    def check_model(self, spec: ModelSpec, buffers: str) -> None:
-        if self.encoder_layer is not None:
-            trained = [layer for name, layer in spec.layers.items() if name in spec.parameters]
-            check_layer(self, "encoder_layer", self.encoder_layer, list(dict.fromkeys(trained)))
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).
@@ -158,7 +150,7 @@ class FedLWR(Strategy):
             "at_clip": np.mean(at_clip, axis=0),
         }
         if not self.layerwise:
-            of_one_layer = weights[self._encoder(weights)]
+            of_one_layer = weights[self._widest(weights)]
             return self.finish(local, of_one_layer, of_one_layer, details=details)
         details = {"layer_weight": weights, **details}
         contributions = np.sum(list(weights.values()), axis=0) / len(weights)
@@ -215,11 +207,11 @@ class FedLWR(Strategy):
             f"add {needed.data} cases, {needed.instead}"
         )
 
-    def _encoder(self, scored: ByLayer) -> str:
-        """The layer whose weights the whole model takes, in ablation v2: the widest, or the named.
+    def _widest(self, scored: ByLayer) -> str:
+        """The scored layer with the widest kernel, in ablation v2.
 
         Raises:
-            ConfigError: where no client measured it; it names the layers that there are.
+            FederationError: where no client measured a layer with a kernel.
         """
         # Of a kernel's first two axes, one is its input and one its output, also where the
         # convolution is transposed.
@@ -229,10 +221,9 @@ class FedLWR(Strategy):
             layer = self.spec.layers[name]
             if kernel.ndim > 1 and layer in scored:
                 widths[layer] = min(kernel.shape[:2])
-        chosen = self.encoder_layer or max(sorted(widths), key=widths.get, default="")  # type: ignore[arg-type]
-        if chosen not in scored:
-            raise ConfigError(
-                f"{self.name}: no client measured {self.measurement!r} of {chosen or 'a kernel'!r}:"
-                f" name one of {list(scored)} as encoder_layer"
+        if not widths:
+            raise FederationError(
+                f"{self.name}: no client measured {self.measurement!r} of a convolution or linear "
+                "layer, and the widest one gives the weights: use layerwise=True"
             )
-        return chosen
+        return max(sorted(widths), key=lambda layer: widths[layer])

@@ -41,8 +41,6 @@ class ShapFed(Strategy):
         output_layer: module that makes the logits; ``None``: the one found when the network ran.
         personalised: every client receives :math:`\gamma_i w_s + (1 - \gamma_i) w_i`, its share of
             the global model.
-        scale: ``"max"``: mix with :math:`\gamma_i / \max \gamma`, so that the greatest contributor
-            gets w_s.
         variant: ``"recommended"``: average with this round's new weights; ``"paper"``: with the
             previous weights; ``"released"``: new weights, contribution the raw mean cosine
             (floored at 0), and personal models mixed with the normalised weight of about 1 / N.
@@ -78,7 +76,6 @@ class ShapFed(Strategy):
         mu: float = 0.9,
         output_layer: str | None = None,
         personalised: bool = False,
-        scale: str = "none",
         variant: str = "recommended",
         **parts: Any,
     ):
@@ -88,9 +85,7 @@ class ShapFed(Strategy):
         self.mu = mu
         self.output_layer = output_layer
         self.personalised = personalised
-        self.scale = scale
         self.variant = variant
-        self.mixed = Mixed(scale)
         self.classes: dict[str, list[float | None]] = {}  # Gamma, of all clients; None: not known
         self.weight = Shares()  # gamma tilde, of all clients
         super().__init__(**parts)
@@ -162,7 +157,7 @@ class ShapFed(Strategy):
         # code, the normalised gamma.
         reward: Reward | None = None
         if self.personalised:
-            reward = _MixedBy(self.mixed, weights) if self.variant == "released" else self.mixed
+            reward = _MixedBy(weights) if self.variant == "released" else Mixed()
 
         # The paper averages with the previous weights, its authors' code with the new ones.
         aggregation = previous if self.variant == "paper" else weights
@@ -239,19 +234,18 @@ def _layers_with_classes(spec: ModelSpec) -> list[str]:
     return layers
 
 
-class _MixedBy(Reward):
+class _MixedBy(Mixed):
     """The mixture of two models by other coefficients than the contributions.
 
     Args:
-        mixed: makes the models.
         coefficients: each client's share of the global model.
     """
 
-    def __init__(self, mixed: Mixed, coefficients: np.ndarray):
-        self.mixed = mixed
+    def __init__(self, coefficients: np.ndarray):
+        super().__init__()
         self.coefficients = coefficients
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
-        return self.mixed(replies, old, new, self.coefficients)
+        return super().__call__(replies, old, new, self.coefficients)

@@ -26,7 +26,7 @@ from monai_fairfl.strategies import FedAvg, FedCE, Rounds
 MADE: dict[str, Callable[[], Strategy]] = {
     "CGSV-euclidean": lambda: shipped.CGSV(reward="euclidean"),
     "ShapFed-paper": lambda: shipped.ShapFed(variant="paper", output_layer="0"),
-    "FedISM-plus": lambda: shipped.FedISM(plus=True, alpha=0.0),
+    "FedISM-SAM": lambda: shipped.FedISM(alpha=0.0),
     "FedCE with the median": lambda: FedCE("cos", average=shipped.Median()),
     "FedCE by Krum": lambda: FedCE(weighting=shipped.Krum(1, 2)),
     "FedCE to a power": lambda: FedCE(

@@ -40,7 +40,7 @@ MADE: dict[str, Any] = {
     "CGSV-round robin": lambda: CGSV(reward="round_robin"),
     "CGSV-contribution index": lambda: CGSV(reward="contribution_index"),
     "FedLWR-one layer": lambda: FedLWR(layerwise=False, similarity="cosine"),
-    "ShapFed-personalised": lambda: ShapFed(personalised=True, scale="max"),
+    "ShapFed-personalised": lambda: ShapFed(personalised=True),
     "QFedAvg-huge power": lambda: QFedAvg(q=300.0),
     "CFFL-own rest": lambda: CFFL(reward=Sparsified(ratio="share", rest="own")),
 }

@@ -113,15 +113,15 @@ def test_nothing_in_the_text_is_run(tmp_path: Path) -> None:
 
 OF_METHODS: dict[str, dict[str, Any]] = {
     "AFL": {"step": 1e7},
-    "CFFL": {"alpha": 1000, "fade": 1.0, "grow": "no"},
+    "CFFL": {"alpha": 1000, "fade": 1.0},
     "CGSV": {"gamma": 0.0, "alpha": 1.0, "beta": 0.0, "exact": "no", "reward": "x", "variant": "x"},
     "Ditto": {"lam": -1.0},
     "FairFed": {"beta": -0.1},
     "FedAvg": {"weighting": "median"},
     "FedCE": {"mode": "plus", "variant": "new"},
     "FedCI": {"decay": "0,5"},
-    "FedGA": {"step": 0.0, "centred": "no"},
-    "FedISM": {"q": -1, "beta": 0.0, "rho": math.inf, "alpha": -1, "salt": "no", "plus": "no"},
+    "FedGA": {"step": 0.0},
+    "FedISM": {"q": -1, "beta": 0.0, "rho": math.inf, "alpha": -1, "salt": "no"},
     "FedLWR": {"clip": 0.9, "layerwise": "no"},
     "QFedAvg": {"q": -1, "learning_rate": (0, 5), "form": "x"},
     "ShapFed": {"mu": True, "personalised": "no"},

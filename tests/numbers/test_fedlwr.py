@@ -15,7 +15,7 @@ from monai.networks.nets import BasicUNet, UNet
 from torch import nn
 
 from monai_fairfl import ModelSpec, Reply, Request, RoundResult, Strategy, read_spec
-from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.errors import FederationError
 from monai_fairfl.strategies import FedLWR, Mixed
 
 WORKED = GOLDEN["fedlwr"]
@@ -100,15 +100,11 @@ def test_phase_two_sends_the_plain_mean_and_asks_for_features_only() -> None:
     assert one_round(FedLWR(variant="paper"))[1][1][0].context == {"cka_training": 1.0}
 
 
-def test_one_layer_can_decide_for_the_whole_model() -> None:
-    result, _ = one_round(FedLWR(layerwise=False, encoder_layer="second"))
-    expected = WORKED["rho_code_clipped"][1]
-    assert values(result.aggregation) == pytest.approx(expected, abs=2e-6)
-    # What is recorded is the similarity, clipped, whether or not layers decide for themselves.
-    for found in (result, one_round(FedLWR())[0]):
-        for column, client in enumerate(CLIENTS):
-            clipped = {n: min(max(row[column], 1e-4), 0.99) for n, row in SIMILARITY.items()}
-            assert found.details["similarity"][client] == pytest.approx(clipped)
+def test_the_similarity_is_recorded_as_it_is_clipped() -> None:
+    found, _ = one_round(FedLWR())
+    for column, client in enumerate(CLIENTS):
+        clipped = {n: min(max(row[column], 1e-4), 0.99) for n, row in SIMILARITY.items()}
+        assert found.details["similarity"][client] == pytest.approx(clipped)
 
 
 @pytest.mark.parametrize(
@@ -176,14 +172,12 @@ def test_a_layer_that_never_leaves_the_clients_has_no_weight() -> None:
     assert values(found.contributions) == pytest.approx(mean)
 
 
-def test_a_wrong_layer_and_a_wrong_clip_are_refused_before_anything_is_sent() -> None:
-    zero = {name: torch.zeros(2) for name in SPEC.parameters}
-    with pytest.raises(ConfigError, match="'secnd'.*'second'"):
-        FedLWR(layerwise=False, encoder_layer="secnd").start(zero, CLIENTS, SPEC)
+def test_a_wrong_clip_is_refused() -> None:
     for clip in (0.9, [0.1], [0, 0.5, 1], [0.9, 0.1], [0.5, 1.5]):
         with pytest.raises(ValueError, match="clip"):
             FedLWR(clip=clip)  # type: ignore[arg-type]
-    # One that nobody scored ends the round.
-    unscored = {client: ("second",) for client in CLIENTS}
-    with pytest.raises(ValueError, match="'second'"):
-        one_round(FedLWR(layerwise=False, encoder_layer="second"), unscored)
+
+
+def test_where_no_kernel_was_compared_the_widest_cannot_decide() -> None:
+    with pytest.raises(FederationError, match="cka"):
+        one_round(FedLWR(layerwise=False))

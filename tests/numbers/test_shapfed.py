@@ -17,7 +17,7 @@ from torch import nn
 
 from monai_fairfl import ModelSpec, Reply, Request, RoundResult, read_spec
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.strategies import ShapFed
+from monai_fairfl.strategies import Mixed, ShapFed
 
 WORKED = GOLDEN["shapfed"]
 SPEC = ModelSpec(
@@ -87,7 +87,7 @@ def test_personal_models_are_the_worked_ones() -> None:
     assert result.rewards is not None
     for client, expected in zip(CLIENTS, WORKED["personalised_paper"], strict=True):
         np.testing.assert_allclose(result.rewards[client]["body"], expected, atol=3e-6)
-    scaled = play_with(begin(ShapFed(personalised=True, scale="max")))
+    scaled = play_with(begin(ShapFed(reward=Mixed("max"))))
     gamma = np.array(WORKED["gamma_paper"])
     np.testing.assert_allclose(values(scaled.details["mixing"]), gamma / gamma.max(), atol=2e-6)
 
