@@ -37,7 +37,8 @@ from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.parts import Average, Details, Parts, Reward
 from monai_fairfl.strategies.playing import play_round
-from monai_fairfl.strategies.registry import quantities, strategy_of
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.strategies.rewards import Mixed, Sparsified
 from monai_fairfl.utils.settings import is_number
 
 TOLERANCE = 1e-9
@@ -237,7 +238,9 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     """
     run = LedgerRun(run_dir)
     strategy = run.strategy(allow_import)
-    not_computed = _quantities_of_rewards(run.opening["configuration"], allow_import)
+    # A reward's own quantities come with its models, which no replay makes.
+    own = strategy_of(run.opening["configuration"], allow_import).parts.reward
+    not_computed = Sparsified.gives | Mixed.gives | (own.gives if own else frozenset())
     comparison = _Comparison()
     for position, recorded in enumerate(run.rounds):
         result = play(strategy, recorded, _as_recorded(recorded))
@@ -245,7 +248,8 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
         computed["measurements"] = _as_replied(recorded)
         computed["round"] = position
         expected = {name: recorded.record[name] for name in computed}
-        expected["details"] = _without(expected["details"], not_computed)
+        given = expected["details"]
+        expected["details"] = {name: given[name] for name in given if name not in not_computed}
         comparison.add(f"round {position}", expected, computed)
     return comparison.found(len(run.rounds))
 
@@ -410,19 +414,6 @@ def _groups(record: Mapping[str, Any]) -> list[tuple[str, ...]]:
     for verdicts in record["verdicts"].values():
         found.update(tuple(plain["group"]) for plain in verdicts if plain["action"] == "share")
     return sorted(found)
-
-
-def _quantities_of_rewards(configuration: Mapping[str, Any], allow_import: bool) -> set[str]:
-    """Names of the details that only a reward gives, which no replay makes."""
-    names = set(quantities()) - {"scale"}
-    reward = strategy_of(configuration, allow_import).parts.reward
-    if reward is not None:
-        names |= set(reward.quantities)
-    return names
-
-
-def _without(details: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
-    return {name: values for name, values in details.items() if name not in names}
 
 
 def _pairs(recorded: Any, computed: Any, where: str) -> Iterator[tuple[str, Any, Any]]:

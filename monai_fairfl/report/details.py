@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The strategies' own quantities, beyond weights and contributions.
-
-The strategies declare what their quantities mean; here is only what a ledger holds of them.
-"""
+"""The strategies' own quantities, beyond weights and contributions: what a ledger holds of them."""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
+from monai_fairfl.report.quantities import Quantity, quantity
 from monai_fairfl.report.run import Run
 from monai_fairfl.run_folder.ledger import number_in
-from monai_fairfl.strategies.quantities import Quantity
-from monai_fairfl.strategies.registry import quantities, shipped
 
 
 def details_of(run: Run) -> dict[str, Any]:
@@ -55,12 +51,8 @@ def quantities_of(report: Mapping[str, Any], form: str) -> Iterator[tuple[str, s
         form: of the quantities, a key of :func:`details_of`.
     """
     for strategy, found in report["strategies"].items():
-        known = quantities()
-        if found["strategy"] in shipped():
-            known.update(shipped()[found["strategy"]].quantities)
         for name, values in found["details"][form].items():
-            unknown = Quantity(name, name, "As the strategy reports it.")
-            yield strategy, name, known.get(name, unknown), values
+            yield strategy, name, quantity(found["strategy"], name), values
 
 
 def label_of(key: str, quantity: Quantity) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 from monai_fairfl.report.contributions import contributor_of
 from monai_fairfl.report.details import label_of, quantities_of
 from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
+from monai_fairfl.report.quantities import Quantity
 from monai_fairfl.report.valuations import bars_of
-from monai_fairfl.strategies.quantities import Quantity
 
 BY_ROUND = {
     # The models that a site received: 0 before the first round, the last after all rounds.

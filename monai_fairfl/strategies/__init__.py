@@ -6,7 +6,7 @@
 - ``parts``, ``rewards``, ``robust``, ``coalitions``: what several methods are made of, and what
   every strategy takes in place of its own;
 - ``registry``: strategies as users write them and as the ledger has them;
-- ``arguments``, ``quantities``: checks and names of arguments, and texts for the report.
+- ``arguments``: checks and names of arguments.
 """
 
 import lazy_loader

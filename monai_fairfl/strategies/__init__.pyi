@@ -27,7 +27,6 @@ from .parts import Reward as Reward
 from .parts import Uniform as Uniform
 from .parts import Weighting as Weighting
 from .qfedavg import QFedAvg as QFedAvg
-from .quantities import Quantity as Quantity
 from .rewards import Mixed as Mixed
 from .rewards import Sparsified as Sparsified
 from .robust import ClippedMean as ClippedMean

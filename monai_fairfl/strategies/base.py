@@ -31,7 +31,6 @@ from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, un
 from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
-from monai_fairfl.strategies.quantities import Quantity
 
 ROUNDING = 1e-4
 """By so much the sum of weights may differ from one: they may be of single precision."""
@@ -167,9 +166,6 @@ class Strategy(ABC):
 
     shares_nothing: ClassVar[bool] = False
     """Whether no client's update reaches another's model. Guards then judge each by itself."""
-
-    quantities: ClassVar[Mapping[str, Quantity]] = {}
-    """Name -> text of what it gives to :meth:`finish` as ``details``."""
 
     state: ClassVar[tuple[str, ...]] = ()
     """Attributes that the checkpoint holds, so that they survive a stop and a resume."""

@@ -14,7 +14,6 @@ from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory, Shares
-from monai_fairfl.strategies.quantities import Quantity
 
 FADE = {"released": 0.8, "paper": 0.5}
 
@@ -53,14 +52,6 @@ class CFFL(Strategy):
     gains_when = {"local_score": "high"}
     min_clients = 2
     state = ("reputation", "rounds")
-    quantities = {
-        "reputation": Quantity(
-            "Reputation",
-            "Reputation",
-            "Follows the validation Dice of each site's own model; the sites' reputations sum to "
-            "1, and 0 is a site that no longer counts.",
-        ),
-    }
 
     def __init__(
         self,

@@ -18,7 +18,6 @@ from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
-from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Sparsified
 
 logger = logging.getLogger(__name__)
@@ -78,21 +77,6 @@ class CGSV(Strategy):
     additive = True
     min_clients = 2
     state = ("reputation", "rounds")
-    quantities = {
-        "cosine": Quantity(
-            "Agreement with the step by reputations",
-            "Cosine",
-            "Cosine of a site's update and the sum of all updates by the reputations before the "
-            "round, which is the server's step unless another weighting is given (or its "
-            "Shapley value, with exact=True): 1 is the same direction, 0 a right angle, -1 the "
-            "opposite.",
-        ),
-        "reputation": Quantity(
-            "Reputation",
-            "Reputation",
-            "Moving average of that agreement; sums to 1 over the sites.",
-        ),
-    }
 
     def __init__(
         self,

@@ -12,7 +12,6 @@ from monai_fairfl.replies import normalise, sample_shares
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
-from monai_fairfl.strategies.quantities import Quantity
 
 
 class FairFed(Strategy):
@@ -42,14 +41,6 @@ class FairFed(Strategy):
     requires = frozenset({"global_score"})
     min_clients = 2
     state = ("weight",)
-    quantities = {
-        "gap": Quantity(
-            "Distance from the mean Dice",
-            "Distance",
-            "How far the received model's validation Dice at a site is from the mean, whichever "
-            "side, from 0 to 1.",
-        ),
-    }
 
     def __init__(self, beta: float = 0.5, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, ("paper", "released"))

@@ -15,7 +15,6 @@ from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Memory
-from monai_fairfl.strategies.quantities import Quantity
 
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
 
@@ -46,14 +45,6 @@ class FedCI(Strategy):
     min_clients = 2
     max_clients = MOST_CLIENTS
     state = ("contribution", "rounds")
-    quantities = {
-        "round_value": Quantity(
-            "Value in the round",
-            "Dice",
-            "Shapley value of a site in this round alone, in validation Dice; negative: the "
-            "coalitions score less with it.",
-        ),
-    }
 
     def __init__(self, decay: float = 1.0, **parts: Any):
         check_between(self, "(0, 1]", decay=decay)

@@ -16,7 +16,6 @@ from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory, Shares
 from monai_fairfl.strategies.parts import Parts
-from monai_fairfl.strategies.quantities import Quantity
 
 STEP = {"paper": 0.2, "released": 0.05}
 
@@ -51,14 +50,6 @@ class FedGA(Strategy):
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
     state = ("weight", "loss", "rounds")
-    quantities = {
-        "gap": Quantity(
-            "Generalisation gap",
-            "Loss",
-            "Training loss of the averaged model less that of the site's own model which went into "
-            "it; positive: averaging cost the site something.",
-        ),
-    }
 
     def __init__(self, step: float | None = None, variant: str = "paper", **parts: Any):
         check_choice(self, "variant", variant, STEP)

@@ -16,7 +16,6 @@ from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Parts
-from monai_fairfl.strategies.quantities import Quantity
 
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
 
@@ -61,14 +60,6 @@ class FedISM(Strategy):
     gains_when = {"sharpness": "high"}
     min_clients = 2
     state = ("average",)
-    quantities = {
-        "sharpness": Quantity(
-            "Sharpness",
-            "Loss",
-            "How much the training loss rises when the received model moves a small distance up "
-            "its gradient; high is sharp, which is thought to generalise worse.",
-        ),
-    }
 
     def __init__(
         self,

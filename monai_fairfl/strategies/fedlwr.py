@@ -15,7 +15,6 @@ from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import Replies, normalise, uniform
 from monai_fairfl.strategies.arguments import check_choice, is_finite
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
-from monai_fairfl.strategies.quantities import Quantity
 
 ByLayer = dict[str, np.ndarray]
 """layer -> numbers of the clients, shape (N,)."""
@@ -72,23 +71,6 @@ class FedLWR(Strategy):
     """
 
     min_clients = 2
-    quantities = {
-        "layer_weight": Quantity(
-            "Layer weights", "Weight", "Weight of each site in each layer; a layer sums to 1."
-        ),
-        "at_clip": Quantity(
-            "Layers too alike to tell",
-            "Share",
-            "Share of a site's layers whose similarity is at its upper limit; where all sites are "
-            "at 1, the round was a plain average.",
-        ),
-        "similarity": Quantity(
-            "Similarity of features",
-            "Similarity",
-            "How alike the features of the site's own and of the average model are on its data, "
-            "per layer: 1 is the same. It is clipped as the strategy says.",
-        ),
-    }
 
     def __init__(
         self,

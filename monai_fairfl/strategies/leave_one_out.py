@@ -15,7 +15,6 @@ from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
 from monai_fairfl.strategies.memory import Memory
-from monai_fairfl.strategies.quantities import Quantity
 
 
 class LeaveOneOut(Strategy):
@@ -42,14 +41,6 @@ class LeaveOneOut(Strategy):
     requires = frozenset({"score"})
     min_clients = 2
     state = ("drops", "counts")
-    quantities = {
-        "drop": Quantity(
-            "Dice lost without the site",
-            "Dice",
-            "Validation Dice of everybody's model less that of the model without the site; "
-            "negative: better without it.",
-        ),
-    }
 
     def __init__(self, judged_by: str = "everybody", **parts: Any):
         check_choice(self, "judged_by", judged_by, JUDGED_BY)

@@ -28,7 +28,6 @@ from monai_fairfl.replies import (
     uniform,
 )
 from monai_fairfl.strategies.arguments import check_between, is_finite, non_default_arguments
-from monai_fairfl.strategies.quantities import Quantity
 
 Details = dict[str, Any]
 """Quantities for ledger and report: name -> numbers of the clients, shape (N,)."""
@@ -153,14 +152,14 @@ class Reward(ABC):
     {'A': {'w': tensor([1.])}, 'B': {'w': tensor([0.])}}
     """
 
+    gives: ClassVar[frozenset[str]] = frozenset()
+    """Names of its quantities for the ledger."""
+
     shares_global_step: bool = False
     """Whether it shares out the global *step*: the mean of the updates, added to the global model,
     whatever models the clients began from. Else the global model is the mean of the clients' own
     models.
     """
-
-    quantities: ClassVar[Mapping[str, Quantity]] = {}
-    """Name -> text of what it gives to ledger and report besides the models."""
 
     @abstractmethod
     def __call__(

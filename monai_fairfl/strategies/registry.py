@@ -19,7 +19,6 @@ from monai_fairfl import strategies
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
-from monai_fairfl.strategies.quantities import SCALE, Quantity
 from monai_fairfl.utils.named_classes import TARGET, as_mapping, concrete_classes
 from monai_fairfl.utils.named_classes import find as find_in
 from monai_fairfl.utils.named_classes import made, plain
@@ -124,18 +123,6 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
         return composed
     except ConfigError:
         return None
-
-
-def quantities() -> dict[str, Quantity]:
-    """Name -> text of the quantities that a record of any strategy may hold.
-
-    >>> sorted(quantities())
-    ['kept', 'mixing', 'scale']
-    """
-    found = {"scale": SCALE}
-    for reward in concrete_classes(strategies, Reward).values():
-        found.update(reward.quantities)
-    return found
 
 
 def _written(text: str) -> Any:

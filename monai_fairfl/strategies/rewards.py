@@ -14,7 +14,6 @@ from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.parts import Details, Reward
-from monai_fairfl.strategies.quantities import Quantity
 
 
 class Sparsified(Reward):
@@ -43,14 +42,8 @@ class Sparsified(Reward):
     Details: ``kept``, the share of the step's entries that each client received.
     """
 
+    gives = frozenset({"kept"})
     shares_global_step = True
-    quantities = {
-        "kept": Quantity(
-            "Share of the step received",
-            "Share",
-            "How much of the global step each site's reward holds, from 0 to 1: all.",
-        ),
-    }
 
     def __init__(
         self,
@@ -174,13 +167,7 @@ class Mixed(Reward):
     (5.0, 2.75, [1.0, 0.25])
     """
 
-    quantities = {
-        "mixing": Quantity(
-            "Share of the global model",
-            "Share",
-            "Each site's next model: 1 is the global model, 0 the one it trained.",
-        ),
-    }
+    gives = frozenset({"mixing"})
 
     def __init__(self, scale: str = "none"):
         check_choice(self, "scale", scale, ("none", "max"))

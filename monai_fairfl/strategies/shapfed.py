@@ -18,7 +18,6 @@ from monai_fairfl.strategies.arguments import check_between, check_choice, check
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
-from monai_fairfl.strategies.quantities import Quantity
 from monai_fairfl.strategies.rewards import Mixed
 
 logger = logging.getLogger(__name__)
@@ -60,16 +59,6 @@ class ShapFed(Strategy):
     additive = False
     min_clients = 2
     state = ("classes", "weight")
-    quantities = {
-        "class_value": Quantity(
-            "Class values",
-            "Cosine",
-            "Cosine of a site's update and the sum of all updates by the previous weights of the "
-            "method, in the output layer's row of each class, smoothed over rounds: 1 is the same "
-            "direction, -1 the opposite.",
-            key="class",
-        ),
-    }
 
     def __init__(
         self,

@@ -34,8 +34,6 @@ from helpers.page_blocks import (
 from helpers.shipped_bundles import BUNDLES, Bundle
 from PIL import Image
 
-from monai_fairfl.strategies import Quantity
-
 MARKERS = {
     "CONTRIBUTING.md": 1,
     "README.md": 1,
@@ -208,7 +206,7 @@ def test_a_program_that_no_test_knows_fails(tmp_path: Path) -> None:
 
 HOSPITALS = ("alder", "birch", "cedar")
 PROSTATE, FUNDUS = BUNDLES
-GIVEN = {"Quantity": Quantity, "my_utility": len}
+GIVEN = {"my_utility": len}
 """What the Python of a page takes from the reader's own files."""
 
 
