@@ -380,8 +380,8 @@ class Strategy(ABC):
             contributions: a number or :class:`~monai_fairfl.Estimate` for each client; none where
                 the method estimates none.
             rewards: client -> the model from which it continues, as new tensors, or a
-                :class:`~monai_fairfl.strategies.Reward` that makes these models; ``None``: all
-                continue from the global model.
+                :class:`~monai_fairfl.strategies.Reward` that makes these models. A client that is
+                not named continues from the new global model; an absent one, from what it had.
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: factor of each update, shape (N,); it is also recorded among the details.
             details: the method's own quantities: name -> numbers of shape (N,) or (N, classes),
@@ -419,14 +419,16 @@ class Strategy(ABC):
             averaged = parts.average(replies, weights, self.buffers, start, scale)
         model = {**self.weights, **averaged}
 
-        # The model that each client continues from; an absent one keeps what it had.
+        # The model that each client continues from: its reward or the global model; an absent one
+        # keeps what it had.
         models: dict[str, Weights] | None = None
         if isinstance(rewards, Reward):
             rewards, quantities = rewards(replies, self.weights, model, numbers)
             recorded.update(quantities)
         if rewards is not None:
-            models = {client: self.start_of(client) for client in self.clients}
-            models = {**self.rewards, **models, **rewards}
+            absent = set(self.clients) - set(replies.clients)
+            kept = {client: self.start_of(client) for client in sorted(absent)}
+            models = {**self.rewards, **kept, **dict.fromkeys(replies.clients, model), **rewards}
 
         aggregation = _by_client(replies, weights if uses_weights else uniform(replies))
         if isinstance(weights, Mapping) and uses_weights:

@@ -30,6 +30,7 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl import ModelSpec, Strategy, Train, compose, normalise
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import (
     CGSV,
     BySamples,
@@ -148,6 +149,22 @@ def test_a_users_reward_may_share_out_the_step_of_the_global_model() -> None:
     strategy.rewards = {client: {"w": vector([100.0 * int(client)])} for client in CLIENTS}
     result = play_round(strategy, {client: [0.5] for client in CLIENTS}, {})
     assert result.weights["w"].tolist() == [1.5]
+
+
+def test_who_has_no_reward_continues_from_the_new_model_and_the_absent_from_theirs() -> None:
+    class ForTheFirst(FedAvg):
+        def round(self, clients):  # type: ignore[no-untyped-def]
+            local = yield [Train(client, self.start_of(client)) for client in clients]
+            own = {local.clients[0]: {"w": vector([7.0])}}
+            return self.finish(local, uniform(local), (), own)
+
+    strategy = ForTheFirst()
+    strategy.start({"w": vector([0.0])}, CLIENTS, ModelSpec(("w",), layers={"w": "fc"}))
+    strategy.rewards = {"3": {"w": vector([5.0])}}
+    result = play_round(strategy, {"1": [1.0], "2": [1.0]}, {})
+    assert result.rewards is not None
+    models = {client: model["w"].item() for client, model in result.rewards.items()}
+    assert models == {"1": 7.0, "2": 1.0, "3": 5.0}
 
 
 def test_a_strategy_with_parts_keeps_those_that_are_not_replaced_and_names_them() -> None:
