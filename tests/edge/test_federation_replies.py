@@ -262,7 +262,9 @@ def test_below_min_clients_it_is_tried_again_and_nothing_of_the_first_try_remain
     assert len(asked) == 6
 
 
-@pytest.mark.parametrize(("number", "left", "missing"), [(2, "A", "B, C"), (4, "", "A, B, C")])
+@pytest.mark.parametrize(
+    ("number", "left", "missing"), [(2, "A", "B.*C.*timeout"), (4, "", "A.*B.*C.*timeout")]
+)
 def test_below_min_clients_for_good_the_run_stops_and_can_be_resumed(
     number: int, left: str, missing: str, tmp_path: Path
 ) -> None:
@@ -377,7 +379,7 @@ class Remembering(FedAvg):
         (Giving(details={"q": 3.0}), r"Giving.*details\['q'\].*float"),
         (Giving(details={"q": {"A": [1, 2]}}), r"Giving.*details\['q'\]\['A'\].*list"),
         (Giving(aggregation=[0.5, 0.5]), "Giving.*aggregation.*list"),
-        (Remembering(), "Remembering.*'seen'.*float32"),
+        (Remembering(), "Remembering.*seen.*float32"),
     ],
 )
 def test_a_slip_in_a_round_is_named_before_anything_of_it_is_recorded(

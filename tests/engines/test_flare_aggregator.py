@@ -432,7 +432,7 @@ def test_a_negative_variance_is_found_where_the_sent_model_is_known(tmp_path: Pa
     one_round(aggregator, models, SENT)
     one_round(aggregator, results(1), None)
     first, second = state_in(tmp_path)["rounds"]
-    assert "variance" in first["missing"]["poplar"]
+    assert "running_var" in first["missing"]["poplar"]
     assert second["missing"] == {}
 
 

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from PIL import Image
 
 highdicom = pytest.importorskip("highdicom")
 
-from helpers import warm_python  # noqa: E402
+from helpers.checkout import CHECKOUT  # noqa: E402
 from helpers.dicom_series import affine_of, loaded, oblique, write_series  # noqa: E402
 from helpers.shipped_bundles import PROSTATE  # noqa: E402
 
@@ -68,7 +71,10 @@ def infer(folder: Path) -> Any:
     }
     (folder / "given.json").write_text(json.dumps(given))
     (folder / "listed.py").write_text(PROGRAM)
-    return warm_python.run(["-m", "listed", "run", "--args_file", "given.json"], folder)
+    # A real start, as the test asks what it loads.
+    words = [sys.executable, "-m", "listed", "run", "--args_file", "given.json"]
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def cases_of(folder: Path) -> dict[str, dict[str, Any]]:
