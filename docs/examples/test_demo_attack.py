@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attacked
 import demo_attack
 import pytest
 from attacked import LYING, NOISY, STORIES
 
-from monai_fairfl import read_ledger
+from monai_fairfl import BundleFederation, read_ledger
 from monai_fairfl.data import write_demo
 
 ROUNDS = 3
@@ -36,7 +37,12 @@ def test_the_attackers_lose_in_the_guarded_training_what_they_won_in_the_other(
     def one_by_one(trainings: Any, **settings: Any) -> Any:
         return run_trainings(trainings, **{**settings, "jobs": 1})
 
+    def quick(*paths: Any, **settings: Any) -> BundleFederation:
+        settings["overrides"] = {"size": [32, 32], "channels": [8, 16, 32]}
+        return BundleFederation(*paths, **settings)
+
     monkeypatch.setattr(demo_attack, "run_trainings", one_by_one)
+    monkeypatch.setattr(attacked, "BundleFederation", quick)
     demo_attack.main()
     assert f"Guards stopped its update in {ROUNDS} of {ROUNDS} rounds" in capsys.readouterr().out
     assert (tmp_path / "report.html").exists()
