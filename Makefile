@@ -48,7 +48,7 @@ demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server
 	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
 		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
 
-test: lint ## lint, then all tests that start no engine's servers: about 7 minutes on two cores
+test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
 	$(PYTEST) -m "not engines and not consumers"
 
 test-consumers: $(READY) ## MONAI Label and MONAI Deploy load what was trained; installs both, about two gigabytes
