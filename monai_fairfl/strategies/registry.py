@@ -87,7 +87,7 @@ def strategy_of(given: object, allow_import: bool = True) -> Strategy:
     """
     found = given
     if isinstance(given, str):
-        found = _written(given.strip())
+        found = _written(given.strip(), allow_import)
     if isinstance(found, Mapping) and TARGET in found:
         found = _from_mapping(found, allow_import)
     if not isinstance(found, Strategy):
@@ -125,13 +125,14 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
         return None
 
 
-def _written(text: str) -> Any:
+def _written(text: str, allow_import: bool) -> Any:
     """What a text stands for: a mapping, or the object of a name or call."""
     try:
         if text.startswith("{"):
             return written_value(text)
         node = ast.parse(text, mode="eval").body
-        return _value(node if isinstance(node, ast.Call) else ast.Call(node, [], []))
+        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+        return _value(call, allow_import)
     except ConfigError:
         raise
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
@@ -140,12 +141,16 @@ def _written(text: str) -> Any:
         ) from error
 
 
-def _value(node: ast.expr) -> Any:
+def _value(node: ast.expr, allow_import: bool) -> Any:
     """The object of a call, or a plain value."""
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
-    named = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-    return made(find(ast.unparse(node.func)), [_value(value) for value in node.args], named)
+    kind = find(ast.unparse(node.func), allow_import)
+    positional = [_value(value, allow_import) for value in node.args]
+    named = {}
+    for keyword in node.keywords:
+        named[str(keyword.arg)] = _value(keyword.value, allow_import)
+    return made(kind, positional, named)
 
 
 def _from_mapping(value: Any, allow_import: bool) -> Any:

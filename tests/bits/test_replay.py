@@ -21,6 +21,7 @@ from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.replies import normalise, uniform
+from monai_fairfl.run_folder import Ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Rounds
 
 MADE: dict[str, Callable[[], Strategy]] = {
@@ -267,6 +268,27 @@ def test_a_strategy_outside_the_package_is_imported_on_request_only(
         replay(tmp_path / "run")
     found = replay(tmp_path / "run", allow_import=True)
     assert (found.rounds, found.differences) == (3, ())
+
+
+@pytest.mark.parametrize(
+    "written", ["planted.Mine()", "FedAvg(weighting=planted.Mine())", {"_target_": "planted.Mine"}]
+)
+def test_a_ledger_runs_no_code_that_was_planted_beside_it(
+    written: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation(FedAvg(), tmp_path).run()
+    ledger = Ledger(tmp_path / "run" / "ledger.jsonl")
+    opening, *others = ledger.records
+    ledger.truncate(0)
+    for record in ({**opening, "configuration": written}, *others):
+        ledger.append(record)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "planted", raising=False)
+    (tmp_path / "planted.py").write_text("open('ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"planted\.Mine"):
+        replay(tmp_path / "run")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(
