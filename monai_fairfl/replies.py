@@ -795,10 +795,15 @@ class Replies(list[Reply]):
 
     def _common_start(self, name: str) -> torch.Tensor | None:
         """The tensor that all clients started from; ``None`` where they differ."""
-        first = self.start(self[0])[name]
+        first_model = self.start(self[0])
+        first = first_model[name]
         for reply in self:
-            tensor = self.start(reply)[name]
+            model = self.start(reply)
+            # One model of several clients is looked into once: it may be read from disk.
+            if model is first_model:
+                continue
             # One tensor of several models is several after a resume.
+            tensor = model[name]
             if tensor is not first and not torch.equal(tensor, first):
                 return None
         return first

@@ -239,8 +239,11 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     run = LedgerRun(run_dir)
     strategy = run.strategy(allow_import)
     # A reward's own quantities come with its models, which no replay makes.
-    own = strategy_of(run.opening["configuration"], allow_import).parts.reward
-    not_computed = Sparsified.gives | Mixed.gives | (own.gives if own else frozenset())
+    not_computed = Sparsified.gives | Mixed.gives
+    assert isinstance(strategy.parts, _NoModels)
+    own = strategy.parts.replaced.reward
+    if own is not None:
+        not_computed |= own.gives
     comparison = _Comparison()
     for position, recorded in enumerate(run.rounds):
         result = play(strategy, recorded, _as_recorded(recorded))

@@ -56,9 +56,10 @@ class Empty(Guard):
 
         # The share of the parameters that the others train which lie in a client's empty layers.
         trained, empty = np.zeros(len(replies)), np.zeros(len(replies))
+        sizes = geometry.sizes_of_layers
         for layer, norms in geometry.norms_of_layers.items():
             of_others = medians_of_others(norms)
-            size = geometry.sizes_of_layers[layer] * (of_others > ZERO_NORM)
+            size = sizes[layer] * (of_others > ZERO_NORM)
             trained += size
             empty += size * self._is_empty(norms, of_others)
         shares = empty / np.maximum(trained, 1.0)

@@ -60,8 +60,8 @@ class Noise(Guard):
             return {}
         layers = replies.geometry.layers
         grams = np.stack(list(layers.values()))  # shape (layers, N, N)
-        sizes = [replies.geometry.sizes_of_layers[layer] for layer in layers]
-        parameters = np.array(sizes, float)[:, None, None]
+        sizes = replies.geometry.sizes_of_layers
+        parameters = np.array([sizes[layer] for layer in layers], float)[:, None, None]
 
         # Of each pair, the mean over layers of s_l cos^2. A layer that a client does not train says
         # nothing of it.

@@ -84,14 +84,15 @@ class Replayed(Guard):
         if not self.updates or not is_judged(replies):
             return {}
         previous = {client: _read(text) for client, text in self.updates.items()}
-        updates = np.stack([self._sketch(replies, reply.update) for reply in replies])
+        places = _places(replies)
+        updates = np.stack([_sketch(reply.update, places) for reply in replies])
         cosines = _units(updates) @ _units(np.stack(list(previous.values()))).T
         is_own = np.array([[reply.client == other for other in previous] for reply in replies])
         own = np.where(is_own, cosines, 0.0).sum(axis=1)
         another = np.where(is_own, 0.0, cosines).max(axis=1, initial=0.0)
         last_step = np.zeros(len(replies))
         for row, reply in enumerate(replies):
-            step = self._known_step(reply.client, self._sketch(replies, replies.start(reply)))
+            step = self._known_step(reply.client, _sketch(replies.start(reply), places))
             last_step[row] = _likeness_to_step(updates[row], step, previous.get(reply.client))
 
         verdicts: dict[int, Verdict] = {}
@@ -127,29 +128,36 @@ class Replayed(Guard):
     def remember(self, replies: Replies) -> None:
         if not is_judged(replies):
             return
+        places = _places(replies)
         for request in replies.requests.values():
             if request.task != "train":
                 continue
-            client, now = request.client, self._sketch(replies, request.weights)
+            client, now = request.client, _sketch(request.weights, places)
             step = self._known_step(client, now)
             self.steps.pop(client, None)
             if client not in replies.clients and step.any():
                 self.steps[client] = _written(step)
             self.sent[client] = _written(now)
         for reply in replies:
-            self.updates[reply.client] = _written(self._sketch(replies, reply.update))
+            self.updates[reply.client] = _written(_sketch(reply.update, places))
 
-    def _sketch(self, replies: Replies, tensors: Weights | None) -> np.ndarray:
-        """The values of an update or of a model at its random places, shape (4096,)."""
-        assert tensors is not None
-        generator = np.random.default_rng(0)
-        places = np.sort(generator.integers(0, replies.matrix.width, size=ENTRIES))
-        parts = []
-        for name, columns in replies.matrix.columns.items():
-            begin, end = np.searchsorted(places, (columns.start, columns.stop))
-            inside = torch.from_numpy(places[begin:end] - columns.start)
-            parts.append(torch.take(tensors[name], inside))
-        return torch.cat(parts).float().numpy()
+
+def _places(replies: Replies) -> dict[str, torch.Tensor]:
+    """Parameter -> the random places of its flat values that a sketch has, sorted."""
+    generator = np.random.default_rng(0)
+    chosen = np.sort(generator.integers(0, replies.matrix.width, size=ENTRIES))
+    places = {}
+    for name, columns in replies.matrix.columns.items():
+        begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
+        places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
+    return places
+
+
+def _sketch(tensors: Weights | None, places: Mapping[str, torch.Tensor]) -> np.ndarray:
+    """The values of an update or of a model at these places, shape (4096,)."""
+    assert tensors is not None
+    parts = [torch.take(tensors[name], inside) for name, inside in places.items()]
+    return torch.cat(parts).float().numpy()
 
 
 def _written(sketch: np.ndarray) -> str:

@@ -430,9 +430,12 @@ class Strategy(ABC):
             kept = {client: self.start_of(client) for client in sorted(absent)}
             models = {**self.rewards, **kept, **dict.fromkeys(replies.clients, model), **rewards}
 
-        aggregation = _by_client(replies, weights if uses_weights else uniform(replies))
-        if isinstance(weights, Mapping) and uses_weights:
+        if not uses_weights:
+            weights = uniform(replies)
+        if isinstance(weights, Mapping):
             aggregation = {layer: _by_client(replies, of) for layer, of in weights.items()}
+        else:
+            aggregation = _by_client(replies, weights)
         given = replies.shared(numbers) if replies.groups and len(numbers) else contributions
         named = zip(replies.clients, np.asarray(given, object).tolist(), strict=bool(len(numbers)))
         notes = self._notes
