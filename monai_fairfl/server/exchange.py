@@ -173,7 +173,11 @@ class Exchange:
             missing[client] = self._refused.get(id) or self._foreign.get(client, TIMEOUT)
         rows = sorted(self._rows[id] for id in self._rows if id in self._replies)
         matrix = None if self._matrix is None else self._matrix.select(rows)
-        answers, dropped = self._replies.values(), self._dropped
         return Replies(
-            answers, self.requests, self.spec, missing=missing, matrix=matrix, dropped=dropped
+            self._replies.values(),
+            self.requests,
+            self.spec,
+            missing=missing,
+            matrix=matrix,
+            dropped=self._dropped,
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from monai_fairfl.messages import Estimate, Measurement, add_note
+from monai_fairfl.messages import Estimate, Measurement, Reply, add_note
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.settings import is_whole
 
@@ -98,21 +98,27 @@ class Facts:
             changed: dict[str, Any] = {"measurements": {}}
             for name, value in reply.measurements.items():
                 changed["measurements"][name] = self._fixed(client, name, value, texts)
-            for field, fact in COUNTS.items() if reply.update is not None else ():
-                if reported := getattr(reply, field):
-                    changed[field] = self._counted(client, fact, reported, texts)
+            if reply.update is not None:
+                for field, fact in COUNTS.items():
+                    reported = getattr(reply, field)
+                    if reported:
+                        changed[field] = self._counted(client, fact, reported, texts)
+                self._look_at_state(reply, texts)
             replies[position] = replace(reply, **changed)
-
-            last = self.last_trained.get(client, -1)
-            if reply.update is not None and is_whole(state := reply.state_round) and state < last:
-                texts.append(
-                    f"it trained last in round {last} and went on from its state of round {state} "
-                    "(-1: it had none): its optimizer, and what it does not send, are not those of "
-                    "its last round"
-                )
             for text in texts:
                 add_note(notes, client, text)
         return notes
+
+    def _look_at_state(self, reply: Reply, texts: list[str]) -> None:
+        """Add a text where a client trained without the state of its last round."""
+        last = self.last_trained.get(reply.client, -1)
+        state = reply.state_round
+        if is_whole(state) and state < last:
+            texts.append(
+                f"it trained last in round {last} and went on from its state of round {state} "
+                "(-1: it had none): its optimizer, and what it does not send, are not those of "
+                "its last round"
+            )
 
     def _fixed(self, client: str, name: str, value: Measurement, texts: list[str]) -> Measurement:
         """A measurement with the known numbers of observations."""
@@ -131,8 +137,10 @@ class Facts:
         """The number that counts, which is the reported one where none is known."""
         facts = self.known.setdefault(client, {})
         if fact not in facts:
-            facts[fact] = self._new.setdefault(client, {})[fact] = reported
-        known, source, drawn = facts[fact], "it was reported first", 0.0
+            facts[fact] = reported
+            self._new.setdefault(client, {})[fact] = reported
+        known = facts[fact]
+        source, drawn = "it was reported first", 0.0
         if fact == "samples" and client in self.declared:
             source = "the settings declare it"
         elif fact == "samples":

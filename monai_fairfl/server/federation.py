@@ -334,7 +334,8 @@ class Federation:
             count += 1
             self.conclude()
             trained = {client for record in records for client in record.get("clients", ())}
-            if new := sorted(set(clients) - trained):
+            new = sorted(set(clients) - trained)
+            if new:
                 logger.warning("%s is finished, without %s: add rounds", self.run_dir, new)
         elif ended:
             kept = keep_result(self.run_dir, done)
@@ -448,8 +449,9 @@ class Federation:
         strategy.state_as_json()
         require_finite(tried.result, strategy.weights, training_of(tried.exchanges))
         for trained in map(only_trained, tried.exchanges):
-            for guard in self.guards if trained else ():
-                guard.remember(trained)
+            if trained:
+                for guard in self.guards:
+                    guard.remember(trained)
         self.facts.last_trained.update(dict.fromkeys(tried.digests, tried.number))
 
     def _ask(self, tried: Round, requests: Sequence[Request]) -> Replies:

@@ -86,7 +86,7 @@ class Round:
             requests: in the order of their ids.
             evaluate: measurements of the model that a client receives, for the first exchange, and
                 of what it trains, for the first exchange in which it does.
-            training: context of every training request, from ``compose``.
+            training: context of every training request, of the strategy's parts.
 
         Raises:
             ConfigError: when the strategy itself sends another number than ``training``: the run's
@@ -96,20 +96,24 @@ class Round:
         have_trained = {one.client for one in earlier if one.task == "train"}
         asked = []
         for request in requests:
-            context, due = dict(request.context), []
             trains = request.task == "train"
-            for key, value in training.items() if trains else ():
-                if context.setdefault(key, value) != value:
-                    raise ConfigError(
-                        f"training has {key} {value:g}, and the strategy itself sends "
-                        f"{context[key]:g}: leave {key} out of training"
-                    )
+            context = dict(request.context)
+            if trains:
+                for key, value in training.items():
+                    if context.setdefault(key, value) != value:
+                        raise ConfigError(
+                            f"training has {key} {value:g}, and the strategy itself sends "
+                            f"{context[key]:g}: leave {key} out of training"
+                        )
             if self.settings.local_norm:
                 context["local_norm"] = 1.0
+
+            trains_first = trains and request.client not in have_trained
+            due = []
             for name in evaluate:
                 needs_training = name == "train_loss" or is_of_own_model(name)
-                trains_first = trains and request.client not in have_trained
-                if trains_first if needs_training else not earlier:
+                is_due = trains_first if needs_training else not earlier
+                if is_due:
                     due.append(name)
             weights = request.weights
             if self.withheld:

@@ -30,8 +30,13 @@ COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
 
 LEAST = {
-    **{"rounds": 1, "min_clients": 1, "retries": 0, "threads": 1, "keep": 2},
-    **{"adapt_epochs": 0, "most_samples": 1},
+    "rounds": 1,
+    "min_clients": 1,
+    "retries": 0,
+    "threads": 1,
+    "keep": 2,
+    "adapt_epochs": 0,
+    "most_samples": 1,
 }
 """Smallest value of each whole number."""
 

@@ -8,7 +8,7 @@ import inspect
 import math
 from collections.abc import Collection, Sequence
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.utils.named_classes import arguments_of
@@ -36,13 +36,47 @@ def check_choice(owner: object, argument: str, value: object, allowed: Collectio
         raise ValueError(f"{_name(owner)}: {argument} must be one of {choices}, got {value!r}")
 
 
+def check_between(owner: object, interval: str, /, **arguments: object) -> None:
+    """Refuse arguments that are no numbers of an interval, such as a text with a decimal comma.
+
+    Args:
+        owner: the strategy or part, for the message.
+        interval: in mathematical notation: ``"[0, 1)"``, ``"(0, inf)"``.
+        **arguments: name -> what the user gave.
+
+    Raises:
+        ValueError: naming the owner, the argument, the interval and the value.
+
+    >>> check_between("FairFed", "[0, inf)", beta=0.5)
+    >>> check_between("FairFed", "[0, inf)", beta="0,5")
+    Traceback (most recent call last):
+    ValueError: FairFed: beta must be a number in [0, inf), got '0,5'
+    """
+    least, most = (float(bound) for bound in interval[1:-1].split(","))
+    for argument, value in arguments.items():
+        is_inside = False
+        if _is_real(value):
+            above = least < value or (interval[0] == "[" and value == least)
+            below = value < most or (interval[-1] == "]" and value == most)
+            is_inside = above and below
+        if not is_inside:
+            raise ValueError(
+                f"{_name(owner)}: {argument} must be a number in {interval}, got {value!r}"
+            )
+
+
 def is_finite(value: object) -> bool:
     """Whether a value is a finite number, NumPy's included; ``True`` and ``False`` are none.
 
     >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
     (True, False, False, False)
     """
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return _is_real(value) and math.isfinite(value)
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, NumPy's included; ``True`` and ``False`` are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_layer(owner: object, argument: str, layer: str, layers: Sequence[str]) -> None:
@@ -111,33 +145,3 @@ def _word(argument: str, value: object) -> str:
     if value is None or value is False:
         return f"no_{argument}"
     return f"{argument}_{value}"
-
-
-def check_between(owner: object, interval: str, /, **arguments: object) -> None:
-    """Refuse arguments that are no numbers of an interval, such as a text with a decimal comma.
-
-    Args:
-        owner: the strategy or part, for the message.
-        interval: in mathematical notation: ``"[0, 1)"``, ``"(0, inf)"``.
-        **arguments: name -> what the user gave.
-
-    Raises:
-        ValueError: naming the owner, the argument, the interval and the value.
-
-    >>> check_between("FairFed", "[0, inf)", beta=0.5)
-    >>> check_between("FairFed", "[0, inf)", beta="0,5")
-    Traceback (most recent call last):
-    ValueError: FairFed: beta must be a number in [0, inf), got '0,5'
-    """
-    least, most = (float(bound) for bound in interval[1:-1].split(","))
-    for argument, value in arguments.items():
-        is_inside = isinstance(value, Real) and not isinstance(value, bool)
-        if is_inside:
-            number = float(value)  # type: ignore[arg-type]
-            above = least < number or (interval[0] == "[" and number == least)
-            below = number < most or (interval[-1] == "]" and number == most)
-            is_inside = above and below
-        if not is_inside:
-            raise ValueError(
-                f"{_name(owner)}: {argument} must be a number in {interval}, got {value!r}"
-            )

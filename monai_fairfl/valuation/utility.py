@@ -142,7 +142,7 @@ class Panel:
         clients: all of them must answer for every model, also those outside of the coalition that
             trained it.
         timeout: seconds a model may take; ``None``: no limit.
-        expected: the measurements that are taken, with their ranges.
+        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
         facts: counts of the clients' data, as far as the run knows them. The number of cases behind
             a score counts as it was first reported, so that no client weighs more in the score of
             one coalition than in that of another.
@@ -166,11 +166,11 @@ class Panel:
         transport: Transport,
         clients: Sequence[str],
         timeout: float | None = None,
-        expected: Expected = Expected(),  # noqa: B008 (it is never changed)
+        expected: Expected | None = None,
         facts: Facts | None = None,
     ):
         self.transport = transport
-        self.expected = expected
+        self.expected = expected or Expected()
         self.facts = facts or Facts()
         if not clients:
             raise ConfigError(
