@@ -22,7 +22,7 @@ from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.replies import normalise, uniform
 from monai_fairfl.run_folder import Ledger
-from monai_fairfl.strategies import FedAvg, FedCE, Rounds
+from monai_fairfl.strategies import FedAvg, FedCE, Reward, Rounds
 
 MADE: dict[str, Callable[[], Strategy]] = {
     "CGSV-euclidean": lambda: shipped.CGSV(reward="euclidean"),
@@ -243,6 +243,16 @@ class Peeking(Own):
         return self.finish(local, uniform(local), sums)
 
 
+class Bonus(Reward):
+    """Records a number of its own beside the models."""
+
+    gives = frozenset({"bonus"})
+
+    def __call__(self, replies, old, new, contributions):  # type: ignore[no-untyped-def]
+        models = {reply.client: replies.local(reply) for reply in replies}
+        return models, {"bonus": contributions}
+
+
 class Forgetful(Own):
     """Does not store its argument."""
 
@@ -254,8 +264,8 @@ class Forgetful(Own):
 def own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """The strategies of this file are those of a module that can be imported."""
     monkeypatch.setitem(sys.modules, "own_methods", sys.modules[__name__])
-    for strategy in (Own, Peeking, Forgetful):
-        monkeypatch.setattr(strategy, "__module__", "own_methods")
+    for kind in (Own, Peeking, Forgetful, Bonus):
+        monkeypatch.setattr(kind, "__module__", "own_methods")
 
 
 def test_a_strategy_outside_the_package_is_imported_on_request_only(
@@ -266,6 +276,15 @@ def test_a_strategy_outside_the_package_is_imported_on_request_only(
     assert opening["configuration"] == {"_target_": "own_methods.Own", "power": 2.0}
     with pytest.raises(ConfigError, match=r"own_methods\.Own"):
         replay(tmp_path / "run")
+    found = replay(tmp_path / "run", allow_import=True)
+    assert (found.rounds, found.differences) == (3, ())
+
+
+def test_what_a_reward_of_ones_own_records_is_no_difference(
+    tmp_path: Path, own_methods: None
+) -> None:
+    federation(FedAvg(reward=Bonus()), tmp_path).run()
+    assert "bonus" in read_ledger(tmp_path / "run" / "ledger.jsonl")[1]["details"]
     found = replay(tmp_path / "run", allow_import=True)
     assert (found.rounds, found.differences) == (3, ())
 
