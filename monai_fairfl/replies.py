@@ -9,7 +9,6 @@ sums of updates, and the next model is :math:`w_0 + \rho^T U`.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -175,73 +174,40 @@ def weights_of_model(recorded: Mapping[str, Any]) -> dict[str, float]:
 # ---- the updates
 
 
-class UpdateMatrix:
-    """The updates of one exchange as rows of a matrix, shape (N, P).
+def blocks(updates: Sequence[Weights], name: str) -> Iterator[tuple[slice, torch.Tensor]]:
+    """One parameter of some updates as rows of a matrix, a block of its columns at a time.
 
-    The last bits of a matrix product depend on how rows lie in memory, so all updates are copied
-    into one matrix, however they arrived.
+    The last bits of a product depend on how rows lie in memory, so each block is copied into one
+    matrix, however the updates arrived. A block fits the processor's cache, and all updates do not.
 
     Args:
-        reference: tensors with the shapes of the parameters.
-        parameters: names in column order.
-        rows: N, number of updates expected.
+        updates: name -> tensor, each of the same shapes.
+        name: of the parameter.
 
-    >>> matrix = UpdateMatrix({"w": torch.zeros(2, 2)}, ["w"], rows=1)
-    >>> matrix.put(0, {"w": torch.eye(2)})["w"].tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    Yields:
+        The place within the flat parameter, and its values, shape (N, columns), of at least single
+        precision. The next block takes the same memory.
+
+    >>> updates = [{"w": torch.eye(2)}, {"w": torch.ones(2, 2)}]
+    >>> [(place.stop, rows.tolist()) for place, rows in blocks(updates, "w")]
+    [(4, [[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 1.0]])]
     """
+    flat = [update[name].reshape(-1) for update in updates]
+    size = flat[0].numel()
+    kind = torch.promote_types(flat[0].dtype, torch.float32)
+    memory = torch.empty(len(flat) * min(size, BLOCK), dtype=kind)
+    for begin in range(0, size, BLOCK):
+        place = slice(begin, min(begin + BLOCK, size))
+        columns = place.stop - begin
+        rows = memory[: len(flat) * columns].view(len(flat), columns)
+        for row, values in enumerate(flat):
+            rows[row] = values[place]
+        yield place, rows
 
-    def __init__(self, reference: Weights, parameters: Sequence[str], rows: int):
-        self.shapes = {name: tuple(reference[name].shape) for name in parameters}
-        self.columns: dict[str, slice] = {}
-        self.width = 0
-        """P, the number of columns."""
-        for name in parameters:
-            begin = self.width
-            self.width = begin + reference[name].numel()
-            self.columns[name] = slice(begin, self.width)
-        double = any(reference[name].dtype == torch.float64 for name in parameters)
-        self.rows = torch.empty(rows, self.width, dtype=torch.float64 if double else torch.float32)
 
-    def put(self, row: int, update: Weights) -> dict[str, torch.Tensor]:
-        """Copy ``update`` into ``row`` and return views of it; the original is free then."""
-        for name, columns in self.columns.items():
-            self.rows[row, columns] = update[name].detach().reshape(-1)
-        return self.views(row)
-
-    def views(self, row: int) -> dict[str, torch.Tensor]:
-        """Parameter name -> view of its part of ``row``."""
-        values = self.rows[row]
-        return {name: values[self.columns[name]].view(self.shapes[name]) for name in self.shapes}
-
-    def of(self, name: str) -> torch.Tensor:
-        """The columns of one parameter, shape (N, its number of values)."""
-        return self.rows[:, self.columns[name]]
-
-    def blocks(self, name: str) -> Iterator[tuple[slice, torch.Tensor]]:
-        """The columns of one parameter, some at a time, each with its place within the parameter.
-
-        Yields:
-            The place, and all rows' columns there, of shape (N, columns).
-        """
-        updates = self.of(name)
-        for begin in range(0, updates.shape[1], BLOCK):
-            place = slice(begin, min(begin + BLOCK, updates.shape[1]))
-            yield place, updates[:, place]
-
-    def by_class(self, name: str, axis: int) -> torch.Tensor:
-        """A parameter of the output layer, whose classes are on ``axis``: (N, classes, ...)."""
-        return self.of(name).unflatten(1, self.shapes[name]).movedim(1 + axis, 1)
-
-    def select(self, rows: Sequence[int]) -> UpdateMatrix:
-        """A matrix of the given rows, as copies; itself when these are all."""
-        return self if len(rows) == len(self.rows) else self.with_rows(self.rows[list(rows)])
-
-    def with_rows(self, rows: torch.Tensor) -> UpdateMatrix:
-        """The same parameters of other updates, shape (M, P)."""
-        other = copy.copy(self)
-        other.rows = rows
-        return other
+def by_class(updates: Sequence[Weights], name: str, axis: int) -> torch.Tensor:
+    """A parameter of the output layer, whose classes are on ``axis``: shape (N, classes, ...)."""
+    return torch.stack([update[name] for update in updates]).movedim(1 + axis, 1)
 
 
 class Geometry:
@@ -250,21 +216,21 @@ class Geometry:
     Each is float64, shape (N, N), and made once.
 
     Args:
-        matrix: the updates, one row each.
+        updates: name of a parameter -> tensor, one of each client.
         spec: names the layers and the output layer.
         labelled: which update was trained on which class of the output layer, shape (N, classes);
             ``None``: all on all.
 
-    >>> matrix = UpdateMatrix({"w": torch.zeros(2)}, ["w"], rows=2)
-    >>> first = matrix.put(0, {"w": torch.tensor([3.0, 0.0])})
-    >>> second = matrix.put(1, {"w": torch.tensor([1.0, 1.0])})
-    >>> geometry = Geometry(matrix, ModelSpec(("w",), layers={"w": "fc"}))
+    >>> updates = [{"w": torch.tensor([3.0, 0.0])}, {"w": torch.tensor([1.0, 1.0])}]
+    >>> geometry = Geometry(updates, ModelSpec(("w",), layers={"w": "fc"}))
     >>> geometry.gram.tolist(), round(geometry.cosine([1, 0], [0, 1]), 4)
     ([[9.0, 3.0], [3.0, 2.0]], 0.7071)
     """
 
-    def __init__(self, matrix: UpdateMatrix, spec: ModelSpec, labelled: np.ndarray | None = None):
-        self.matrix = matrix
+    def __init__(
+        self, updates: Sequence[Weights], spec: ModelSpec, labelled: np.ndarray | None = None
+    ):
+        self.updates = updates
         self.spec = spec
         self.labelled = labelled
         self.known_classes: dict[str, np.ndarray] = {}
@@ -274,18 +240,18 @@ class Geometry:
     def layers(self) -> Mapping[str, np.ndarray]:
         """Layer (owning module) -> Gram matrix of that layer's parameters."""
         found: dict[str, Any] = {}
-        for name in self.matrix.columns:
+        for name in self.spec.parameters:
             layer = self.spec.layers.get(name, name)
-            found[layer] = found.get(layer, 0) + _gram(self.matrix, name)
+            found[layer] = found.get(layer, 0) + _gram(self.updates, name)
         return found
 
     @property
     def sizes_of_layers(self) -> dict[str, int]:
         """Layer -> number of its parameters."""
         found: dict[str, int] = {}
-        for name, shape in self.matrix.shapes.items():
+        for name in self.spec.parameters:
             layer = self.spec.layers.get(name, name)
-            found[layer] = found.get(layer, 0) + math.prod(shape)
+            found[layer] = found.get(layer, 0) + self.updates[0][name].numel()
         return found
 
     @cached_property
@@ -303,7 +269,7 @@ class Geometry:
             ValueError: where no trainable layer has this name; it shows some that there are.
         """
         found = self.spec.output_layer(output_layer)
-        if found is None or weight_of(found[0]) not in self.matrix.columns:
+        if found is None or weight_of(found[0]) not in self.spec.parameters:
             some_layers = sorted(set(self.spec.layers.values()))[-5:]
             raise ValueError(
                 f"no output layer {output_layer!r} with a trainable weight: name the module that "
@@ -311,9 +277,9 @@ class Geometry:
             )
         module, axis = found
         if module not in self.known_classes:
-            rows = [_flat(self.matrix.by_class(weight_of(module), axis))]
-            if bias_of(module) in self.matrix.columns:
-                rows.append(_flat(self.matrix.by_class(bias_of(module), 0)))
+            rows = [_flat(by_class(self.updates, weight_of(module), axis))]
+            if bias_of(module) in self.spec.parameters:
+                rows.append(_flat(by_class(self.updates, bias_of(module), 0)))
             vectors = torch.cat(rows, dim=2)
             self.known_classes[module] = torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
         return self.known_classes[module]
@@ -409,7 +375,7 @@ class Geometry:
     def recorded(self) -> dict[str, Any]:
         """What the ledger has of the inner products, plain JSON."""
         output = self.spec.output
-        if output is not None and weight_of(output[0]) in self.matrix.columns:
+        if output is not None and weight_of(output[0]) in self.spec.parameters:
             # Also where the strategy did not read them.
             self.classes()
         classes = {layer: grams.tolist() for layer, grams in self.known_classes.items()}
@@ -451,11 +417,10 @@ def _flat(rows: torch.Tensor) -> torch.Tensor:
     return rows.double().reshape(*rows.shape[:2], -1)
 
 
-def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
+def _gram(updates: Sequence[Weights], name: str) -> np.ndarray:
     """The Gram matrix of one parameter in float64, shape (N, N)."""
-    count = len(matrix.rows)
-    total = torch.zeros(count, count, dtype=torch.float64)
-    for _, block in matrix.blocks(name):
+    total = torch.zeros(len(updates), len(updates), dtype=torch.float64)
+    for _, block in blocks(updates, name):
         product = (block @ block.T).double()
         # Float32 may overflow; values that are not finite themselves stay so in float64.
         if not torch.isfinite(product).all():
@@ -465,9 +430,6 @@ def _gram(matrix: UpdateMatrix, name: str) -> np.ndarray:
 
 
 # ---- the exchange
-
-Matrix = UpdateMatrix | Callable[[], UpdateMatrix] | None
-"""The updates of some replies, what makes them, or ``None``: they are in the replies."""
 
 
 class Replies(list[Reply]):
@@ -483,7 +445,6 @@ class Replies(list[Reply]):
         spec: the model's tensors.
         missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
             "error: ...", "quarantined: ...").
-        matrix: the updates as rows, in the order of the sorted replies; ``None``: it is made here.
         dropped: id of a reply -> name of a measurement -> why it was dropped.
         shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
         groups: clients whose updates are nearly the same, see :meth:`shared`.
@@ -501,7 +462,6 @@ class Replies(list[Reply]):
         spec: ModelSpec,
         *,
         missing: Mapping[str, str] | None = None,
-        matrix: Matrix = None,
         dropped: Mapping[int, Mapping[str, str]] | None = None,
         shortened: Iterable[str] = (),
         groups: Sequence[Sequence[str]] = (),
@@ -512,7 +472,6 @@ class Replies(list[Reply]):
         self.missing = dict(missing or {})
         self.dropped = dict(dropped or {})
         self.shortened = frozenset(shortened)
-        self._matrix = matrix
         present = set(self.clients)
         groups = [tuple(client for client in group if client in present) for group in groups]
         self.groups = [group for group in groups if len(group) > 1]
@@ -538,28 +497,21 @@ class Replies(list[Reply]):
         """The model that the client trained: the received one plus its update, and its buffers."""
         model = dict(self.start(reply))
         for name, change in (reply.update or {}).items():
-            # An update in the matrix may have a longer type than the model.
+            # An update may have a longer type than the model.
             start = model[name]
             model[name] = (start + change).to(start.dtype)
         model.update(reply.buffers or {})
         return model
 
-    @property
-    def matrix(self) -> UpdateMatrix:
-        """The updates as rows, in the order of the replies."""
-        if callable(self._matrix):
-            self._matrix = self._matrix()
-        if self._matrix is None:
-            self._matrix = UpdateMatrix(self.start(self[0]), self.spec.parameters, len(self))
-            for row, reply in enumerate(self):
-                assert reply.update is not None
-                self._matrix.put(row, reply.update)
-        return self._matrix
-
     @cached_property
     def geometry(self) -> Geometry:
         """Inner products of the updates."""
-        return Geometry(self.matrix, self.spec, self.labelled)
+        return Geometry(self.updates, self.spec, self.labelled)
+
+    @property
+    def updates(self) -> list[Weights]:
+        """The updates, in the order of the replies."""
+        return [reply.update for reply in self if reply.update is not None]
 
     @cached_property
     def labelled(self) -> np.ndarray | None:
@@ -579,7 +531,6 @@ class Replies(list[Reply]):
         self,
         replies: Iterable[Reply],
         missing: Mapping[str, str],
-        matrix: Matrix,
         requests: Iterable[Request] | None = None,
     ) -> Replies:
         """Some of the replies of the same exchange; what was dropped of any stays on record.
@@ -587,7 +538,6 @@ class Replies(list[Reply]):
         Args:
             replies: some of these.
             missing: client -> why it is absent.
-            matrix: the updates of ``replies`` that trained, in their order.
             requests: in place of these, with the same ids; ``None``: these.
         """
         return Replies(
@@ -595,7 +545,6 @@ class Replies(list[Reply]):
             self.requests.values() if requests is None else requests,
             self.spec,
             missing=missing,
-            matrix=matrix,
             dropped=self.dropped,
             shortened=self.shortened,
             groups=self.groups,
@@ -609,18 +558,14 @@ class Replies(list[Reply]):
         """
         if not excluded:
             return self
-        rows = [row for row, reply in enumerate(self) if reply.id not in excluded]
         missing = dict(self.missing)
+        kept = []
         for reply in self:
             if reply.id in excluded:
                 missing[reply.client] = excluded[reply.id]
-        matrix: Matrix = None
-        if self._matrix is not None:
-            # Rows are copied where they are used: a coalition may be asked for its buffers alone.
-            def matrix() -> UpdateMatrix:
-                return self.matrix.select(rows)
-
-        return self.rebuilt([self[row] for row in rows], missing, matrix)
+            else:
+                kept.append(reply)
+        return self.rebuilt(kept, missing)
 
     def scaled(self, factors: Mapping[int, float]) -> Replies:
         """Multiply some updates by a factor. Their clients are then :attr:`shortened`.
@@ -630,13 +575,14 @@ class Replies(list[Reply]):
         """
         if not factors:
             return self
-        scales = torch.ones(len(self), 1, dtype=torch.float64)
-        for row, reply in enumerate(self):
-            scales[row] = factors.get(reply.id, 1.0)
-        rows = self.matrix.rows
-        matrix = self.matrix.with_rows(rows * scales.to(rows.dtype))
-        changed = [replace(reply, update=matrix.views(row)) for row, reply in enumerate(self)]
-        found = self.rebuilt(changed, self.missing, matrix)
+        changed = []
+        for reply in self:
+            if reply.id in factors and reply.update is not None:
+                factor = factors[reply.id]
+                update = {name: factor * change for name, change in reply.update.items()}
+                reply = replace(reply, update=update)
+            changed.append(reply)
+        found = self.rebuilt(changed, self.missing)
         shortened = [reply.client for reply in self if reply.id in factors]
         found.shortened = self.shortened.union(shortened)
         return found
@@ -649,7 +595,7 @@ class Replies(list[Reply]):
         """
         if not groups:
             return self
-        sharing = self.rebuilt(self, self.missing, self._matrix)
+        sharing = self.rebuilt(self, self.missing)
         sharing.groups = [*self.groups, *map(tuple, groups)]
         return sharing
 
@@ -705,7 +651,7 @@ class Replies(list[Reply]):
         if scale is not None:
             factors = torch.as_tensor(scale, dtype=torch.float64)
         averaged: dict[str, torch.Tensor] = {}
-        for name in self.matrix.columns:
+        for name in self.spec.parameters:
             rho = self._rho(name, weights)
             origin = self._start_of(name, rho) if start is None else start[name]
             moved = self._step(name, rho, factors)
@@ -736,9 +682,10 @@ class Replies(list[Reply]):
         """
         factors = torch.as_tensor(np.ones(len(self)) if scale is None else scale)
         found: dict[str, torch.Tensor] = {}
-        for name, shape in self.matrix.shapes.items():
-            updates = self.matrix.of(name)
+        for name in self.spec.parameters:
+            updates = torch.stack([update[name].flatten() for update in self.updates])
             values = (factors[:, None] * updates).to(updates.dtype)
+            shape = self.updates[0][name].shape
             origin = self._common_start(name) if start is None else start[name]
             if origin is None:
                 starts = torch.stack([self.start(reply)[name].flatten() for reply in self])
@@ -817,19 +764,20 @@ class Replies(list[Reply]):
 
     def _step(self, name: str, rho: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""
-        matrix = self.matrix
         class_axis = self._class_axis(name)
         if class_axis is None:
-            step = torch.empty(matrix.of(name).shape[1], dtype=matrix.rows.dtype)
-            for place, block in matrix.blocks(name):
-                torch.mv(block.T, (rho * factors).to(block.dtype), out=step[place])
-            return step.view(matrix.shapes[name])
+            changes = self.updates[0][name]
+            kind = torch.promote_types(changes.dtype, torch.float32)
+            step = torch.empty(changes.numel(), dtype=kind)
+            for place, block in blocks(self.updates, name):
+                torch.mv(block.T, (rho * factors).to(kind), out=step[place])
+            return step.view(changes.shape)
 
         # A class is averaged over its labellers, whose weights get the sum of all clients'.
         share = rho[:, None] * torch.as_tensor(self.labelled)
         compensation = rho.sum() / share.sum(0).clamp(min=LEAST_SHARE)
         share = share * compensation * factors[:, None]
-        updates = matrix.by_class(name, class_axis)
+        updates = by_class(self.updates, name, class_axis)
         step = torch.einsum("nc,nc...->c...", share.to(updates.dtype), updates)
         return step.movedim(0, class_axis)
 

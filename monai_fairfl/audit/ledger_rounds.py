@@ -21,7 +21,7 @@ from monai_fairfl.messages import (
     Weights,
     measurement_of_json,
 )
-from monai_fairfl.replies import Aggregation, Geometry, Matrix, Replies, UpdateMatrix
+from monai_fairfl.replies import Aggregation, Geometry, Replies
 
 
 class NotInLedgerError(ConfigError):
@@ -289,8 +289,8 @@ class LedgerReplies(Replies):
             )
         return LedgerGeometry(self._grams, self.spec, self.labelled)
 
-    @cached_property
-    def matrix(self) -> UpdateMatrix:
+    @property
+    def updates(self) -> list[Weights]:
         """Refused: the updates are not in the ledger."""
         _refuse_tensors("the updates themselves")
 
@@ -306,7 +306,6 @@ class LedgerReplies(Replies):
         self,
         replies: Iterable[Reply],
         missing: Mapping[str, str],
-        matrix: Matrix,
         requests: Iterable[Request] | None = None,
     ) -> LedgerReplies:
         """As :meth:`Replies.rebuilt`, with the inner products of those replies."""

@@ -14,7 +14,7 @@ LEAST_PARAMETERS = 1000
 
 def is_judged(replies: Replies) -> bool:
     """Whether the model is large enough for a judgement by direction."""
-    return replies.matrix.width >= LEAST_PARAMETERS
+    return sum(replies.geometry.sizes_of_layers.values()) >= LEAST_PARAMETERS
 
 
 def cosines(gram: np.ndarray) -> np.ndarray:

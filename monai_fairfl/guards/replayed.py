@@ -144,12 +144,13 @@ class Replayed(Guard):
 
 def _places(replies: Replies) -> dict[str, torch.Tensor]:
     """Parameter -> the random places of its flat values that a sketch has, sorted."""
-    generator = np.random.default_rng(0)
-    chosen = np.sort(generator.integers(0, replies.matrix.width, size=ENTRIES))
+    sizes = [replies.updates[0][name].numel() for name in replies.spec.parameters]
+    ends = np.cumsum(sizes)
+    chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
     places = {}
-    for name, columns in replies.matrix.columns.items():
-        begin, end = np.searchsorted(chosen, (columns.start, columns.stop))
-        places[name] = torch.from_numpy(chosen[begin:end] - columns.start)
+    for name, begin, end in zip(replies.spec.parameters, ends - sizes, ends, strict=True):
+        inside = chosen[(chosen >= begin) & (chosen < end)]
+        places[name] = torch.from_numpy(inside - begin)
     return places
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import torch
+
 from monai_fairfl.errors import in_words
 from monai_fairfl.messages import (
     MOST_SAMPLES,
@@ -21,7 +23,7 @@ from monai_fairfl.messages import (
     accepted,
     printable,
 )
-from monai_fairfl.replies import Replies, UpdateMatrix
+from monai_fairfl.replies import Replies
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""
@@ -32,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Transport(Protocol):
     """Carries requests to clients, and replies back. It knows nothing about rounds or strategies.
 
-    The server copies each update and each buffer of a reply before it takes the next one.
+    The tensors of a reply belong to the server: nobody writes into them again.
 
     >>> from monai_fairfl.messages import Measure, failed
     >>> class LineDown:
@@ -65,7 +67,7 @@ class Transport(Protocol):
 
 @dataclass
 class Exchange:
-    """Takes replies in any order, and puts each update into a row of one matrix.
+    """Takes replies in any order, each once.
 
     The first answer to a request counts, also where it is refused: NVFlare and Flower take no
     second one either. What nobody asked for, and second answers, are ignored.
@@ -96,12 +98,6 @@ class Exchange:
 
     def __post_init__(self) -> None:
         self._requests = {request.id: request for request in self.requests}
-        # One row of the matrix for each training request, in the order of (client, id).
-        training = sorted((r.client, r.id) for r in self.requests if r.task == "train")
-        self._rows = {id: row for row, (_, id) in enumerate(training)}
-        self._matrix: UpdateMatrix | None = None
-        if training:
-            self._matrix = UpdateMatrix(self.reference, self.spec.parameters, len(training))
         self._replies: dict[int, Reply] = {}
         self._dropped: dict[int, dict[str, str]] = {}
         # Id of a request -> why its answer was refused; ids of those that have their first answer.
@@ -139,7 +135,7 @@ class Exchange:
         reason = None
         try:
             reply, dropped = accepted(request, reply, self.spec, self.expected, self.most_samples)
-            self._replies[reply.id] = self._copied(reply)
+            self._replies[reply.id] = self._converted(reply)
             self._dropped[reply.id] = dropped
         except Refused as refused:
             reason = str(refused)
@@ -151,17 +147,22 @@ class Exchange:
             self._refused[reply.id] = reason
         self.answered(client, reason)
 
-    def _copied(self, reply: Reply) -> Reply:
-        """``reply`` with its update in the matrix, and its buffers in the model's types.
+    def _converted(self, reply: Reply) -> Reply:
+        """``reply`` with the tensors of the model, in memory and in the model's types.
 
-        An average has the type of its first tensor, which would be the first client's.
+        An average has the type of its first tensor, which would be the first client's. Updates are
+        of at least single precision.
         """
         update, buffers = reply.update, reply.buffers
-        if self._matrix is not None and update is not None:
-            update = self._matrix.put(self._rows[reply.id], update)
+        if update is not None:
+            changes = {}
+            for name in self.spec.parameters:
+                kind = torch.promote_types(self.reference[name].dtype, torch.float32)
+                changes[name] = update[name].detach().to(kind)
+            update = changes
         if buffers is not None:
             types = {name: self.reference.get(name, buffers[name]).dtype for name in buffers}
-            buffers = {name: buffers[name].to(types[name], copy=True) for name in buffers}
+            buffers = {name: buffers[name].to(types[name]) for name in buffers}
         return replace(reply, update=update, buffers=buffers)
 
     def replies(self) -> Replies:
@@ -171,13 +172,10 @@ class Exchange:
         for id in sorted(set(self._requests) - set(self._replies), reverse=True):
             client = self._requests[id].client
             missing[client] = self._refused.get(id) or self._foreign.get(client, TIMEOUT)
-        rows = sorted(self._rows[id] for id in self._rows if id in self._replies)
-        matrix = None if self._matrix is None else self._matrix.select(rows)
         return Replies(
             self._replies.values(),
             self.requests,
             self.spec,
             missing=missing,
-            matrix=matrix,
             dropped=self._dropped,
         )

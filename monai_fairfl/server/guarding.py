@@ -52,8 +52,7 @@ def guarded(
             logger.warning("client %s: %s by %s: %s", client, one.action, one.guard, one.reason)
     measured = [reply for reply in replies if reply.update is None]
     if measured:
-        # The matrix has rows of those that trained only, and their order stays.
-        passed = passed.rebuilt([*passed, *measured], passed.missing, passed.matrix)
+        passed = passed.rebuilt([*passed, *measured], passed.missing)
     return passed, counted
 
 
@@ -62,7 +61,7 @@ def only_trained(replies: Replies) -> Replies:
     trained = [reply for reply in replies if reply.update is not None]
     if len(trained) == len(replies):
         return replies
-    return replies.rebuilt(trained, replies.missing, replies.matrix if trained else None)
+    return replies.rebuilt(trained, replies.missing)
 
 
 def _verdicts_of(guard: Guard, replies: Replies, each_alone: bool) -> dict[int, Verdict]:

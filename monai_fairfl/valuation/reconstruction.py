@@ -8,6 +8,7 @@ After Song et al., IEEE Big Data 2019.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from monai_fairfl.errors import ConfigError
@@ -76,14 +77,8 @@ class OneRound:
         self._sums: dict[RoundKey, Replies] = {}
         for recorded in rounds:
             replies = recorded.replies()
-            rows = replies.matrix.rows.double()
             key = tuple((reply.client, reply.num_samples, reply.labelled) for reply in replies)
-            if key in self._sums:
-                summed = self._sums[key]
-                summed.matrix.rows = summed.matrix.rows + rows
-            else:
-                replies.matrix.rows = rows
-                self._sums[key] = replies
+            self._sums[key] = _with_sum(replies, self._sums.get(key))
 
     def __call__(self, coalition: Coalition) -> Weights:
         """The model of ``coalition``."""
@@ -198,6 +193,18 @@ class Reconstruction(RunValuation):
             worth = _worth(evaluate, f"round {number}", partial(models, number))
             games.append(Game(recorded.clients, worth))
         return games
+
+
+def _with_sum(replies: Replies, earlier: Replies | None) -> Replies:
+    """``replies``, their updates added to those of earlier rounds, in float64."""
+    summed = []
+    for row, reply in enumerate(replies):
+        update = {name: change.double() for name, change in replies.updates[row].items()}
+        if earlier is not None:
+            before = earlier.updates[row]
+            update = {name: before[name] + change for name, change in update.items()}
+        summed.append(replace(reply, update=update))
+    return replies.rebuilt(summed, replies.missing)
 
 
 def _worth(

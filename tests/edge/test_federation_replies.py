@@ -92,27 +92,6 @@ def test_what_is_no_reply_is_an_error_of_its_client_alone(tmp_path: Path) -> Non
         assert set(history.rounds[0]["missing"]) == {"B"}
 
 
-def test_an_update_and_a_buffer_are_copied_when_they_arrive(tmp_path: Path) -> None:
-    """A transport may read the next answer into the same arrays."""
-    arrays: dict[str, torch.Tensor] = {}
-
-    class Reusing(odd_federation.OddClient):
-        def answer(self, request: Request) -> Reply:
-            reply = super().answer(request)
-            for tensors in (reply.update, reply.buffers):
-                for name, tensor in (tensors or {}).items():
-                    arrays.setdefault(name, torch.empty_like(tensor)).copy_(tensor)
-                    tensors[name] = arrays[name]  # type: ignore[index]
-            return reply
-
-    odd_federation.federation(FedAvg(), tmp_path / "plain" / "run").run()
-    reusing = odd_federation.federation(FedAvg(), tmp_path / "reused" / "run")
-    makers = {name: lambda name=name: Reusing(name) for name in odd_federation.CLIENTS}
-    reusing.transport = InProcess(makers)
-    reusing.run()
-    assert ledger_bytes(tmp_path / "reused") == ledger_bytes(tmp_path / "plain")
-
-
 # --- layers and statistics
 
 

@@ -473,7 +473,7 @@ def _same_exchange(
     before: Replies, replies: Sequence[Reply], requests: Sequence[Request]
 ) -> Replies:
     """An exchange with changed replies and requests, which have the same ids and updates."""
-    return before.rebuilt(replies, before.missing, before.matrix, requests)
+    return before.rebuilt(replies, before.missing, requests)
 
 
 def _refuse_own_models(strategy: Strategy) -> NoReturn:
