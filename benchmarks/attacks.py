@@ -99,7 +99,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {
     "CGSV": lambda: CGSV(gamma=None),
     "ShapFed": ShapFed,
     "FedISM": FedISM,
-    "QFedAvg": lambda: QFedAvg(form="loss_weighted"),
+    "QFedAvg": lambda: QFedAvg(variant="released"),
     "AFL": AFL,
     "FairFed": FairFed,
     "FedCI": FedCI,

@@ -39,7 +39,7 @@ NOT_FOUND = 0.5
 def shown_name(strategy: str) -> str:
     """Return the name of a strategy in tables and figures.
 
-    The studies call ``QFedAvg(form="loss_weighted")`` ``qFedAvg``, as FedISM's authors do. It takes
+    The studies call ``QFedAvg(variant="released")`` ``qFedAvg``, as FedISM's authors do. It takes
     the plain average with weights by loss, and not q-FedAvg's step: the name that readers
     see shows it.
 

@@ -25,6 +25,8 @@ from .strategies.base import Strategy as Strategy
 from .strategies.base import compose as compose
 from .transports.in_process import Client as Client
 from .transports.in_process import InProcess as InProcess
+from .utils.arguments import argument as argument
+from .utils.arguments import remembered as remembered
 from .utils.random_state import own_random_state as own_random_state
 from .utils.random_state import seed_of as seed_of
 

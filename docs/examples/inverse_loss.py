@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class InverseLoss(Strategy):
     r"""A client counts the less, the worse the training fits its own data.
 
@@ -26,13 +28,9 @@ class InverseLoss(Strategy):
     0.001
     """
 
-    requires = frozenset({"train_loss"})
+    epsilon: float = argument(1e-3, "(0, inf)")
 
-    def __init__(self, epsilon: float = 1e-3, **parts: Any):
-        if not epsilon > 0:
-            raise ValueError(f"InverseLoss epsilon must be above 0, got {epsilon!r}")
-        self.epsilon = epsilon
-        super().__init__(**parts)
+    requires = frozenset({"train_loss"})
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("train_loss",)) for client in clients]

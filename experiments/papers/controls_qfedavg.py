@@ -41,7 +41,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "q = 0.1": {"q": 0.1},
     "q = 1": {"q": 1.0},
     "q = 1, three times the rounds": {"q": 1.0},
-    "loss-weighted, q = 1": {"q": 1.0, "form": "loss_weighted"},
+    "loss-weighted, q = 1": {"q": 1.0, "variant": "released"},
 }
 """Method -> arguments of the strategy; q = 0 is FedAvg with uniform weights. The last two are
 controls: more of the shorter steps, and the same weights without the shorter step.

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from monai_fairfl.audit.ledger_rounds import (
@@ -178,14 +177,9 @@ class _NoAverage(Average):
         self.uses_weights = uses_weights
 
     def __call__(
-        self,
-        replies: Replies,
-        weights: Aggregation,
-        buffers: str,
-        start: Weights | None,
-        scale: np.ndarray | None,
+        self, replies: Replies, weights: Aggregation, **how: Any
     ) -> dict[str, torch.Tensor]:
-        return replies.average(weights, buffers, start, scale)
+        return replies.average(weights, **how)
 
 
 class _NoReward(Reward):

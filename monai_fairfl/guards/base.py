@@ -4,18 +4,16 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
-from monai_fairfl.utils.settings import is_number
+from monai_fairfl.utils.arguments import Checked
 
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
@@ -64,11 +62,12 @@ class Verdict:
             raise ValueError(f"'share' needs a group of two clients or more, got {self.group!r}")
 
 
-class Guard(ABC):
+@dataclass(eq=False, repr=False)
+class Guard(Checked, ABC):
     """A check of the updates of one exchange, with their requests and inner products.
 
-    A guard that looks back remembers what it needs in :meth:`remember`, in the public attributes
-    that ``state`` names: plain JSON, which the checkpoint holds.
+    A guard that looks back takes in what it needs in :meth:`remember`, in rows by
+    :func:`~monai_fairfl.utils.arguments.remembered`, which the checkpoint holds.
 
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
     >>> class FewImages(Guard):
@@ -81,9 +80,6 @@ class Guard(ABC):
     >>> {number: (found.action, found.reason) for number, found in verdicts.items()}
     {1: ('flag', '3 images')}
     """
-
-    state: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the checkpoint holds."""
 
     @abstractmethod
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
@@ -133,32 +129,3 @@ def quarantine(
         numbers = {name: float(values[row]) for name, values in evidence.items()}
         verdicts[replies[row].id] = Verdict("quarantine", reason.format(**numbers), numbers)
     return verdicts
-
-
-def threshold(
-    guard: object, name: str, value: float, above: float, most: float = math.inf
-) -> float:
-    """A threshold that can be passed: another one would guard nothing.
-
-    Args:
-        guard: whose it is, for the message.
-        name: of the argument.
-        value: what the user gave.
-        above: it must be larger than this.
-        most: it may be as large as this.
-
-    Raises:
-        ConfigError: when it is no finite number in this range.
-
-    >>> from monai_fairfl.guards import TooLong
-    >>> TooLong(times=0.5)
-    Traceback (most recent call last):
-    monai_fairfl.errors.ConfigError: TooLong: times must be a finite number above 1, got 0.5
-    """
-    if is_number(value) and above < value <= most and math.isfinite(value):
-        return value
-    limit = "" if math.isinf(most) else f" and at most {most:g}"
-    raise ConfigError(
-        f"{type(guard).__name__}: {name} must be a finite number above {above:g}{limit}, got "
-        f"{value!r}"
-    )

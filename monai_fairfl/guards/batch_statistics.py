@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
 from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
+from monai_fairfl.utils.arguments import argument
 
 MEAN = "running_mean"
 VARIANCE = "running_var"
@@ -25,6 +27,7 @@ MOST_BATCHES = 2**31
 numbers for millions of rounds."""
 
 
+@dataclass(eq=False, repr=False)
 class BatchStatistics(Guard):
     """Quarantines a client whose BatchNorm statistics are impossible, or far from all others'.
 
@@ -60,9 +63,8 @@ class BatchStatistics(Guard):
     ("'norm.running_var' is negative, which no training gives", 450)
     """
 
-    def __init__(self, times: float = 200.0, deviations: float = 20.0):
-        self.times = threshold(self, "times", times, above=1)
-        self.deviations = threshold(self, "deviations", deviations, above=0)
+    times: float = argument(200.0, "(1, inf)")
+    deviations: float = argument(20.0, "(0, inf)")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         verdicts = {}

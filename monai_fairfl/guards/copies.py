@@ -5,19 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from monai_fairfl.guards.base import Guard, Verdict, threshold
+from monai_fairfl.guards.base import Guard, Verdict
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import Replies
+from monai_fairfl.utils.arguments import argument
 
 ROUNDING = 2e-5
 """Distances of one direction with itself are smaller. They reached 1e-6 in float32, and 1.2e-5 with
 updates that were rounded to bfloat16."""
 
 
+@dataclass(eq=False, repr=False)
 class Copies(Guard):
     """Divides weight and contribution of nearly identical updates by their number.
 
@@ -49,9 +52,8 @@ class Copies(Guard):
     {0: ('A', 'D'), 3: ('A', 'D')}
     """
 
-    def __init__(self, cosine: float = 0.9, nearer: float = 0.25):
-        self.cosine = threshold(self, "cosine", cosine, above=0, most=1)
-        self.nearer = threshold(self, "nearer", nearer, above=0, most=1)
+    cosine: float = argument(0.9, "(0, 1]")
+    nearer: float = argument(0.25, "(0, 1]")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         count = len(replies)

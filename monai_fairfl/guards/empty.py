@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import ZERO_NORM, Replies
+from monai_fairfl.utils.arguments import argument
 
 MOST_EMPTY = 0.5
 """Share of the parameters that others train in which an update may be empty."""
 
 
+@dataclass(eq=False, repr=False)
 class Empty(Guard):
     """Quarantines an update that is much shorter than the others'.
 
@@ -46,8 +49,7 @@ class Empty(Guard):
     ([2], 'its update has length 0, the median of the others is 1: it adds nothing')
     """
 
-    def __init__(self, share: float = 1e-3):
-        self.share = threshold(self, "share", share, above=0, most=1)
+    share: float = argument(1e-3, "(0, 1]")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         geometry = replies.geometry

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine
 from monai_fairfl.guards.directions import (
     LEAST_PARAMETERS,
     cosines,
@@ -17,8 +18,10 @@ from monai_fairfl.guards.directions import (
     pairs_among,
 )
 from monai_fairfl.replies import ZERO_NORM, Replies
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class Noise(Guard):
     r"""Quarantines an update that has no more in common with the others than random numbers.
 
@@ -51,8 +54,7 @@ class Noise(Guard):
     {2: 0.8}
     """
 
-    def __init__(self, most: float = 4.0):
-        self.most = threshold(self, "most", most, above=0)
+    most: float = argument(4.0, "(0, inf)")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         count = len(replies)

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine
 from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import ZERO_NORM, Replies
+from monai_fairfl.utils.arguments import argument
 
 LEAST_AGREEING = 4
 """Fewer other sites are no consensus: of three real clinics one was honestly at -0.71."""
 
 
+@dataclass(eq=False, repr=False)
 class Opposed(Guard):
     r"""Quarantines an update against the mean of at least four others that agree.
 
@@ -45,9 +48,8 @@ class Opposed(Guard):
     {4: -0.81}
     """
 
-    def __init__(self, cosine: float = -0.5, agreement: float = 0.3):
-        self.cosine = threshold(self, "cosine", cosine, above=-1, most=0)
-        self.agreement = threshold(self, "agreement", agreement, above=-1, most=1)
+    cosine: float = argument(-0.5, "(-1, 0]")
+    agreement: float = argument(0.3, "(-1, 1]")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         count = len(replies)

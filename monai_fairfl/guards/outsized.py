@@ -6,14 +6,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import Replies
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class Outsized(Guard):
     """Quarantines an update that is longer than the others' by far, and longer than the model.
 
@@ -38,8 +41,7 @@ class Outsized(Guard):
     ([2], 'its update has length 1e+06, the median of the others is 1 (allowed: 1000 times that)')
     """
 
-    def __init__(self, times: float = 1000.0):
-        self.times = threshold(self, "times", times, above=1)
+    times: float = argument(1000.0, "(1, inf)")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         norms = replies.geometry.norms

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from monai_fairfl.guards.base import Guard, Verdict, quarantine, threshold
+from monai_fairfl.guards.base import Guard, Verdict, quarantine
 from monai_fairfl.guards.directions import is_judged, medians_of_others
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import ZERO_NORM, Replies
+from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_REST = 0.1
 """Of a step's length: where less is not the client's own doing, the step was its own."""
@@ -28,6 +30,7 @@ ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
 
 
+@dataclass(eq=False, repr=False)
 class Replayed(Guard):
     """Quarantines an update that repeats one of the previous round.
 
@@ -67,18 +70,15 @@ class Replayed(Guard):
     "its update repeats another client's previous update (cosine 1.000); ...
     """
 
-    state = ("sent", "updates", "steps")
-
-    def __init__(self, cosine: float = 0.9, own_cosine: float = 0.99999, nearer: float = 0.25):
-        self.cosine = threshold(self, "cosine", cosine, above=0, most=1)
-        self.own_cosine = threshold(self, "own_cosine", own_cosine, above=0, most=1)
-        self.nearer = threshold(self, "nearer", nearer, above=0, most=1)
-        # client -> sketch, as text, of the model that it was sent and of its update, both of the
-        # latest round in which it took part.
-        self.sent: dict[str, str] = {}
-        self.updates: dict[str, str] = {}
-        # client whose last reply did not count -> sketch of the last step that it knows.
-        self.steps: dict[str, str] = {}
+    cosine: float = argument(0.9, "(0, 1]")
+    own_cosine: float = argument(0.99999, "(0, 1]")
+    nearer: float = argument(0.25, "(0, 1]")
+    # client -> sketch, as text, of the model that it was sent and of its update, both of the latest
+    # round in which it took part.
+    sent: dict[str, str] = remembered(dict)
+    updates: dict[str, str] = remembered(dict)
+    # client whose last reply did not count -> sketch of the last step that it knows.
+    steps: dict[str, str] = remembered(dict)
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if not self.updates or not is_judged(replies):

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, threshold
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict
 from monai_fairfl.guards.directions import medians_of_others
 from monai_fairfl.replies import Replies
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class TooLong(Guard):
     r"""Cuts an update that is much longer than the others' to their median length.
 
@@ -47,8 +50,7 @@ class TooLong(Guard):
     ([2], 'clip', 0.01)
     """
 
-    def __init__(self, times: float = 6.0):
-        self.times = threshold(self, "times", times, above=1)
+    times: float = argument(6.0, "(1, inf)")
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
         if len(replies) <= LEAST_OTHERS:

@@ -5,20 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory, Shares
+from monai_fairfl.utils.arguments import argument, remembered
 
 MOST_STEP = 1e6
 """Longer steps differ in rounding only: the client with the highest loss has all weight."""
 
 
+@dataclass(eq=False, repr=False)
 class AFL(Strategy):
     r"""Agnostic federated learning (Mohri et al., ICML 2019).
 
@@ -38,17 +39,12 @@ class AFL(Strategy):
     'AFL-released'
     """
 
+    step: float = argument(0.1, f"(0, {MOST_STEP:g}]")
+    variant: str = argument("paper", ("paper", "released"))
+    mixture: Memory = remembered(Memory)  # lambda, of all clients
+
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
-    state = ("mixture",)
-
-    def __init__(self, step: float = 0.1, variant: str = "paper", **parts: Any):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        check_between(self, f"(0, {MOST_STEP:g}]", step=step)
-        self.step = step
-        self.variant = variant
-        self.mixture = Memory()  # lambda, of all clients
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]

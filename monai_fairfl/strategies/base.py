@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -28,9 +28,9 @@ from monai_fairfl.messages import (
     value_of,
 )
 from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, uniform
-from monai_fairfl.strategies.arguments import non_default_arguments
 from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
+from monai_fairfl.utils.arguments import Checked, non_default_arguments
 
 ROUNDING = 1e-4
 """By so much the sum of weights may differ from one: they may be of single precision."""
@@ -97,22 +97,24 @@ class ImagesNeeded:
     instead: str
 
 
-class Strategy(ABC):
+@dataclass(eq=False, repr=False)
+class Strategy(Checked, ABC):
     """The server's half of a method. A subclass writes :meth:`round` as the paper's algorithm.
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
     *contribution* of each client, a *weighting* of the average, and a *reward* (the model from
     which each client continues). Arguments of every strategy replace the last two, and more: see
-    :class:`~monai_fairfl.strategies.Parts`. A subclass with a constructor of its own takes
-    ``**parts``, stores its arguments in attributes of their names, and ends with
+    :class:`~monai_fairfl.strategies.Parts`. A subclass is a dataclass, whose rows by
+    :func:`~monai_fairfl.utils.arguments.argument` are its own arguments; or it has a constructor
+    that takes ``**parts``, stores its arguments in attributes of their names, and ends with
     ``super().__init__(**parts)``.
 
     A strategy does no input or output, and owns no model. The federation owns the global model and
     the rewards. It sets ``weights``, ``rewards``, ``clients``, ``spec``, ``buffers`` and
     ``rounds_planned``, which a strategy only reads. A strategy changes its own attributes only
-    after its last ``yield``, so that a round can be undone. Those that a checkpoint must store are
-    named in ``state``, and are plain JSON, such as a
-    :class:`~monai_fairfl.strategies.memory.Memory`.
+    after its last ``yield``, so that a round can be undone. What it keeps from round to round is in
+    rows by :func:`~monai_fairfl.utils.arguments.remembered`, such as a
+    :class:`~monai_fairfl.strategies.memory.Memory`: a checkpoint holds them.
 
     A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
     update would hold all updates in memory.
@@ -127,6 +129,14 @@ class Strategy(ABC):
     >>> ByImages().name
     'ByImages'
     """
+
+    _: KW_ONLY
+    weighting: InitVar[Weighting | None] = None
+    reward: InitVar[Reward | None] = None
+    average: InitVar[Average | None] = None
+    training: InitVar[Mapping[str, float] | None] = None
+    cap: InitVar[float | None] = None
+    clip_reports: InitVar[float | None] = None
 
     # What the method needs; checked before anything is trained.
 
@@ -153,7 +163,7 @@ class Strategy(ABC):
 
     # What others must know of its models.
 
-    weights_sum_to_one: bool = True
+    weights_sum_to_one: bool = field(default=True, init=False)
     """Whether the weights of each average sum to one; others are then logged."""
 
     additive: ClassVar[bool | None] = None
@@ -167,34 +177,31 @@ class Strategy(ABC):
     shares_nothing: ClassVar[bool] = False
     """Whether no client's update reaches another's model. Guards then judge each by itself."""
 
-    state: ClassVar[tuple[str, ...]] = ()
-    """Attributes that the checkpoint holds, so that they survive a stop and a resume."""
-
     # What the constructor and the federation set.
 
-    weights: Weights
-    rewards: Mapping[str, Weights]
+    weights: Weights = field(init=False)
+    rewards: Mapping[str, Weights] = field(init=False)
 
-    clients: Sequence[str]
+    clients: Sequence[str] = field(init=False)
     """All known clients, sorted: those of the run's start, and those that any round has asked."""
 
-    spec: ModelSpec
-    buffers: str = "aggregation"
-    rounds_planned: int = 0
-    _own_parts: Parts = Parts()
-    _initial_state: dict[str, Any] | None = None
-    _notes: dict[str, str]
+    spec: ModelSpec = field(init=False)
+    buffers: str = field(default="aggregation", init=False)
+    rounds_planned: int = field(default=0, init=False)
+    _own_parts: Parts = field(default=Parts(), init=False)
+    _initial_state: dict[str, Any] | None = field(default=None, init=False)
+    _notes: dict[str, str] = field(init=False)
 
-    def __init__(
+    def __post_init__(
         self,
-        *,
         weighting: Weighting | None = None,
         reward: Reward | None = None,
         average: Average | None = None,
         training: Mapping[str, float] | None = None,
         cap: float | None = None,
         clip_reports: float | None = None,
-    ):
+    ) -> None:
+        super().__post_init__()
         training = {} if training is None else training
         self.parts = Parts(weighting, reward, average, training, cap, clip_reports)
         self.check_parts(self.parts)
@@ -413,10 +420,11 @@ class Strategy(ABC):
         rewards = parts.reward or rewards
         if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
             start = self.weights
+        how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
         if parts.average is None:
-            averaged = replies.average(weights, self.buffers, start, scale)
+            averaged = replies.average(weights, **how)
         else:
-            averaged = parts.average(replies, weights, self.buffers, start, scale)
+            averaged = parts.average(replies, weights, **how)
         model = {**self.weights, **averaged}
 
         # The model that each client continues from: its reward or the global model; an absent one

@@ -5,19 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory, Shares
+from monai_fairfl.utils.arguments import argument, remembered
 
 FADE = {"released": 0.8, "paper": 0.5}
 
 
+@dataclass(eq=False, repr=False)
 class CFFL(Strategy):
     r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020).
 
@@ -47,30 +49,22 @@ class CFFL(Strategy):
     0.8
     """
 
+    fade: float = argument(None, "[0, 1)")
+    alpha: float = argument(5.0, "[1e-3, 300]")
+    threshold: float = argument(1 / 3, "[0, 1)")
+    variant: str = argument("released", tuple(FADE))
+    reputation: Memory = remembered(Memory)  # of all clients; 0: no longer reputable
+    rounds: int = remembered(int)
+
     additive = True
     requires = frozenset({"local_score"})
     gains_when = {"local_score": "high"}
     min_clients = 2
-    state = ("reputation", "rounds")
 
-    def __init__(
-        self,
-        fade: float | None = None,
-        alpha: float = 5.0,
-        threshold: float = 1 / 3,
-        variant: str = "released",
-        **parts: Any,
-    ):
-        check_choice(self, "variant", variant, FADE)
-        self.fade = FADE[variant] if fade is None else fade
-        check_between(self, "[0, 1)", fade=self.fade, threshold=threshold)
-        check_between(self, "[1e-3, 300]", alpha=alpha)
-        self.alpha = alpha
-        self.threshold = threshold
-        self.variant = variant
-        self.reputation = Memory()  # of all clients; 0: no longer reputable
-        self.rounds = 0
-        super().__init__(**parts)
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
+        if self.fade is None:
+            self.fade = FADE[self.variant]
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("local_score",)) for client in clients]

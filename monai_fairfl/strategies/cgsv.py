@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,12 @@ import numpy as np
 from monai_fairfl.games import MOST_PLAYERS, Game, exact_shapley
 from monai_fairfl.messages import ModelSpec, Train, Weights
 from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.rewards import Sparsified
+from monai_fairfl.utils.arguments import argument, remembered
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ VARIANTS = {
 """Variant -> arguments of :class:`~monai_fairfl.strategies.Sparsified`."""
 
 
+@dataclass(eq=False, repr=False)
 class CGSV(Strategy):
     r"""Cosine gradient Shapley value (Xu et al., NeurIPS 2021, Eq. 1-5 and Algorithm 1).
 
@@ -74,43 +76,30 @@ class CGSV(Strategy):
     'CGSV-beta_2.0'
     """
 
+    gamma: float | None = argument(0.5, "(0, inf)")
+    alpha: float = argument(0.95, "[0, 1)")
+    beta: float = argument(1.0, "(0, inf]")
+    reward: str | Reward | None = argument("cosine", REWARDS)
+    exact: bool = argument(False, (True, False))
+    variant: str = argument("recommended", tuple(VARIANTS))
+    reputation: Shares = remembered(Shares)  # r, of all clients
+    rounds: int = remembered(int)
+
     additive = True
     min_clients = 2
-    state = ("reputation", "rounds")
 
-    def __init__(
-        self,
-        gamma: float | None = 0.5,
-        alpha: float = 0.95,
-        beta: float = 1.0,
-        reward: str | Reward | None = "cosine",
-        exact: bool = False,
-        variant: str = "recommended",
-        **parts: Any,
-    ):
-        if isinstance(reward, Reward):
-            parts["reward"], reward = reward, "cosine"
-        check_choice(self, "reward", reward, REWARDS)
-        check_choice(self, "variant", variant, VARIANTS)
-        check_choice(self, "exact", exact, (True, False))
-        check_between(self, "[0, 1)", alpha=alpha)
-        if gamma is not None:
-            check_between(self, "(0, inf)", gamma=gamma)
-        self.gamma = gamma
-        self.alpha = alpha
-        self.beta = beta
-        self.reward = reward
-        self.exact = exact
-        self.variant = variant
-        if exact:
+    def __post_init__(self, weighting: Any = None, *parts: Any) -> None:
+        own: object = self.reward
+        part = own if isinstance(own, Reward) else None
+        if part is not None:
+            self.reward = "cosine"
+        super().__post_init__(weighting, part, *parts)
+        if self.exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]
-        if reward == "contribution_index":
+        if self.reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
             self.requires = frozenset({"score"})  # type: ignore[misc]
-        self.sparsified = Sparsified(beta, ratio="tanh", **VARIANTS[variant])  # type: ignore[arg-type]
-        self.reputation = Shares()  # r, of all clients
-        self.rounds = 0
-        super().__init__(**parts)
+        self.sparsified = Sparsified(self.beta, **VARIANTS[self.variant])  # type: ignore[arg-type]
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class Ditto(Strategy):
     r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Alg. 1).
 
@@ -33,14 +34,10 @@ class Ditto(Strategy):
     'Ditto-lam_0.1'
     """
 
-    personal = True
+    lam: float = argument(1.0, "[0, inf)")
+    variant: str = argument("paper", ("paper", "released"))
 
-    def __init__(self, lam: float = 1.0, variant: str = "paper", **parts: Any):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        check_between(self, "[0, inf)", lam=lam)
-        self.lam = lam
-        self.variant = variant
-        super().__init__(**parts)
+    personal = True
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # The client trains the global model and, pulled by lambda, its own (Algorithm 1).

@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
+from monai_fairfl.utils.arguments import argument, remembered
 
 
+@dataclass(eq=False, repr=False)
 class FairFed(Strategy):
     r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1).
 
@@ -38,17 +39,12 @@ class FairFed(Strategy):
     'FairFed-beta_1.0'
     """
 
+    beta: float = argument(0.5, "[0, inf)")
+    variant: str = argument("paper", ("paper", "released"))
+    weight: Shares = remembered(Shares)  # omega, of all clients
+
     requires = frozenset({"global_score"})
     min_clients = 2
-    state = ("weight",)
-
-    def __init__(self, beta: float = 0.5, variant: str = "paper", **parts: Any):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        check_between(self, "[0, inf)", beta=beta)
-        self.beta = beta
-        self.variant = variant
-        self.weight = Shares()  # omega, of all clients
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [

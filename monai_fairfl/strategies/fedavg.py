@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
-from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.parts import Weighting
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class FedAvg(Strategy):
     r"""Federated averaging (McMahan et al., AISTATS 2017, Algorithm 1).
 
@@ -30,12 +32,14 @@ class FedAvg(Strategy):
     'uniform'
     """
 
-    def __init__(self, weighting: str | Weighting = "samples", **parts: Any):
-        if isinstance(weighting, Weighting):
-            parts["weighting"], weighting = weighting, "samples"
-        check_choice(self, "weighting", weighting, ("samples", "uniform"))
-        self.weighting = weighting
-        super().__init__(**parts)
+    weighting: str | Weighting = argument("samples", ("samples", "uniform"))
+
+    def __post_init__(self, *parts: Any) -> None:
+        own: object = self.weighting
+        part = own if isinstance(own, Weighting) else None
+        if part is not None:
+            self.weighting = "samples"
+        super().__post_init__(part, *parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,17 @@ import numpy as np
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, ModelSpec, Train
 from monai_fairfl.replies import normalise, uniform
-from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.strategies.parts import Parts
+from monai_fairfl.utils.arguments import argument, remembered
 
 REVISED_FLOOR = 1e-6  # of NVIDIA FLARE 2.9, applied before normalising
 RELEASED_FLOOR = 1e-3  # of the authors' first release, applied after normalising
 ROUNDING = 1e-6  # of a cosine of float32 updates
 
 
+@dataclass(eq=False, repr=False)
 class FedCE(Strategy):
     r"""Federated contribution estimation (Jiang et al., CVPR 2023, Eq. 2-5 and Algorithm 1).
 
@@ -52,28 +54,28 @@ class FedCE(Strategy):
     'sum'
     """
 
+    mode: str = argument("multi", ("multi", "sum", "cos", "err"))
+    variant: str = argument("paper", ("paper", "revised", "released"))
+    weight: Memory = remembered(Memory)  # the latest aggregation weight of every client
+    entered: Memory = remembered(Memory)  # weights in the present global model
+    shortened: list[str] = remembered(
+        list
+    )  # clients that entered it with another update than they hold
+    seen: Memory = remembered(Memory)  # rounds that a client took part in
+    # Sums over these rounds: of the score and its square ("paper"), or of cosine and Dice.
+    first: Memory = remembered(Memory)
+    second: Memory = remembered(Memory)
+    rounds: int = remembered(int)
+
     additive = True
     requires = frozenset({"leave_one_out_error"})
     gains_when = {"leave_one_out_error": "high"}
     min_clients = 2
-    state = ("weight", "entered", "shortened", "seen", "first", "second", "rounds")
 
-    def __init__(self, mode: str = "multi", variant: str = "paper", **parts: Any):
-        check_choice(self, "mode", mode, ("multi", "sum", "cos", "err"))
-        check_choice(self, "variant", variant, ("paper", "revised", "released"))
-        self.mode = mode
-        self.variant = variant
-        self.weights_sum_to_one = variant != "released"
-        self.requires = frozenset() if mode == "cos" else type(self).requires  # type: ignore[misc]
-        self.weight = Memory()  # the latest aggregation weight of every client
-        self.entered = Memory()  # weights in the present global model
-        self.shortened: list[str] = []  # clients that entered it with another update than they hold
-        self.seen = Memory()  # rounds that a client took part in
-        # Sums over these rounds: of the score and its square ("paper"), or of cosine and Dice.
-        self.first = Memory()
-        self.second = Memory()
-        self.rounds = 0
-        super().__init__(**parts)
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
+        self.weights_sum_to_one = self.variant != "released"
+        self.requires = frozenset() if self.mode == "cos" else type(self).requires  # type: ignore[misc]
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         if buffers == "samples" and self.mode != "cos" and spec.buffers:

@@ -5,20 +5,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
 from monai_fairfl.strategies.memory import Memory
+from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
 
 
+@dataclass(eq=False, repr=False)
 class FedCI(Strategy):
     r"""The contribution index as aggregation weights (Song et al., IEEE Big Data 2019).
 
@@ -40,18 +41,14 @@ class FedCI(Strategy):
     'FedCI-decay_0.5'
     """
 
+    decay: float = argument(1.0, "(0, 1]")
+    contribution: Memory = remembered(Memory)
+    rounds: int = remembered(int)
+
     additive = True
     requires = frozenset({"score"})
     min_clients = 2
     max_clients = MOST_CLIENTS
-    state = ("contribution", "rounds")
-
-    def __init__(self, decay: float = 1.0, **parts: Any):
-        check_between(self, "(0, 1]", decay=decay)
-        self.decay = decay
-        self.contribution = Memory()
-        self.rounds = 0
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

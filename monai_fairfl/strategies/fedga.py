@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ import numpy as np
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import Replies, normalise
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Memory, Shares
 from monai_fairfl.strategies.parts import Parts
+from monai_fairfl.utils.arguments import argument, remembered
 
 STEP = {"paper": 0.2, "released": 0.05}
 
 
+@dataclass(eq=False, repr=False)
 class FedGA(Strategy):
     r"""Generalisation adjustment (Zhang et al., CVPR 2023, Eq. 8-10).
 
@@ -46,20 +48,20 @@ class FedGA(Strategy):
     0.05
     """
 
+    step: float = argument(None, "(0, inf)")
+    variant: str = argument("paper", tuple(STEP))
+    weight: Shares = remembered(Shares)  # a_k, of all clients
+    loss: Memory = remembered(Memory)  # of each own model that entered the previous average
+    rounds: int = remembered(int)
+
     requires = frozenset({"global_loss", "local_loss"})
     gains_when = {"global_loss": "high", "local_loss": "low"}
     min_clients = 2
-    state = ("weight", "loss", "rounds")
 
-    def __init__(self, step: float | None = None, variant: str = "paper", **parts: Any):
-        check_choice(self, "variant", variant, STEP)
-        self.step = STEP[variant] if step is None else step
-        check_between(self, "(0, inf)", step=self.step)
-        self.variant = variant
-        self.weight = Shares()  # a_k, of all clients
-        self.loss = Memory()  # of each own model that entered the previous average
-        self.rounds = 0
-        super().__init__(**parts)
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
+        if self.step is None:
+            self.step = STEP[self.variant]
 
     def check_parts(self, parts: Parts) -> None:
         if parts.reward is not None:

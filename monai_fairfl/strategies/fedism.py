@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import normalise, powers
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Parts
+from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
 
@@ -23,6 +23,7 @@ ARGUMENTS = {"sam_rho": "rho", "gsam_alpha": "alpha", "reset_optimizer": "reset_
 """Context key that FedISM sends with training -> its argument that sets it."""
 
 
+@dataclass(eq=False, repr=False)
 class FedISM(Strategy):
     r"""Federated learning against image-quality shift by sharpness (Wu et al., IJCAI 2024).
 
@@ -56,36 +57,18 @@ class FedISM(Strategy):
     'FedISM-beta_1.0'
     """
 
+    q: float = argument(2.0, "[0, inf)")
+    beta: float = argument(0.5, "(0, 1]")
+    rho: float = argument(0.05, "[0, inf)")
+    alpha: float = argument(0.1, "[0, inf)")
+    salt: bool = argument(True, (True, False))
+    reset_optimizer: bool = argument(None, (True, False))
+    variant: str = argument("recommended", ("recommended", "paper"))
+    smoothed: Shares = remembered(Shares)  # the moving average of the weights, of all clients
+
     requires = frozenset({"sharpness"})
     gains_when = {"sharpness": "high"}
     min_clients = 2
-    state = ("average",)
-
-    def __init__(
-        self,
-        q: float = 2.0,
-        beta: float = 0.5,
-        rho: float = 0.05,
-        alpha: float = 0.1,
-        salt: bool = True,
-        reset_optimizer: bool | None = None,
-        variant: str = "recommended",
-        **parts: Any,
-    ):
-        check_choice(self, "variant", variant, ("recommended", "paper"))
-        check_choice(self, "salt", salt, (True, False))
-        check_choice(self, "reset_optimizer", reset_optimizer, (True, False, None))
-        check_between(self, "[0, inf)", q=q, rho=rho, alpha=alpha)
-        check_between(self, "(0, 1]", beta=beta)
-        self.q = q
-        self.beta = beta
-        self.rho = rho
-        self.alpha = alpha
-        self.salt = salt
-        self.reset_optimizer = reset_optimizer
-        self.variant = variant
-        self.average = Shares()  # the moving average of the weights, of all clients
-        super().__init__(**parts)
 
     def check_parts(self, parts: Parts) -> None:
         for key, own in self._training().items():
@@ -123,12 +106,12 @@ class FedISM(Strategy):
         weights = normalise(powers(shares, self.q))
 
         # The moving average beta a_k + (1 - beta) of the previous one; in the first round a_k.
-        if self.average:
-            previous = normalise(self.average.of_present(local.clients))
+        if self.smoothed:
+            previous = normalise(self.smoothed.of_present(local.clients))
             weights = normalise(self.beta * weights + (1 - self.beta) * previous)
 
         result = self.finish(local, weights, weights, details={"sharpness": sharpness})
-        self.average.put(local.clients, weights)
+        self.smoothed.put(local.clients, weights)
         return result
 
     def _training(self) -> dict[str, float]:

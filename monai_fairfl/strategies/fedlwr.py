@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import Replies, normalise, uniform
-from monai_fairfl.strategies.arguments import check_choice, is_finite
 from monai_fairfl.strategies.base import ImagesNeeded, Rounds, Strategy
+from monai_fairfl.utils.arguments import argument, is_finite
 
 ByLayer = dict[str, np.ndarray]
 """layer -> numbers of the clients, shape (N,)."""
@@ -40,6 +41,7 @@ CONTEXT = {
 """Variant -> context of the requests of phase two."""
 
 
+@dataclass(eq=False, repr=False)
 class FedLWR(Strategy):
     r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1).
 
@@ -70,36 +72,28 @@ class FedLWR(Strategy):
     frozenset({'feature_cosine'})
     """
 
+    clip: Sequence[float] | None = None
+    similarity: str = argument("cka", ("cka", "cosine"))
+    layerwise: bool = argument(True, (True, False))
+    variant: str = argument("recommended", tuple(CLIP))
+
     min_clients = 2
 
-    def __init__(
-        self,
-        clip: Sequence[float] | None = None,
-        similarity: str = "cka",
-        layerwise: bool = True,
-        variant: str = "recommended",
-        **parts: Any,
-    ):
-        check_choice(self, "similarity", similarity, ("cka", "cosine"))
-        check_choice(self, "variant", variant, CLIP)
-        check_choice(self, "layerwise", layerwise, (True, False))
-        if clip is not None:
-            low, high = clip if isinstance(clip, Sequence) and len(clip) == 2 else (1, 0)
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
+        if self.clip is not None:
+            is_pair = isinstance(self.clip, Sequence) and len(self.clip) == 2
+            low, high = self.clip if is_pair else (1, 0)
             if not (is_finite(low) and is_finite(high) and 0 <= low <= high <= 1):
-                raise ValueError(
-                    f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {clip!r}"
+                raise ConfigError(
+                    f"FedLWR: clip must be two numbers, 0 <= low <= high <= 1, got {self.clip!r}"
                 )
-        self.clip = clip
-        self.similarity = similarity
-        self.layerwise = layerwise
-        self.variant = variant
-        self.measurement = "cka" if similarity == "cka" else "feature_cosine"
+        self.measurement = "cka" if self.similarity == "cka" else "feature_cosine"
         self.requires = frozenset({self.measurement})  # type: ignore[misc]
-        if similarity == "cka":
-            data = "training" if variant == "paper" else "validation"
+        if self.similarity == "cka":
+            data = "training" if self.variant == "paper" else "validation"
             instead = "or use similarity='cosine', which takes any number of images"
             self.images_needed = ImagesNeeded(data, LEAST_IMAGES, instead)  # type: ignore[misc]
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         # Phase one: the anchor is the plain mean of the trained models (Eq. 1).

@@ -5,18 +5,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.arguments import check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
 from monai_fairfl.strategies.memory import Memory
+from monai_fairfl.utils.arguments import argument, remembered
 
 
+@dataclass(eq=False, repr=False)
 class LeaveOneOut(Strategy):
     r"""Weights by what the model loses without each client.
 
@@ -37,17 +38,13 @@ class LeaveOneOut(Strategy):
     'LeaveOneOut-others'
     """
 
+    judged_by: str = argument("everybody", JUDGED_BY)
+    drops: Memory = remembered(Memory)  # client -> sum over its rounds
+    counts: Memory = remembered(Memory)  # client -> number of its rounds
+
     additive = True
     requires = frozenset({"score"})
     min_clients = 2
-    state = ("drops", "counts")
-
-    def __init__(self, judged_by: str = "everybody", **parts: Any):
-        check_choice(self, "judged_by", judged_by, JUDGED_BY)
-        self.judged_by = judged_by
-        self.drops = Memory()  # client -> sum over its rounds
-        self.counts = Memory()  # client -> number of its rounds
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

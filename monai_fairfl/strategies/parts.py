@@ -27,13 +27,14 @@ from monai_fairfl.replies import (
     sample_shares,
     uniform,
 )
-from monai_fairfl.strategies.arguments import check_between, is_finite, non_default_arguments
+from monai_fairfl.utils.arguments import Checked, argument, is_finite, non_default_arguments
 
 Details = dict[str, Any]
 """Quantities for ledger and report: name -> numbers of the clients, shape (N,)."""
 
 
-class Weighting(ABC):
+@dataclass(eq=False, repr=False)
+class Weighting(Checked, ABC):
     """How contributions become the weights of the average.
 
     >>> import numpy as np
@@ -76,6 +77,7 @@ class BySamples(Weighting):
         return sample_shares(replies)
 
 
+@dataclass(eq=False, repr=False)
 class Proportional(Weighting):
     r"""Weights proportional to a power of the contribution: :math:`\rho_i \propto \max(c_i, 0)^q`.
 
@@ -92,15 +94,14 @@ class Proportional(Weighting):
     [0.9, 0.1, 0.0]
     """
 
-    def __init__(self, power: float = 1.0):
-        check_between(self, "[0, inf)", power=power)
-        self.power = power
+    power: float = argument(1.0, "[0, inf)")
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         return normalise(powers(np.maximum(contributions, 0.0), self.power))
 
 
-class Average(ABC):
+@dataclass(eq=False, repr=False)
+class Average(Checked, ABC):
     """How updates and weights become the next global model.
 
     >>> import numpy as np
@@ -108,32 +109,27 @@ class Average(ABC):
     >>> from monai_fairfl.messages import ModelSpec, Reply, Request
     >>> from monai_fairfl.replies import Replies
     >>> class HalfStep(Average):
-    ...     def __call__(self, replies, weights, buffers, start, scale):
-    ...         half = np.full(len(replies), 0.5) * (1 if scale is None else scale)
-    ...         return replies.average(weights, buffers, start, half)
+    ...     def __call__(self, replies, weights, **how):
+    ...         return replies.average(weights, **{**how, "scale": np.full(len(replies), 0.5)})
     >>> asked = Request("A", "train", {"w": torch.zeros(1)})
     >>> sent = Reply("A", {"w": torch.tensor([3.0])}, 10)
     >>> replies = Replies([sent], [asked], ModelSpec(("w",)))
-    >>> HalfStep()(replies, np.ones(1), "aggregation", None, None)["w"].item()
+    >>> HalfStep()(replies, np.ones(1))["w"].item()
     1.5
     """
 
-    uses_weights: bool = True
+    uses_weights: bool = field(default=True, init=False)
     """Whether the strategy's weights play a part; else the ledger has equal ones."""
 
     @abstractmethod
     def __call__(
-        self,
-        replies: Replies,
-        weights: Aggregation,
-        buffers: str,
-        start: Weights | None,
-        scale: np.ndarray | None,
+        self, replies: Replies, weights: Aggregation, **how: Any
     ) -> dict[str, torch.Tensor]:
-        """The averaged model; the arguments are those of :meth:`Replies.average`."""
+        """The averaged model; ``how`` has the other arguments of :meth:`Replies.average`."""
 
 
-class Reward(ABC):
+@dataclass(eq=False, repr=False)
+class Reward(Checked, ABC):
     """The model each client continues from, made of the new global model and the contributions.
 
     >>> import numpy as np
@@ -155,7 +151,7 @@ class Reward(ABC):
     gives: ClassVar[frozenset[str]] = frozenset()
     """Names of its quantities for the ledger."""
 
-    shares_global_step: bool = False
+    shares_global_step: bool = field(default=False, init=False)
     """Whether it shares out the global *step*: the mean of the updates, added to the global model,
     whatever models the clients began from. Else the global model is the mean of the clients' own
     models.
@@ -190,7 +186,7 @@ TRAINING: Mapping[str, tuple[float, float, bool]] = {
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Checked):
     """What a strategy has in place of the method's own parts; every strategy takes them.
 
     Args:
@@ -223,27 +219,23 @@ class Parts:
     >>> Parts(cap=0.0)
     Traceback (most recent call last):
         ...
-    ValueError: cap must be a finite number above 0, got 0.0
+    monai_fairfl.errors.ConfigError: Parts: cap must be a number in (0, inf), got 0.0
     """
 
     weighting: Weighting | None = None
     reward: Reward | None = None
     average: Average | None = None
     training: Mapping[str, float] = field(default_factory=dict)
-    cap: float | None = None
-    clip_reports: float | None = None
+    cap: float | None = argument(None, "(0, inf)")
+    clip_reports: float | None = argument(None, "[0, inf)")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         kinds = {"weighting": Weighting, "reward": Reward, "average": Average, "training": Mapping}
         for name, kind in kinds.items():
             part = getattr(self, name)
             if part is not None and not isinstance(part, kind):
                 raise TypeError(f"{name} must be of the class {kind.__name__}, got {part!r}")
-        if self.cap is not None and not (is_finite(self.cap) and self.cap > 0):
-            raise ValueError(f"cap must be a finite number above 0, got {self.cap!r}")
-        limit = self.clip_reports
-        if limit is not None and not (is_finite(limit) and limit >= 0):
-            raise ValueError(f"clip_reports must be a finite number of at least 0, got {limit!r}")
         for key, value in self.training.items():
             if key not in TRAINING:
                 raise ValueError(f"training has no key {key!r}{did_you_mean(str(key), TRAINING)}")

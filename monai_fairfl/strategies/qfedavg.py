@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ import numpy as np
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import Replies, normalise, unit_of_powers
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.utils.arguments import argument
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
 
 
+@dataclass(eq=False, repr=False)
 class QFedAvg(Strategy):
     r"""Fair resource allocation by q-FedAvg (Li et al., ICLR 2020, Algorithm 2).
 
@@ -31,10 +33,8 @@ class QFedAvg(Strategy):
         q: fairness, at least 0; 0 is FedAvg with uniform weights.
         learning_rate: L = 1 / learning_rate estimates the smoothness of the loss. That is the rate
             of SGD clients; for Adam no such number exists. A smaller one makes shorter steps.
-        form: ``"lipschitz"`` as above, or ``"loss_weighted"``: a plain average with weights
-            :math:`F_k^q / \sum_j F_j^q`, as FedISM's authors implement it; ``None``: the variant's.
-        variant: ``"paper"``: ``"lipschitz"``; ``"released"``, FedISM's authors:
-            ``"loss_weighted"``.
+        variant: ``"paper"`` as above; ``"released"``, FedISM's authors: a plain average with the
+            weights :math:`F_k^q / \sum_j F_j^q`.
 
     It trusts the training losses that clients report.
 
@@ -42,31 +42,18 @@ class QFedAvg(Strategy):
     'QFedAvg-q_2.0'
     """
 
+    q: float = argument(1.0, "[0, inf)")
+    learning_rate: float = argument(1.0, "(0, inf)")
+    variant: str = argument("paper", ("paper", "released"))
+
     requires = frozenset({"global_loss"})
     gains_when = {"global_loss": "high"}
 
-    def __init__(
-        self,
-        q: float = 1.0,
-        learning_rate: float = 1.0,
-        form: str | None = None,
-        variant: str = "paper",
-        **parts: Any,
-    ):
-        check_choice(self, "variant", variant, ("paper", "released"))
-        if form is None:
-            form = "lipschitz" if variant == "paper" else "loss_weighted"
-        check_choice(self, "form", form, ("lipschitz", "loss_weighted"))
-        check_between(self, "[0, inf)", q=q)
-        check_between(self, "(0, inf)", learning_rate=learning_rate)
-        self.q = q
-        self.learning_rate = learning_rate
-        self.form = form
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
         # Below q = 1, a loss near 0 shortens everybody's step: both sides are limited.
-        if form == "lipschitz" and q < 1:
+        if self.variant == "paper" and self.q < 1:
             self.gains_when = {}  # type: ignore[misc]
-        self.variant = variant
-        super().__init__(**parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
@@ -77,7 +64,7 @@ class QFedAvg(Strategy):
         losses = losses / unit
         powers = losses**self.q
         weights = normalise(powers)
-        if self.form == "loss_weighted":
+        if self.variant == "released":
             return self.finish(local, weights, weights)
 
         # h_k = q F_k^(q-1) ||Delta w_k||^2 + L F_k^q, with Delta w_k the update times L

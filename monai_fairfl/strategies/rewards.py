@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from monai_fairfl.messages import Reply, Weights
 from monai_fairfl.replies import Replies
-from monai_fairfl.strategies.arguments import check_between, check_choice
 from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.utils.arguments import argument
 
 
+@dataclass(eq=False, repr=False)
 class Sparsified(Reward):
     r"""CGSV's reward: the global step less its smallest entries (Xu et al., NeurIPS 2021, Eq. 4-5).
 
@@ -42,30 +44,15 @@ class Sparsified(Reward):
     Details: ``kept``, the share of the step's entries that each client received.
     """
 
+    beta: float = argument(1.0, "(0, inf]")
+    ratio: str = argument("tanh", ("tanh", "share"))
+    mask_scope: str = argument("layer", ("layer", "global"))
+    rounding: str = argument("ceil", ("ceil", "floor"))
+    leave_one: bool = argument(False, (True, False))
+    rest: str = argument("before", ("before", "own"))
+
     gives = frozenset({"kept"})
     shares_global_step = True
-
-    def __init__(
-        self,
-        beta: float = 1.0,
-        ratio: str = "tanh",
-        mask_scope: str = "layer",
-        rounding: str = "ceil",
-        leave_one: bool = False,
-        rest: str = "before",
-    ):
-        check_between(self, "(0, inf]", beta=beta)
-        check_choice(self, "ratio", ratio, ("tanh", "share"))
-        check_choice(self, "mask_scope", mask_scope, ("layer", "global"))
-        check_choice(self, "rounding", rounding, ("ceil", "floor"))
-        check_choice(self, "rest", rest, ("before", "own"))
-        check_choice(self, "leave_one", leave_one, (True, False))
-        self.beta = beta
-        self.ratio = ratio
-        self.mask_scope = mask_scope
-        self.rounding = rounding
-        self.leave_one = leave_one
-        self.rest = rest
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
@@ -139,6 +126,7 @@ class Sparsified(Reward):
         return max(min(count, most), 0)
 
 
+@dataclass(eq=False, repr=False)
 class Mixed(Reward):
     r"""ShapFed's reward, a mixture of two models (Tastan et al., IJCAI 2024, Eq. 10).
 
@@ -167,11 +155,9 @@ class Mixed(Reward):
     (5.0, 2.75, [1.0, 0.25])
     """
 
-    gives = frozenset({"mixing"})
+    scale: str = argument("none", ("none", "max"))
 
-    def __init__(self, scale: str = "none"):
-        check_choice(self, "scale", scale, ("none", "max"))
-        self.scale = scale
+    gives = frozenset({"mixing"})
 
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray

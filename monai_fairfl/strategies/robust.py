@@ -8,15 +8,15 @@ default: each also takes something from an honest client that is unlike the othe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from monai_fairfl.replies import ZERO_NORM, Aggregation, Replies, uniform
-from monai_fairfl.strategies.arguments import check_between
 from monai_fairfl.strategies.parts import Average, Weighting
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.arguments import argument
 
 STEPS = 200
 """Most steps of Weiszfeld's algorithm; it converges in some tens."""
@@ -39,24 +39,20 @@ class ClippedMean(Average):
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
     >>> replies = Replies(sent, asked, ModelSpec(("w",)))
     >>> weights = np.array([0.5, 0.25, 0.25])
-    >>> step = ClippedMean()(replies, weights, "aggregation", None, None)["w"]
+    >>> how = {"buffers": "aggregation", "start": None, "scale": None}
+    >>> step = ClippedMean()(replies, weights, **how)["w"]
     >>> round(step.item(), 4)  # C counts with 2 in place of 90; the plain mean is 23.5
     1.5
     """
 
     def __call__(
-        self,
-        replies: Replies,
-        weights: Aggregation,
-        buffers: str,
-        start: Mapping[str, torch.Tensor] | None,
-        scale: np.ndarray | None,
+        self, replies: Replies, weights: Aggregation, **how: Any
     ) -> dict[str, torch.Tensor]:
-        given = np.ones(len(replies)) if scale is None else scale
+        given = np.ones(len(replies)) if how["scale"] is None else how["scale"]
         norms = abs(given) * replies.geometry.norms
         median = np.median(norms)
         clipped = np.where(norms > median, given * median / np.maximum(norms, ZERO_NORM), given)
-        return replies.average(weights, buffers, start, clipped)
+        return replies.average(weights, **{**how, "scale": clipped})
 
 
 class Median(Average):
@@ -75,25 +71,19 @@ class Median(Average):
     >>> asked = [Request(site, "train", start, id=n) for n, site in enumerate(moves)]
     >>> sent = [Reply(s, {"w": torch.tensor(moves[s])}, 10, id=n) for n, s in enumerate(moves)]
     >>> replies = Replies(sent, asked, ModelSpec(("w",)))
-    >>> Median()(replies, {}, "aggregation", None, None)["w"].item()  # the mean is 31
+    >>> Median()(replies, {}, buffers="aggregation", start=None, scale=None)["w"].item()
     2.0
     """
 
     uses_weights = False
 
     def __call__(
-        self,
-        replies: Replies,
-        weights: Aggregation,
-        buffers: str,
-        start: Mapping[str, torch.Tensor] | None,
-        scale: np.ndarray | None,
+        self, replies: Replies, weights: Aggregation, **how: Any
     ) -> dict[str, torch.Tensor]:
-        return replies.reduced(
-            lambda values: trimmed_mean(values, len(values)), buffers, start, scale
-        )
+        return replies.reduced(lambda values: trimmed_mean(values, len(values)), **how)
 
 
+@dataclass(eq=False, repr=False)
 class TrimmedMean(Average):
     r"""The mean of each coordinate without its extremes (Yin et al., ICML 2018, Definition 2).
 
@@ -110,28 +100,17 @@ class TrimmedMean(Average):
     [2.5]
     """
 
+    trim: int = argument(1, "[1, inf)")
+
     uses_weights = False
 
-    def __init__(self, trim: int = 1):
-        if not is_whole(trim) or trim < 1:
-            raise ValueError(
-                f"TrimmedMean: trim must be a whole number of at least 1, got {trim!r}"
-            )
-        self.trim = trim
-
     def __call__(
-        self,
-        replies: Replies,
-        weights: Aggregation,
-        buffers: str,
-        start: Mapping[str, torch.Tensor] | None,
-        scale: np.ndarray | None,
+        self, replies: Replies, weights: Aggregation, **how: Any
     ) -> dict[str, torch.Tensor]:
-        return replies.reduced(
-            lambda values: trimmed_mean(values, self.trim), buffers, start, scale
-        )
+        return replies.reduced(lambda values: trimmed_mean(values, self.trim), **how)
 
 
+@dataclass(eq=False, repr=False)
 class Krum(Weighting):
     r"""All weight to the updates with the nearest neighbours (Blanchard et al., NeurIPS 2017).
 
@@ -151,14 +130,8 @@ class Krum(Weighting):
     3
     """
 
-    def __init__(self, attackers: int = 1, chosen: int = 1):
-        for name, value, least in (("attackers", attackers, 0), ("chosen", chosen, 1)):
-            if not is_whole(value) or value < least:
-                raise ValueError(
-                    f"Krum: {name} must be a whole number of at least {least}, got {value!r}"
-                )
-        self.attackers = attackers
-        self.chosen = chosen
+    attackers: int = argument(1, "[0, inf)")
+    chosen: int = argument(1, "[1, inf)")
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         count = len(replies)
@@ -173,6 +146,7 @@ class Krum(Weighting):
         return weights
 
 
+@dataclass(eq=False, repr=False)
 class GeometricMedian(Weighting):
     r"""Weights whose average is the geometric median of the updates (Pillutla et al., 2022).
 
@@ -202,9 +176,7 @@ class GeometricMedian(Weighting):
     [0.333, 0.333, 0.333, 0.002]
     """
 
-    def __init__(self, smoothing: float = 1e-3):
-        check_between(self, "(0, inf)", smoothing=smoothing)
-        self.smoothing = smoothing
+    smoothing: float = argument(1e-3, "(0, inf)")
 
     def __call__(self, replies: Replies, contributions: np.ndarray) -> np.ndarray:
         least = max(self.smoothing * float(np.median(replies.geometry.norms)), ZERO_NORM)

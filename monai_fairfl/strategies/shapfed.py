@@ -6,23 +6,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError
+from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
 from monai_fairfl.replies import Replies, cosine, normalise, uniform
-from monai_fairfl.strategies.arguments import check_between, check_choice, check_layer
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.strategies.rewards import Mixed
+from monai_fairfl.utils.arguments import argument, remembered
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class ShapFed(Strategy):
     r"""Class-specific Shapley values (Tastan et al., IJCAI 2024, Eq. 6-10 and Algorithm 1).
 
@@ -56,28 +56,17 @@ class ShapFed(Strategy):
     'ShapFed-personalised'
     """
 
+    mu: float = argument(0.9, "[0, 1)")
+    output_layer: str | None = None
+    personalised: bool = argument(False, (True, False))
+    variant: str = argument("recommended", ("recommended", "paper", "released"))
+    classes: dict[str, list[float | None]] = remembered(
+        dict
+    )  # Gamma, of all clients; None: not known
+    weight: Shares = remembered(Shares)  # gamma tilde, of all clients
+
     additive = False
     min_clients = 2
-    state = ("classes", "weight")
-
-    def __init__(
-        self,
-        mu: float = 0.9,
-        output_layer: str | None = None,
-        personalised: bool = False,
-        variant: str = "recommended",
-        **parts: Any,
-    ):
-        check_choice(self, "variant", variant, ("recommended", "paper", "released"))
-        check_choice(self, "personalised", personalised, (True, False))
-        check_between(self, "[0, 1)", mu=mu)
-        self.mu = mu
-        self.output_layer = output_layer
-        self.personalised = personalised
-        self.variant = variant
-        self.classes: dict[str, list[float | None]] = {}  # Gamma, of all clients; None: not known
-        self.weight = Shares()  # gamma tilde, of all clients
-        super().__init__(**parts)
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
         layer = self.output_layer
@@ -89,7 +78,12 @@ class ShapFed(Strategy):
                     f"{type(self).__name__}(output_layer='head')"
                 )
             layer, _ = spec.output
-        check_layer(self, "output_layer", layer, _layers_with_classes(spec))
+        layers = _layers_with_classes(spec)
+        if layer not in layers:
+            raise ConfigError(
+                f"ShapFed: output_layer must be a trained layer of the model, got {layer!r}"
+                f"{did_you_mean(layer, layers)}"
+            )
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)

@@ -102,6 +102,7 @@ def arguments_of(kind: type, base: type = object) -> dict[str, inspect.Parameter
     ['share', 'power']
     """
     found: dict[str, inspect.Parameter] = {}
+    inherited = {} if base is object else inspect.signature(base).parameters
     for one in kind.__mro__:
         if one is base:
             break
@@ -109,11 +110,19 @@ def arguments_of(kind: type, base: type = object) -> dict[str, inspect.Parameter
             own = dict(inspect.signature(one).parameters)
             passed_on = [name for name in own if own[name].kind is inspect.Parameter.VAR_KEYWORD]
             for name in own:
-                if name not in passed_on:
+                # A dataclass has the arguments of its bases, too.
+                is_of_base = name in inherited and name not in _annotated(kind, base)
+                if name not in passed_on and not is_of_base:
                     found.setdefault(name, own[name])
             if not passed_on:
                 break
     return found
+
+
+def _annotated(kind: type, base: type) -> set[str]:
+    """The rows that a dataclass, or one between it and its base, has of its own."""
+    between = kind.__mro__[: kind.__mro__.index(base)] if base in kind.__mro__ else ()
+    return {name for one in between for name in vars(one).get("__annotations__", {})}
 
 
 def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:

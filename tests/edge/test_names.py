@@ -123,7 +123,7 @@ OF_METHODS: dict[str, dict[str, Any]] = {
     "FedGA": {"step": 0.0},
     "FedISM": {"q": -1, "beta": 0.0, "rho": math.inf, "alpha": -1, "salt": "no"},
     "FedLWR": {"clip": 0.9, "layerwise": "no"},
-    "QFedAvg": {"q": -1, "learning_rate": (0, 5), "form": "x"},
+    "QFedAvg": {"q": -1, "learning_rate": (0, 5), "variant": "x"},
     "ShapFed": {"mu": True, "personalised": "no"},
 }
 """A number with a decimal comma is read as a text or a pair; every text would count as true."""

@@ -212,8 +212,8 @@ def test_a_training_that_no_client_could_do_is_refused() -> None:
 
 def test_a_cap_limits_the_methods_own_weights_and_leaves_its_contributions() -> None:
     reports = reported("global_loss", [0.1, 0.1, 8.0])
-    (plain,) = play(QFedAvg(form="loss_weighted"), [UPDATES], [reports], START)
-    strategy = QFedAvg(form="loss_weighted", cap=1.5)
+    (plain,) = play(QFedAvg(variant="released"), [UPDATES], [reports], START)
+    strategy = QFedAvg(variant="released", cap=1.5)
     (result,) = play(strategy, [UPDATES], [reports], START)
     assert values(plain.aggregation)[2] > 0.9 and result.contributions == plain.contributions
     assert values(result.aggregation) == pytest.approx([0.25, 0.25, 0.5])
@@ -262,7 +262,7 @@ def test_capped_weights_keep_their_sum_their_order_and_the_limit(
 
 def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
     reports = reported("global_loss", [0.5, 0.6, 50.0])
-    strategy = QFedAvg(q=1.0, form="loss_weighted", clip_reports=2.0)
+    strategy = QFedAvg(q=1.0, variant="released", clip_reports=2.0)
     (result,) = play(strategy, [UPDATES], [reports], START)
     # The median is 0.6, the median distance to it 0.1.
     assert values(result.aggregation) == pytest.approx(np.array([0.5, 0.6, 0.8]) / 1.9)
@@ -272,7 +272,7 @@ def test_clipped_reports_are_noted_and_weigh_as_the_band_allows() -> None:
 def test_a_report_that_brings_no_weight_is_not_limited() -> None:
     """QFedAvg weighs by the loss: a low one stays. Of FairFed, both sides are limited."""
     losses = [reported("global_loss", [0.1, 0.6, 0.7])]
-    strategy = QFedAvg(q=1.0, form="loss_weighted", clip_reports=1.0)
+    strategy = QFedAvg(q=1.0, variant="released", clip_reports=1.0)
     (result,) = play(strategy, [UPDATES], losses, START)
     assert values(result.aggregation) == pytest.approx(np.array([0.1, 0.6, 0.7]) / 1.4)
     assert result.notes == {}

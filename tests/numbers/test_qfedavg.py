@@ -29,9 +29,9 @@ def test_the_step_is_the_worked_one() -> None:
         np.testing.assert_allclose(result.weights["w"], WORKED[f"q{q}"]["new_global"], atol=2e-6)
 
 
-def test_the_loss_weighted_form_is_a_plain_average() -> None:
+def test_the_released_variant_is_a_plain_average() -> None:
     for q in (1, 2):
-        (result,) = play(QFedAvg(q=q, form="loss_weighted"), [UPDATES], [LOSSES], COMMON["w0"])
+        (result,) = play(QFedAvg(q=q, variant="released"), [UPDATES], [LOSSES], COMMON["w0"])
         expected = WORKED[f"ffl4mia_weights_q{q}"]
         np.testing.assert_allclose(values(result.aggregation), expected, atol=2e-6)
     (result,) = play(QFedAvg(q=1, variant="released"), [UPDATES], [LOSSES], COMMON["w0"])
@@ -40,10 +40,10 @@ def test_the_loss_weighted_form_is_a_plain_average() -> None:
 
 
 def test_powers_beyond_a_float_leave_the_weights_to_the_largest_loss() -> None:
-    for form in ("lipschitz", "loss_weighted"):
+    for variant in ("paper", "released"):
         for losses in ([100.0, 1.0, 2.0], [1e-3, 2e-3, 1e-4]):
             measured = [reported("global_loss", losses)]
-            strategy = QFedAvg(q=200.0, form=form)
+            strategy = QFedAvg(q=200.0, variant=variant)
             (result,) = play(strategy, [UPDATES], measured, COMMON["w0"])
             largest = str(1 + losses.index(max(losses)))
             assert result.aggregation[largest] == pytest.approx(1)
@@ -66,7 +66,7 @@ def test_the_step_is_algorithm_2s_also_where_its_powers_would_overflow() -> None
 
 def test_one_clients_negative_loss_counts_as_absent_and_negative_losses_alone_are_refused() -> None:
     given = [reported("global_loss", [0.1, -0.8, 0.3])]
-    (result,) = play(QFedAvg(form="loss_weighted"), [UPDATES], given, COMMON["w0"])
+    (result,) = play(QFedAvg(variant="released"), [UPDATES], given, COMMON["w0"])
     assert result.aggregation == pytest.approx({"1": 1 / 6, "2": 1 / 3, "3": 1 / 2})
     assert set(result.notes) == {"2"} and "-0.8" in result.notes["2"]
     negative = [reported("global_loss", [-0.1, -0.8, -0.2])]
