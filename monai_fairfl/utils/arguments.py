@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of strategies, their parts and guards: one row each has type, default and range."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import field, fields
+from numbers import Real
+from typing import Any, TypeGuard
+
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.named_classes import arguments_of
+
+
+def argument(default: Any, allowed: str | tuple[Any, ...]) -> Any:
+    """A row of a dataclass: an argument with its default, which is always allowed, and its range.
+
+    A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
+    :class:`Checked` refuses other values.
+
+    Args:
+        default: of the argument.
+        allowed: an interval in mathematical notation, ``"[0, 1)"`` or ``"(0, inf)"``; or its
+            possible values.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Mean(Checked):
+    ...     power: float = argument(1.0, "[0, inf)")
+    >>> Mean(2.0).power
+    2.0
+    >>> Mean("0,5")
+    Traceback (most recent call last):
+    monai_fairfl.errors.ConfigError: Mean: power must be a number in [0, inf), got '0,5'
+    """
+    return field(default=default, metadata={"allowed": allowed})
+
+
+def remembered(kind: type) -> Any:
+    """A row of a dataclass that is no argument: what it keeps from round to round, empty at first.
+
+    Args:
+        kind: of its value, which JSON can hold.
+    """
+    return field(init=False, default_factory=kind, metadata={"remembered": True})
+
+
+class Checked:
+    """A dataclass whose rows by :func:`argument` are checked when it is made."""
+
+    @property
+    def state(self) -> list[str]:
+        """Names of the rows by :func:`remembered`, which a checkpoint holds."""
+        rows = fields(self)  # type: ignore[arg-type]
+        return [row.name for row in rows if "remembered" in row.metadata]
+
+    def __post_init__(self) -> None:
+        for row in fields(self):  # type: ignore[arg-type]
+            if "allowed" not in row.metadata:
+                continue
+            allowed, value = row.metadata["allowed"], getattr(self, row.name)
+            is_none = value is None and str(row.type).endswith("| None")
+            if value is row.default or is_none:
+                continue
+            about = f"{type(self).__name__}: {row.name} must be"
+            if isinstance(allowed, str):
+                is_whole = row.type == "int"
+                kind = "whole number" if is_whole else "number"
+                if not _is_inside(value, allowed) or (is_whole and not isinstance(value, int)):
+                    raise ConfigError(f"{about} a {kind} in {allowed}, got {value!r}")
+            elif value not in allowed:
+                choices = ", ".join(map(repr, allowed))
+                raise ConfigError(f"{about} one of {choices}, got {value!r}")
+
+
+def _is_inside(value: object, interval: str) -> bool:
+    """Whether a value is a number of an interval such as ``"[0, 1)"``."""
+    least, most = (float(bound) for bound in interval[1:-1].split(","))
+    if not _is_real(value):
+        return False
+    is_above = least < value or (interval[0] == "[" and value == least)
+    return is_above and (value < most or (interval[-1] == "]" and value == most))
+
+
+def is_finite(value: object) -> bool:
+    """Whether a value is a finite number, NumPy's included; ``True`` and ``False`` are none.
+
+    >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
+    (True, False, False, False)
+    """
+    return _is_real(value) and math.isfinite(value)
+
+
+def _is_real(value: object) -> TypeGuard[float]:
+    """Whether a value is a real number, NumPy's included; ``True`` and ``False`` are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def non_default_arguments(component: object, base: type = object) -> list[str]:
+    """The arguments of a strategy, part or guard that are not the defaults, as words of a name.
+
+    A choice is shown as it is, a switch by the argument's name, a number with both. What follows
+    from the argument ``variant`` is left out, as the variant is shown already.
+
+    Args:
+        component: has its arguments in attributes of the same names.
+        base: whose own arguments are left out.
+
+    >>> from monai_fairfl.strategies import Proportional, QFedAvg, Strategy
+    >>> non_default_arguments(Proportional(2.0))
+    ['power_2.0']
+    >>> non_default_arguments(QFedAvg(variant="released"), Strategy)
+    ['released']
+    """
+    kind: Any = type(component)
+    arguments = arguments_of(kind, base)
+    usual: dict[str, Any] = {name: one.default for name, one in arguments.items()}
+    chosen = {name: getattr(component, name, usual[name]) for name in usual}
+
+    # A variant has defaults of its own, which an instance of it shows.
+    if "variant" in usual:
+        given = {name: chosen[name] for name in usual if usual[name] is inspect.Parameter.empty}
+        example = kind(**{**given, "variant": chosen["variant"]})
+        for name in usual.keys() - {*given, "variant"}:
+            usual[name] = getattr(example, name, usual[name])
+
+    return [_word(name, value) for name, value in chosen.items() if value != usual[name]]
+
+
+def _word(argument: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if value is True:
+        return argument
+    if value is None or value is False:
+        return f"no_{argument}"
+    return f"{argument}_{value}"
