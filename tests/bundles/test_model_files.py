@@ -11,6 +11,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from helpers import warm_python
 from helpers.changed_recipes import with_recipe
 from helpers.shipped_bundles import BUNDLES, EVALUATE, FUNDUS, INFERENCE, PROSTATE, TRAIN, Bundle
 from ignite.engine import Engine
+from monai.bundle import ConfigParser
 from monai.handlers import CheckpointLoader
 from torch import nn
 
@@ -503,9 +505,36 @@ def test_damaged_metadata_are_refused_by_file_and_place(
 def test_values_that_differ_are_refused_with_the_line_that_allows_them(tmp_path: Path) -> None:
     trained = {"size": [32, 32], "channel": 0, "flip": True}
     save_model(tmp_path / "m.pt", nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", trained))
-    values = ModelValues(tmp_path / "m.pt", tmp_path)
+    # One key may be given without the brackets of a list.
+    values = ModelValues(tmp_path / "m.pt", tmp_path, own_values="flip")
     with pytest.raises(ConfigError, match=r"--own_values \"\['size', 'channel'\]\""):
-        values.require({"size": [48, 48], "channel": 1, "flip": True})
+        values.require({"size": [48, 48], "channel": 1, "flip": False})
+
+
+def test_a_version_of_the_bundle_that_prepared_images_otherwise_is_named(tmp_path: Path) -> None:
+    sections = {"train#deterministic_transforms": "0" * 64}
+    recipe = ModelRecipe("Prostate MRI segmentation", "0.0.9", {}, sections=sections)
+    save_model(tmp_path / "m.pt", nn.Linear(1, 1), recipe)
+    with pytest.raises(ConfigError, match="0.0.9"):
+        ModelValues(tmp_path / "m.pt", PROSTATE.root).require({})
+
+
+def test_only_the_files_of_the_running_configuration_are_recorded() -> None:
+    """As where a run of MONAI trains another bundle within."""
+    workflow = SimpleNamespace(parser=ConfigParser({}))
+    config_file = str(PROSTATE.configs / "train.json")  # noqa: F841 (looked for among the callers)
+
+    def files_of(self: Any) -> list[str]:
+        return list(training_recipe(PROSTATE.root, {}).files)
+
+    assert files_of(workflow) == ["configs/train.json"]
+    assert files_of(SimpleNamespace(parser=ConfigParser({}))) == []
+
+
+def test_a_record_that_cannot_be_written_is_refused_by_its_name(tmp_path: Path) -> None:
+    save_model(tmp_path / "m.pt", nn.Linear(1, 1), ModelRecipe("Prostate", "0.1.0", {}))
+    with pytest.raises(ConfigError, match=str(tmp_path / "m.pt" / "model.json")):
+        ModelValues(tmp_path / "m.pt", tmp_path).record(tmp_path / "m.pt", {})
 
 
 def test_a_recipes_file_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def test_the_adapted_model_gains_and_says_how_it_was_adapted(
     assert given_weights.keys() == weights.keys()
     assert any(not torch.equal(weights[name], given_weights[name]) for name in weights)
 
+    # Another seed is another training.
+    assert cli.json(*words, "--seed", "1", "--out", tmp_path / "other")["gain"] != gain
+
     # The same seed gives the same bytes, in another folder; a used folder is refused.
     cli.json(*words, "--out", tmp_path / "again")
     first = (tmp_path / "first" / "model.pt").read_bytes()

@@ -213,12 +213,12 @@ def test_an_own_random_state_is_seeded_and_leaves_the_global_ones_also_after_an_
     def drawn() -> list[float]:
         return [random.random(), np.random.rand(), float(torch.rand(1))]  # noqa: NPY002
 
-    with own_random_state(5):
+    with own_random_state(2**40):
         inside = drawn()
     torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
     expected = drawn()
     torch.manual_seed(1), random.seed(1), np.random.seed(1)  # noqa: NPY002
-    with pytest.raises(KeyError), own_random_state(5):
+    with pytest.raises(KeyError), own_random_state(2**40):
         assert drawn() == inside
         raise KeyError
     assert drawn() == expected

@@ -273,19 +273,15 @@ def test_just_min_clients_are_enough(tmp_path: Path) -> None:
 # --- models that are not finite
 
 
-def poisoned(request: Request, reply: Reply) -> Reply:
-    """B's update of round 1 is not finite, and no guard looks at it."""
-    if (request.client, request.round) != ("B", 1):
-        return reply
-    return replace(reply, update={"w": vector([math.nan, 1.0])})
-
-
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_round_without_a_finite_model_fails_with_tensor_and_client_and_leaves_nothing(
-    tmp_path: Path,
+    value: float, tmp_path: Path
 ) -> None:
+    """B's update of round 1 is not finite, and no guard looks at it."""
     settings: dict[str, Any] = {"guards": (), "record_updates": True}
+    poisoned = changing(trained_by_b_in_round_1, update={"w": vector([value, -1.0])})
     with pytest.raises(FederationError, match="round 1.*'w'.*'B'"):
-        federation(tmp_path / "parts", FedAvg(), Faulty(poisoned), **settings).run()
+        federation(tmp_path / "parts", FedAvg(), poisoned, **settings).run()
     records = read_ledger(ledger_file(tmp_path / "parts"))
     assert [record["kind"] for record in records] == ["start", "round"]
     assert not (tmp_path / "parts" / "run" / "updates" / "round-0001").exists()

@@ -33,6 +33,7 @@ from helpers.updates import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from monai_fairfl import Request, Train
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards import (
     DEFAULT,
@@ -47,6 +48,7 @@ from monai_fairfl.guards import (
     Replayed,
     TooLong,
 )
+from monai_fairfl.replies import uniform
 from monai_fairfl.strategies import FedAvg, ShapFed, Standalone
 
 NAMES = "ABCDE"
@@ -514,6 +516,27 @@ def test_a_site_that_goes_on_with_its_own_model_repeats_nobody() -> None:
         rounds.append(updates)
     played = guarded_rounds(Replayed(), *rounds, strategy=OwnModels())
     assert [verdicts(played, number) for number in range(3)] == [{}] * 3
+
+
+def test_a_model_that_a_client_only_measured_is_not_where_its_last_step_began() -> None:
+    tasks = iter(("train", "measure", "train"))
+
+    class Judging(FedAvg):
+        def round(self, clients: Any) -> Any:
+            task, model = next(tasks), self.weights
+            if task == "measure":
+                model = {name: -tensor for name, tensor in model.items()}
+            requests = [Train(client, self.weights) for client in "ABDE"]
+            local = yield [*requests, Request("C", task, model)]
+            trained = [reply for reply in local if reply.update is not None]
+            local = local.rebuilt(trained, {})
+            return self.finish(local, uniform(local), ())
+
+    second = honest(NAMES, seed=2)
+    step = STEP + sum(second[client] for client in "ABDE") / 4
+    third = {**honest(NAMES, seed=3), "C": step}
+    played = guarded_rounds(Replayed(), FIRST, second, third, strategy=Judging())
+    assert verdicts(played) == {"C": REPLAYED}
 
 
 # ---- arguments

@@ -130,6 +130,7 @@ class OwnGuard(Guard):
         ({"stop_cond": "good"}, "good"),
         ({"stop_cond": "score > 0.9", "patience": 0}, "patience"),
         ({"patience": 3}, "stop_cond"),
+        ({"device": "gpu"}, "gpu"),
         ({"clients_per_round": 1}, "clients_per_round"),
         ({"strategy": "CGSV", "min_clients": 1}, "CGSV"),
         ({"overrides": {"size": "$1"}}, "$1"),

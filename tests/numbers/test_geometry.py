@@ -15,7 +15,7 @@ from helpers.driving import drive, values
 from helpers.fixed_sites import federate
 from helpers.given_strategy import equal
 
-from monai_fairfl import ModelSpec, Reply, Request
+from monai_fairfl import ModelSpec, Replies, Reply, Request
 from monai_fairfl.strategies import CGSV, FedCE
 
 NAMES = "ABCDE"
@@ -88,6 +88,14 @@ def test_huge_finite_values_do_not_overflow(tmp_path: Path) -> None:
     updates = {"A": {"w": torch.full((3,), 1e30)}, "B": {"w": torch.ones(3)}}
     found = gram_of(tmp_path, updates, ONE)
     assert found["whole"][0][0] == pytest.approx(3e60) and found["whole"][1][1] == 3.0
+
+
+def test_a_layer_that_has_no_classes_is_refused_by_name() -> None:
+    [update] = random_updates(count=1).values()
+    asked = Request("A", "train", update)
+    replies = Replies([asked.reply(update, 10)], [asked], SPEC)
+    with pytest.raises(ValueError, match="'tail'.*'head'"):
+        replies.geometry.classes("tail")
 
 
 # ---- classes that some clients do not label

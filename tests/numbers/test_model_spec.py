@@ -76,9 +76,13 @@ def test_the_output_of_a_network_that_is_one_layer_and_of_a_parametrised_layer()
 
 def test_reading_disturbs_nothing() -> None:
     net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(0.5)).train()
+    # Some networks draw numbers in evaluation, too.
+    net.register_forward_hook(lambda *_: torch.rand(1))
     before = {k: v.clone() for k, v in net.state_dict().items()}
     random = torch.random.get_rng_state()
     read_spec(net, IMAGE)
+    with pytest.raises(RuntimeError, match="channels"):
+        read_spec(net, torch.zeros(1, 3, 8, 8))
     assert net.training and not net[0]._forward_hooks
     assert torch.equal(random, torch.random.get_rng_state())
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())

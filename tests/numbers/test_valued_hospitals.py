@@ -58,6 +58,7 @@ def test_values_share_out_the_gain_and_all_strategies_have_one_retrained_referen
     strategies = [FedAvg(), QFedAvg()]
     settings: dict[str, Any] = {
         "record_updates": True,
+        "clients_per_round": 9,  # more than there are
         "valuations": [Reconstruction("exact"), Retraining(data="test")],
     }
     federation(two, run_dir, strategies, **settings).run()
