@@ -252,7 +252,7 @@ class Strategy(Checked, ABC):
 
         # A second run knows nothing of the first.
         if self._initial_state is None:
-            self._initial_state = copy.deepcopy(self.state_dict())
+            self._initial_state = self.state_dict()
         self.load_state_dict(copy.deepcopy(self._initial_state))
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most take any)
