@@ -121,7 +121,7 @@ def reply_model(reply: Reply) -> FLModel:
     if reply.update is None:
         return FLModel(metrics={}, current_round=number, meta=meta)
     meta[BUFFERS] = dict(reply.buffers or {})
-    meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = max(reply.num_steps, 1)
+    meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = reply.num_steps
     return FLModel(ParamsType.DIFF, dict(reply.update), current_round=number, meta=meta)
 
 
