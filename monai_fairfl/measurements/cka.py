@@ -87,8 +87,6 @@ def centred_gram(features: torch.Tensor) -> torch.Tensor:
     >>> centred_gram(torch.tensor([[1.0], [3.0]])).tolist()
     [[1.0, -1.0], [-1.0, 1.0]]
     """
-    if features.dtype in (torch.float16, torch.bfloat16):
-        features = features.float()
     n = len(features)
     total = torch.zeros(n, n, dtype=torch.float64, device=features.device)
     first = features[:1]
