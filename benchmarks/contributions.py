@@ -19,8 +19,9 @@ import numpy as np
 import torch
 from stopwatch import alternating
 
+from monai_fairfl.replies import cosine
 from monai_fairfl.strategies.rewards import keep_largest
-from monai_fairfl.valuation import cosine_game, exact_shapley
+from monai_fairfl.valuation import Game, exact_shapley
 
 
 def by_topk(values: torch.Tensor, counts: Sequence[int]) -> list[torch.Tensor]:
@@ -38,7 +39,12 @@ def by_gram_matrix(
 ) -> Mapping[str, object]:
     """Compute exact values from the Gram matrix of the updates."""
     gram = (rows @ rows.T).numpy().astype(np.float64)
-    return exact_shapley(cosine_game(gram, weights, names)).values
+    whole = np.array(weights)
+
+    def value(coalition: frozenset[str]) -> float:
+        return cosine(gram, whole * [name in coalition for name in names], whole)
+
+    return exact_shapley(Game(names, value)).values
 
 
 def by_summing(rows: torch.Tensor, weights: Sequence[float]) -> dict[tuple[int, ...], float]:

@@ -4,7 +4,6 @@
 from .game import MOST_PLAYERS as MOST_PLAYERS
 from .game import Coalition as Coalition
 from .game import Game as Game
-from .game import cosine_game as cosine_game
 from .shapley import exact_shapley as exact_shapley
 from .shapley import gtg_shapley as gtg_shapley
 from .shapley import leave_one_out as leave_one_out

@@ -12,7 +12,6 @@ from .free_riders import free_rider_scores as free_rider_scores
 from .free_riders import global_cosines as global_cosines
 from .games import Game as Game
 from .games import Valuation as Valuation
-from .games import cosine_game as cosine_game
 from .games import exact_shapley as exact_shapley
 from .games import gtg_shapley as gtg_shapley
 from .games import leave_one_out as leave_one_out

@@ -3,7 +3,6 @@
 """Forwards the names of :mod:`monai_fairfl.games` that users of valuations need."""
 
 from monai_fairfl.games.game import Game as Game
-from monai_fairfl.games.game import cosine_game as cosine_game
 from monai_fairfl.games.shapley import exact_shapley as exact_shapley
 from monai_fairfl.games.shapley import gtg_shapley as gtg_shapley
 from monai_fairfl.games.shapley import leave_one_out as leave_one_out

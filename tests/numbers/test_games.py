@@ -24,7 +24,6 @@ from monai_fairfl.errors import FairFLError
 from monai_fairfl.valuation import (
     Game,
     Valuation,
-    cosine_game,
     exact_shapley,
     gtg_shapley,
     leave_one_out,
@@ -152,33 +151,6 @@ def test_values_are_those_of_the_definition_and_follow_the_players_names(
     random.shuffle(names)
     game = Game(names, lambda s: table[sum(1 << names.index(name) for name in s)])
     assert values_of(game) == pytest.approx(dict(zip(names, values)), abs=1e-12)
-
-
-def test_the_cosine_game_is_of_the_vectors_and_names_stay_with_their_rows() -> None:
-    u = np.random.default_rng(3).normal(size=(4, 6))
-    names, r = ["d", "a", "c", "b"], np.array([0.1, 0.4, 0.3, 0.2])
-    game = cosine_game(u @ u.T, r, names)
-    whole = r @ u
-    for coalition in ("a", "bd", "abc", "abcd"):
-        part = sum(r[names.index(name)] * u[names.index(name)] for name in coalition)
-        expected = part @ whole / np.linalg.norm(part) / np.linalg.norm(whole)
-        assert game(coalition) == pytest.approx(expected, abs=1e-12)
-    assert game("") == 0
-    one_by_one = Game(game.players, game.utility)
-    np.testing.assert_allclose(game.table(), one_by_one.table(), atol=1e-12)
-
-
-def test_the_cosine_game_without_directions_and_with_rounding() -> None:
-    for gram in (np.zeros((2, 2)), [[1, -1], [-1, 1]], [[1, -1 - 1e-12], [-1 - 1e-12, 1]]):
-        with np.errstate(invalid="raise"):
-            assert cosine_game(gram, [0.5, 0.5], ["a", "b"]).table().tolist() == [0, 0, 0, 0]
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        parallel = np.outer(rng.random(3), rng.random(4))
-        assert cosine_game(parallel @ parallel.T, rng.random(3), "abc").table().max() <= 1
-    for size, weights in ((3, [1.0, 1.0]), (2, [1.0]), (2, [1.0, math.nan])):
-        with pytest.raises(FairFLError, match="3, 3|1,|finite"):
-            cosine_game(np.eye(size), weights, ["a", "b"])
 
 
 # ---- leaving one out
