@@ -10,8 +10,6 @@ from typing import Any
 
 from monai_fairfl.utils.settings import (
     Settings,
-    check_switches,
-    check_whole,
     checked_mapping,
     marked,
     setting,
@@ -43,14 +41,13 @@ class SiteSettings(Settings):
 
     config: Sequence[str] = setting(TRAIN, TRAINS)
     overrides: Mapping[str, Any] = setting({}, TRAINS)
-    local_epochs: int = setting(1, TRAINS)
+    local_epochs: int = setting(1, TRAINS, allowed="[1, inf)")
     device: str = setting("cpu")
     amp: bool = setting(False, TRAINS)
     alone: str = setting("")
 
     def __post_init__(self) -> None:
-        check_switches(self, "amp")
-        check_whole("local_epochs", self.local_epochs, least=1)
+        super().__post_init__()
         files = [self.config] if isinstance(self.config, str) else self.config
         object.__setattr__(self, "config", list(files))
         object.__setattr__(self, "overrides", checked_mapping("overrides", self.overrides))

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -14,10 +13,7 @@ from monai_fairfl.messages import MOST_SAMPLES, RANGES, Expected, Range
 from monai_fairfl.replies import BUFFER_POLICIES
 from monai_fairfl.utils.settings import (
     Settings,
-    check_switches,
-    check_whole,
     checked_mapping,
-    is_between,
     is_whole,
     marked,
     setting,
@@ -28,19 +24,6 @@ RECORDED = "recorded"
 
 COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
-
-LEAST = {
-    "rounds": 1,
-    "min_clients": 1,
-    "retries": 0,
-    "threads": 1,
-    "keep": 2,
-    "adapt_epochs": 0,
-    "most_samples": 1,
-}
-"""Smallest value of each whole number."""
-
-SWITCHES = ("score_global", "local_norm", "record_updates", "adapt_fuse", "unasked")
 
 
 @dataclass(frozen=True)
@@ -98,48 +81,38 @@ class RunSettings(Settings):
     >>> RunSettings(rounds=0)
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: rounds must be a whole number of at least 1, got 0
+    monai_fairfl.errors.ConfigError: rounds must be a whole number in [1, inf), got 0
     """
 
-    rounds: int
-    min_clients: int = setting(2)
-    retries: int = setting(1)
-    timeout: float | None = setting(None)
+    rounds: int = setting(MISSING, allowed="[1, inf)")
+    min_clients: int = setting(2, allowed="[1, inf)")
+    retries: int = setting(1, allowed="[0, inf)")
+    timeout: float | None = setting(None, allowed="(0, inf)")
     evaluate: Sequence[str] = setting(("global_score",), RECORDED)
     final: Sequence[str] = setting(("score",))
     score_global: bool = setting(True, RECORDED)
-    buffers: str = setting("aggregation", RECORDED, COMPARED)
-    keep: int = setting(3)
-    seed: int = setting(0, RECORDED, COMPARED)
-    threads: int = setting(1, RECORDED, COMPARED)
-    clients_per_round: int | None = setting(None, RECORDED, COMPARED)
+    buffers: str = setting("aggregation", RECORDED, COMPARED, allowed=BUFFER_POLICIES)
+    keep: int = setting(3, allowed="[2, inf)")
+    # PyTorch's generator takes no larger seed.
+    seed: int = setting(0, RECORDED, COMPARED, allowed=f"({-(2**63)}, {2**63})")
+    threads: int = setting(1, RECORDED, COMPARED, allowed="[1, inf)")
+    clients_per_round: int | None = setting(None, RECORDED, COMPARED, allowed="[1, inf)")
     local_norm: bool = setting(False, RECORDED, COMPARED)
     record_updates: bool = setting(False)
     groups: Mapping[str, Sequence[str]] = setting({}, RECORDED, COMPARED)
     ranges: Mapping[str, Sequence[float]] = setting({}, RECORDED, COMPARED)
     samples: Mapping[str, int] = setting({}, RECORDED, COMPARED)
-    most_samples: int = setting(MOST_SAMPLES)
-    adapt_epochs: int = setting(0)
-    adapt_rate: float = setting(3e-4)
+    most_samples: int = setting(MOST_SAMPLES, allowed="[1, inf)")
+    adapt_epochs: int = setting(0, allowed="[0, inf)")
+    adapt_rate: float = setting(3e-4, allowed="(0, 1)")
     adapt_fuse: bool = setting(False)
     unasked: bool = setting(False)
 
     def __post_init__(self) -> None:
-        least = dict(LEAST)
-        if self.clients_per_round is not None:
-            least["clients_per_round"] = self.min_clients
-        for name, minimum in least.items():
-            check_whole(name, getattr(self, name), minimum)
-        check_switches(self, *SWITCHES)
-        # PyTorch's generator takes no larger one.
-        is_seed = is_whole(self.seed) and abs(self.seed) < 2**63
-        _require(is_seed, "seed", "a whole number below 2**63", self.seed)
-        is_time = self.timeout is None or is_between(0, self.timeout, math.inf)
-        _require(is_time, "timeout", "seconds above 0, or None", self.timeout)
-        is_rate = is_between(0, self.adapt_rate, 1)
-        _require(is_rate, "adapt_rate", "between 0 and 1", self.adapt_rate)
-        is_policy = self.buffers in BUFFER_POLICIES
-        _require(is_policy, "buffers", f"one of {BUFFER_POLICIES}", self.buffers)
+        super().__post_init__()
+        if self.clients_per_round is not None and self.clients_per_round < self.min_clients:
+            least = f"of at least min_clients, {self.min_clients}"
+            _require(False, "clients_per_round", f"a whole number {least}", self.clients_per_round)
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 

@@ -80,7 +80,7 @@ class CGSV(Strategy):
     alpha: float = argument(0.95, "[0, 1)")
     beta: float = argument(1.0, "(0, inf]")
     reward: str | Reward | None = argument("cosine", REWARDS)
-    exact: bool = argument(False, (True, False))
+    exact: bool = False
     variant: str = argument("recommended", tuple(VARIANTS))
     reputation: Shares = remembered(Shares)  # r, of all clients
     rounds: int = remembered(int)

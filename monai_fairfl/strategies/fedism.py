@@ -9,18 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import normalise, powers
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.strategies.memory import Shares
-from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
-
-ARGUMENTS = {"sam_rho": "rho", "gsam_alpha": "alpha", "reset_optimizer": "reset_optimizer"}
-"""Context key that FedISM sends with training -> its argument that sets it."""
 
 
 @dataclass(eq=False, repr=False)
@@ -61,24 +56,14 @@ class FedISM(Strategy):
     beta: float = argument(0.5, "(0, 1]")
     rho: float = argument(0.05, "[0, inf)")
     alpha: float = argument(0.1, "[0, inf)")
-    salt: bool = argument(True, (True, False))
-    reset_optimizer: bool = argument(None, (True, False))
+    salt: bool = True
+    reset_optimizer: bool | None = argument(None, (True, False))
     variant: str = argument("recommended", ("recommended", "paper"))
     smoothed: Shares = remembered(Shares)  # the moving average of the weights, of all clients
 
     requires = frozenset({"sharpness"})
     gains_when = {"sharpness": "high"}
     min_clients = 2
-
-    def check_parts(self, parts: Parts) -> None:
-        for key, own in self._training().items():
-            composed = parts.training.get(key, own)
-            if composed != own:
-                argument = ARGUMENTS[key]
-                raise ConfigError(
-                    f"FedISM itself sends {key} {own:g}, and training has {composed:g}: set "
-                    f"FedISM({argument}=...) and leave {key} out of training"
-                )
 
     def round(self, clients: Sequence[str]) -> Rounds:
         training = self._training()

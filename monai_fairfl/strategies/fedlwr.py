@@ -74,7 +74,7 @@ class FedLWR(Strategy):
 
     clip: Sequence[float] | None = None
     similarity: str = argument("cka", ("cka", "cosine"))
-    layerwise: bool = argument(True, (True, False))
+    layerwise: bool = True
     variant: str = argument("recommended", tuple(CLIP))
 
     min_clients = 2

@@ -48,7 +48,7 @@ class Sparsified(Reward):
     ratio: str = argument("tanh", ("tanh", "share"))
     mask_scope: str = argument("layer", ("layer", "global"))
     rounding: str = argument("ceil", ("ceil", "floor"))
-    leave_one: bool = argument(False, (True, False))
+    leave_one: bool = False
     rest: str = argument("before", ("before", "own"))
 
     gives = frozenset({"kept"})

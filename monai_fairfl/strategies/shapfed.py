@@ -58,7 +58,7 @@ class ShapFed(Strategy):
 
     mu: float = argument(0.9, "[0, 1)")
     output_layer: str | None = None
-    personalised: bool = argument(False, (True, False))
+    personalised: bool = False
     variant: str = argument("recommended", ("recommended", "paper", "released"))
     classes: dict[str, list[float | None]] = remembered(
         dict

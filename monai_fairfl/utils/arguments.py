@@ -18,7 +18,7 @@ def argument(default: Any, allowed: str | tuple[Any, ...]) -> Any:
     """A row of a dataclass: an argument with its default, which is always allowed, and its range.
 
     A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
-    :class:`Checked` refuses other values.
+    :class:`Checked` refuses other values. A row of the type ``bool`` needs no range.
 
     Args:
         default: of the argument.
@@ -48,31 +48,39 @@ def remembered(kind: type) -> Any:
 
 
 class Checked:
-    """A dataclass whose rows by :func:`argument` are checked when it is made."""
+    """A dataclass whose rows are checked when it is made: ranges, whole numbers, truth values."""
+
+    def __post_init__(self) -> None:
+        for row in fields(self):  # type: ignore[arg-type]
+            allowed: Any = row.metadata.get("allowed")
+            kind = str(row.type)
+            if allowed is None and kind != "bool":
+                continue
+            value = getattr(self, row.name)
+            is_none = value is None and kind.endswith("| None")
+            if value is row.default or is_none:
+                continue
+            if kind == "bool":
+                holds, what = isinstance(value, bool), "True or False"
+            elif not isinstance(allowed, str):
+                holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
+            elif kind.startswith("int"):
+                holds = isinstance(value, int) and _is_inside(value, allowed)
+                what = f"a whole number in {allowed}"
+            else:
+                holds, what = _is_inside(value, allowed), f"a number in {allowed}"
+            if not holds:
+                raise ConfigError(f"{self.row_called(row.name)} must be {what}, got {value!r}")
+
+    def row_called(self, name: str) -> str:
+        """How an error calls a row."""
+        return f"{type(self).__name__}: {name}"
 
     @property
     def state(self) -> list[str]:
         """Names of the rows by :func:`remembered`, which a checkpoint holds."""
         rows = fields(self)  # type: ignore[arg-type]
         return [row.name for row in rows if "remembered" in row.metadata]
-
-    def __post_init__(self) -> None:
-        for row in fields(self):  # type: ignore[arg-type]
-            if "allowed" not in row.metadata:
-                continue
-            allowed, value = row.metadata["allowed"], getattr(self, row.name)
-            is_none = value is None and str(row.type).endswith("| None")
-            if value is row.default or is_none:
-                continue
-            about = f"{type(self).__name__}: {row.name} must be"
-            if isinstance(allowed, str):
-                is_whole = row.type == "int"
-                kind = "whole number" if is_whole else "number"
-                if not _is_inside(value, allowed) or (is_whole and not isinstance(value, int)):
-                    raise ConfigError(f"{about} a {kind} in {allowed}, got {value!r}")
-            elif value not in allowed:
-                choices = ", ".join(map(repr, allowed))
-                raise ConfigError(f"{about} one of {choices}, got {value!r}")
 
 
 def _is_inside(value: object, interval: str) -> bool:

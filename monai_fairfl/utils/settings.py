@@ -13,6 +13,7 @@ from dataclasses import field, fields
 from typing import Any, TypeGuard, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.utils.arguments import Checked
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -120,14 +121,15 @@ def checked_mapping(name: str, given: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def setting(default: Any, *marks: str) -> Any:
+def setting(default: Any, *marks: str, allowed: str | tuple[Any, ...] | None = None) -> Any:
     """A field of a settings class.
 
     Args:
         default: its value where none is given; a ``dict`` is copied for every object.
         marks: what follows from changing it.
+        allowed: its range, as of :func:`~monai_fairfl.utils.arguments.argument`.
     """
-    metadata = {"marks": marks}
+    metadata = {"marks": marks, "allowed": allowed}
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -151,8 +153,12 @@ def marked(settings: Any, mark: str) -> dict[str, Any]:
     return found
 
 
-class Settings:
+class Settings(Checked):
     """The base of the settings classes, which are frozen dataclasses."""
+
+    def row_called(self, name: str) -> str:
+        """How an error calls a setting."""
+        return name
 
     @classmethod
     def of(cls: type[AnySettings], owner: str, given: Mapping[str, Any]) -> AnySettings:
