@@ -102,7 +102,9 @@ def strategies(args: argparse.Namespace) -> Answer:
 
     It can be one of your own. Every strategy also takes the parts of docs/methods/composition.md.
     """
+    from monai_fairfl.strategies.base import Strategy
     from monai_fairfl.strategies.registry import find, shipped
+    from monai_fairfl.utils.named_classes import arguments_of
 
     # As a federation is given it, its arguments do not matter here.
     name = (args.name or "").partition("(")[0].strip()
@@ -110,8 +112,10 @@ def strategies(args: argparse.Namespace) -> Answer:
     described = {}
     lines = []
     for name, kind in found.items():
-        signature = inspect.signature(kind)
-        arguments = [one.replace(annotation=one.empty) for one in signature.parameters.values()]
+        own = arguments_of(kind, Strategy if issubclass(kind, Strategy) else object)
+        arguments = [one.replace(annotation=one.empty) for one in own.values()]
+        if issubclass(kind, Strategy):
+            arguments.append(inspect.Parameter("parts", inspect.Parameter.VAR_KEYWORD))
         call = f"{name}{inspect.Signature(arguments)}"
         text = inspect.getdoc(kind) or ""
         described[name] = {"call": call, "docstring": text}
