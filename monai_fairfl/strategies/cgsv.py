@@ -79,7 +79,7 @@ class CGSV(Strategy):
     gamma: float | None = argument(0.5, "(0, inf)")
     alpha: float = argument(0.95, "[0, 1)")
     beta: float = argument(1.0, "(0, inf]")
-    reward: str | Reward | None = argument("cosine", REWARDS)
+    reward: str | Reward | None = argument("cosine", REWARDS, kw_only=True)
     exact: bool = False
     variant: str = argument("recommended", tuple(VARIANTS))
     reputation: Shares = remembered(Shares)  # r, of all clients

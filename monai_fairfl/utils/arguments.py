@@ -14,7 +14,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.named_classes import arguments_of
 
 
-def argument(default: Any, allowed: str | tuple[Any, ...]) -> Any:
+def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
     """A row of a dataclass: an argument with its default, which is always allowed, and its range.
 
     A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
@@ -24,6 +24,7 @@ def argument(default: Any, allowed: str | tuple[Any, ...]) -> Any:
         default: of the argument.
         allowed: an interval in mathematical notation, ``"[0, 1)"`` or ``"(0, inf)"``; or its
             possible values.
+        more: arguments of :func:`dataclasses.field`, such as ``kw_only``.
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -35,7 +36,7 @@ def argument(default: Any, allowed: str | tuple[Any, ...]) -> Any:
     Traceback (most recent call last):
     monai_fairfl.errors.ConfigError: Mean: power must be a number in [0, inf), got '0,5'
     """
-    return field(default=default, metadata={"allowed": allowed})
+    return field(default=default, metadata={"allowed": allowed}, **more)
 
 
 def remembered(kind: type) -> Any:
