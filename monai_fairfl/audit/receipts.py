@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.ledger import heads_of, no_record_in, read_ledger_and_heads
+from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_heads
+from monai_fairfl.run_folder.records import DIGEST
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,9 @@ WHERE_RECEIPTS_ARE = (
     "workspace, or of the site's folder with Flower"
 )
 """The folder of a site's ``receipts.jsonl``, for errors."""
+
+KINDS = {"client": str, "run": str, "round": int, "head": str}
+"""What every receipt has, and of which type."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +116,17 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
     ('1 of 2 records are as they were', ())
     """
     head = head.strip().lower()
-    if len(head) != 64 or set(head) - set("0123456789abcdef"):
+    if not DIGEST.fullmatch(head):
         raise ConfigError(
             f"a head has 64 hexadecimal digits, got {head!r}: give it as verify printed it, whole"
         )
-    path = Path(run_dir) / "ledger.jsonl"
-    heads = heads_of(path)
+    _, heads = read_ledger_and_heads(Path(run_dir) / "ledger.jsonl")
     if head in heads:
         return Proof(len(heads), heads.index(head) + 1, ())
     problem = (
         f"no record has the head {head}: the ledger was changed, or cut off, at or before the "
         "record that this head was of"
     )
-    if not heads:
-        problem = no_record_in(path)
     return Proof(len(heads), 0, (problem,))
 
 
@@ -157,31 +158,18 @@ def read_receipts(file: str | Path) -> list[Receipt]:
         except ValueError:
             logger.warning("%s, line %d was cut short and does not count", path, number)
             continue
-        found.append(_receipt(plain, f"{path}, line {number}"))
-    return found
-
-
-def _receipt(plain: Any, where: str) -> Receipt:
-    """One receipt, checked for its form."""
-    if not isinstance(plain, dict):
-        raise ConfigError(f"{where} is no receipt: {plain!r:.60}")
-    update = plain.get("update")
-    receipt = Receipt(
-        plain.get("client", ""),
-        plain.get("run", ""),
-        plain.get("round", -1),
-        plain.get("head", ""),
-        update,
-        plain.get("ended", False) is True,
-    )
-    texts = (receipt.client, receipt.run, receipt.head, update or "")
-    has_round = isinstance(receipt.round, int) and receipt.round >= 0
-    if not has_round or not all(isinstance(text, str) for text in texts):
-        raise ConfigError(
-            f"{where} is no receipt: client, run and head must be texts, and round a "
-            f"whole number, got {plain!r:.200}"
+        is_receipt = isinstance(plain, dict) and all(
+            isinstance(plain.get(name), kind) for name, kind in KINDS.items()
         )
-    return receipt
+        if not is_receipt or plain["round"] < 0:
+            raise ConfigError(
+                f"{path}, line {number} is no receipt: client, run and head must be texts, and "
+                f"round a whole number, got {plain!r:.200}"
+            )
+        required = {name: plain[name] for name in KINDS}
+        ended = plain.get("ended") is True
+        found.append(Receipt(**required, update=plain.get("update"), ended=ended))
+    return found
 
 
 def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
@@ -226,102 +214,61 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
             f"no receipt is of run {run!r} ({path.parent}); they are of {others}: give those that "
             f"its sites have in {WHERE_RECEIPTS_ARE}"
         )
-    own = sorted(own, key=lambda receipt: (receipt.records, receipt.client))
 
-    fitting = []
+    covered = 0
     problems = []
     notes = []
-    for receipt in own:
-        if receipt.head == _head_after(heads, receipt.records):
-            fitting.append(receipt)
-        elif receipt.ended and _went_on_after(receipt, receipts):
+    for receipt in sorted(own, key=lambda receipt: (receipt.records, receipt.client)):
+        count = receipt.records
+        if heads[count - 1 : count] == [receipt.head]:
+            covered = count
+        elif receipt.ended and _went_on_after(receipt, own):
             notes.append(f"{receipt} is of an end after which the run went on for more rounds")
+        elif count > len(heads):
+            problems.append(
+                f"{receipt} does not fit: the ledger had {count} records then, and has "
+                f"{len(heads)} now: records were cut off at its end"
+            )
         else:
-            problems.append(receipt)
-    covered = max((receipt.records for receipt in fitting), default=0)
-    texts = [*_heads_that_do_not_fit(problems, fitting, heads), *_other_updates(own, records)]
-    return Proof(len(records), covered, tuple(texts), tuple(notes))
+            last = "the end" if receipt.ended else _name_of_record(count - 1)
+            if count - covered > 1:
+                last = f"something from {_name_of_record(covered)} to {last}"
+            problems.append(
+                f"{receipt} does not fit: {last} was changed after {receipt.client} received the "
+                "head"
+            )
+    problems += _updates_that_nobody_sent(own, records)
+    return Proof(len(records), covered, tuple(problems), tuple(notes))
 
 
 def _went_on_after(end: Receipt, receipts: Sequence[Receipt]) -> bool:
-    """Whether the client took part in a round after the end, so that the end record was replaced.
+    """Whether the client of a receipt of an end took part in a later round, which replaced it.
 
-    The order of the receipts does not count: somebody may give the same ones twice.
-
-    Args:
-        end: a receipt of an end. Its round, and that of the closing requests before it, would be
-            the number of the next round.
-        receipts: all of them.
+    The closing requests before the end have the number of the next round, and no update.
     """
     for receipt in receipts:
         is_of_next_round = receipt.round == end.round and receipt.update is not None
-        is_later = is_of_next_round or receipt.round > end.round
-        if is_later and (receipt.client, receipt.run) == (end.client, end.run):
+        if receipt.client == end.client and (receipt.round > end.round or is_of_next_round):
             return True
     return False
-
-
-def _head_after(heads: Sequence[str], count: int) -> str | None:
-    """The head after the first ``count`` records; ``None`` where there are fewer."""
-    return heads[count - 1] if count <= len(heads) else None
-
-
-def _heads_that_do_not_fit(
-    problems: Sequence[Receipt], fitting: Sequence[Receipt], heads: Sequence[str]
-) -> list[str]:
-    """One text for each receipt whose head is not the ledger's, the earliest first."""
-    texts = []
-    for receipt in problems:
-        if receipt.records > len(heads):
-            texts.append(
-                f"{receipt} does not fit: the ledger had {receipt.records} records then, and has "
-                f"{len(heads)} now: records were cut off at its end"
-            )
-        elif receipt.head in heads:
-            place = heads.index(receipt.head)
-            texts.append(
-                f"{receipt} does not fit: its head is that of {_name_of_record(place)}, which was "
-                "the last record then: records were added or left out before it"
-            )
-        else:
-            earlier = [other.records for other in fitting if other.records < receipt.records]
-            first = max(earlier, default=0)
-            changed = _name_of_records(first, receipt.records, receipt.ended)
-            texts.append(
-                f"{receipt} does not fit: {changed} was changed after {receipt.client} received "
-                "the head"
-            )
-    return texts
 
 
 def _name_of_record(place: int) -> str:
     return "the opening" if place == 0 else f"the record of round {place - 1}"
 
 
-def _name_of_records(first: int, count: int, ended: bool) -> str:
-    """The records from place ``first`` to the last of ``count``, which may be the end."""
-    last = "the end" if ended else _name_of_record(count - 1)
-    if count - first <= 1:
-        return last
-    return f"something from {_name_of_record(first)} to {last}"
-
-
-def _other_updates(own: Sequence[Receipt], records: Sequence[Mapping[str, Any]]) -> list[str]:
+def _updates_that_nobody_sent(
+    receipts: Sequence[Receipt], records: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """One text for each update on record that its client did not send, by its receipts."""
-    sent: dict[tuple[str, int], set[str]] = {}
-    clients = set()
-    for receipt in own:
-        clients.add(receipt.client)
-        if receipt.update is not None:
-            sent.setdefault((receipt.client, receipt.round), set()).add(receipt.update)
     texts = []
     for record in records:
         for client, digest in record.get("digests", {}).items():
-            number = record["round"]
-            known = sent.get((client, number), set())
-            if client in clients and digest not in known:
+            own = [receipt for receipt in receipts if receipt.client == client]
+            sent = [receipt.update for receipt in own if receipt.round == record["round"]]
+            if own and digest not in sent:
                 texts.append(
-                    f"the record of round {number} names an update of {client} that is in none of "
-                    f"{client}'s receipts of that round: {digest}"
+                    f"the record of round {record['round']} names an update of {client} that is in "
+                    f"none of {client}'s receipts of that round: {digest}"
                 )
     return texts

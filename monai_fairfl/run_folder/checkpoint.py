@@ -12,6 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.messages import Weights
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
@@ -33,11 +34,43 @@ FORMAT = 1
 REWARDS = "rewards/"
 SUFFIX = ".safetensors"
 
-DAMAGED = ".damaged"
-"""Ends the name of a folder that was not whole when it was read."""
+NAME = re.compile(r"round-([0-9]+)(\.damaged)?")
+"""Of a checkpoint's folder; one that was not whole when it was read has the end."""
 
-UNREADABLE = (FileNotFoundError, ValueError, KeyError, TypeError, SafetensorError)
-"""Exceptions that reading a checkpoint, or a recorded round, raises where it is not whole."""
+UNREADABLE = (
+    FileNotFoundError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    SafetensorError,
+)
+"""Exceptions that reading raises where a file is not what was written."""
+
+
+class NotWhole(FederationError):
+    """What a run has stored is damaged."""
+
+
+@contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Tell what is damaged from what the system cannot read at present, and name it.
+
+    Raises:
+        NotWhole: when it is damaged.
+        FederationError: when it may be whole.
+    """
+    try:
+        yield
+    except FairFLError:
+        raise
+    except UNREADABLE as error:
+        raise NotWhole(f"{what} is damaged ({error!r}): restore it from a copy") from error
+    except OSError as error:
+        raise FederationError(
+            f"{what} cannot be read ({error}), though it may be whole: mend the cause, such as a "
+            "missing permission, and try again"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -96,7 +129,10 @@ class Checkpoints:
         final = self.folder / f"round-{checkpoint.round:04d}"
         about = {"format": FORMAT, "round": checkpoint.round}
         write_folder(final, _files(checkpoint), about)
-        self._prune()
+        folders = self.newest_first(aside=True)
+        oldest = self.newest_first()[: self.keep][-1]
+        for folder in folders[folders.index(oldest) + 1 :]:
+            shutil.rmtree(folder)
 
     def load(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; ``None`` when there is none at all.
@@ -107,95 +143,64 @@ class Checkpoints:
             FederationError: when there are checkpoints and none is whole; or when one cannot be
                 read at present, though it may be whole.
         """
-        damaged: list[Path] = []
-        problems: list[str] = []
+        damaged: dict[Path, NotWhole] = {}
         for folder in self.newest_first():
             try:
                 checkpoint = read_checkpoint(folder)
-            except UNREADABLE as error:
-                damaged.append(folder)
-                problems.append(f"{folder.name}: {error}")
-                logger.warning(
-                    "checkpoint %s is damaged (%s); the previous one is used", folder, error
-                )
+            except NotWhole as error:
+                damaged[folder] = error
+                logger.warning("%s; the previous one is used", error)
                 continue
             for newer in damaged:
-                aside = newer.with_name(newer.name + DAMAGED)
+                aside = newer.with_name(newer.name + ".damaged")
                 shutil.rmtree(aside, ignore_errors=True)
                 newer.rename(aside)
             return checkpoint
-        if problems:
+        if damaged:
+            problems = [f"{folder.name}: {error.__cause__}" for folder, error in damaged.items()]
             raise FederationError(
                 f"no checkpoint of {self.folder} can be read: {'; '.join(problems)}. Begin the run "
                 "again in another run_dir"
             )
         return None
 
-    def _prune(self) -> None:
-        folders = self.newest_first()
-        kept = folders[: self.keep]
-        oldest_kept = _number(kept[-1])
-        for folder in (*folders, *self.damaged()):
-            if _number(folder) < oldest_kept:
-                shutil.rmtree(folder)
+    def newest_first(self, aside: bool = False) -> list[Path]:
+        """The folders of all checkpoints, whole or not.
 
-    def newest_first(self) -> list[Path]:
-        """The folders of all checkpoints, whole or not."""
-        return self._folders("")
-
-    def damaged(self) -> list[Path]:
-        """The folders that were not whole, under the names that :meth:`load` gave them."""
-        return self._folders(DAMAGED)
-
-    def _folders(self, end: str) -> list[Path]:
-        """Those whose names are a round's with ``end``, newest first."""
-        found = []
+        Args:
+            aside: also those that were not whole, under the names that :meth:`load` gave them.
+        """
+        found = {}
         for path in self.folder.glob("round-*"):
-            if re.fullmatch("round-[0-9]+" + re.escape(end), path.name):
-                found.append(path)
-        return sorted(found, key=_number, reverse=True)
-
-
-def _number(folder: Path) -> int:
-    """The round of a checkpoint's folder."""
-    return int(folder.name.removeprefix("round-").removesuffix(DAMAGED))
+            name = NAME.fullmatch(path.name)
+            if name is not None and (aside or not name[2]):
+                found[path] = int(name[1])
+        return sorted(found, key=lambda path: (found[path], path.name), reverse=True)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """One checkpoint, each file checked against the manifest.
 
     Raises:
-        FederationError: when it has another format, or the system cannot read it at present;
-            :data:`UNREADABLE` when it is not whole.
+        NotWhole: when it is not what was written.
+        FederationError: when it has another format, or the system cannot read it at present.
     """
-    try:
-        return _read(folder)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise FederationError(
-            f"checkpoint {folder} cannot be read ({error}), though it may be whole. Mend the "
-            "cause, then resume. To resume from the previous one, move this folder away"
-        ) from error
-
-
-def _read(folder: Path) -> Checkpoint:
-    """:func:`read_checkpoint`, with the system's own errors."""
-    manifest = object_of_json((folder / MANIFEST).read_bytes())
-    if manifest["format"] != FORMAT:
-        raise FederationError(
-            f"checkpoint {folder} has format {manifest['format']}, and this version of "
-            f"monai_fairfl reads format {FORMAT}: use the version that wrote it"
-        )
-    files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
-    rewards: dict[str, Weights] = {}
-    for name, data in files.items():
-        if name.startswith(REWARDS):
-            client = name.removeprefix(REWARDS).removesuffix(SUFFIX)
-            rewards[client] = load_tensors(data)
-    weights = load_tensors(files["model.safetensors"])
-    state = object_of_json(files["strategy.json"])
-    return Checkpoint(manifest["round"], weights, rewards, state)
+    with reading(f"checkpoint {folder}"):
+        manifest = object_of_json((folder / MANIFEST).read_bytes())
+        if manifest["format"] != FORMAT:
+            raise FederationError(
+                f"checkpoint {folder} has format {manifest['format']}, and this version of "
+                f"monai_fairfl reads format {FORMAT}: use the version that wrote it"
+            )
+        files = {name: read_listed(folder, name, manifest) for name in manifest["sha256"]}
+        rewards: dict[str, Weights] = {}
+        for name, data in files.items():
+            if name.startswith(REWARDS):
+                client = name.removeprefix(REWARDS).removesuffix(SUFFIX)
+                rewards[client] = load_tensors(data)
+        weights = load_tensors(files["model.safetensors"])
+        state = object_of_json(files["strategy.json"])
+        return Checkpoint(manifest["round"], weights, rewards, state)
 
 
 def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:

@@ -49,12 +49,9 @@ class Ledger:
         self.records: list[dict[str, Any]] = []
         self.heads: list[str] = []
         if self.path.exists():
-            self._open()
-
-    def _open(self) -> None:
-        lines = _whole_lines(self.path)
-        self.records, self.heads = _verified(lines, self.path)
-        write_atomically(self.path, b"".join(lines))
+            lines = _whole_lines(self.path)
+            self.records, self.heads = _verified(lines, self.path)
+            write_atomically(self.path, b"".join(lines))
 
     @property
     def head(self) -> str:
@@ -86,7 +83,7 @@ class Ledger:
         if self.path.exists():
             lines = self.path.read_bytes().splitlines(keepends=True)[:count]
         write_atomically(self.path, b"".join(lines))
-        self.records, self.heads = _verified(lines, self.path)
+        del self.records[count:], self.heads[count:]
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
@@ -133,17 +130,6 @@ def read_ledger_and_heads(path: str | Path) -> tuple[list[dict[str, Any]], list[
     if not file.is_file():
         raise ConfigError(f"{path} is no ledger: give the file ledger.jsonl in the folder of a run")
     return _verified(_whole_lines(file), file)
-
-
-def heads_of(path: str | Path) -> list[str]:
-    """SHA-256 of each whole line of a ledger: the head that it had after each record.
-
-    Raises:
-        ConfigError: there is no such file.
-        FederationError: as :func:`read_ledger`.
-    """
-    _, heads = read_ledger_and_heads(path)
-    return heads
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -207,23 +193,18 @@ def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], lis
                 f"ledger {path}: line {number} does not follow line {number - 1}; "
                 f"one of them was edited, removed or added. Restore the file from a copy"
             )
-        if number == 1:
-            _check_known(record, path)
+        written = record.get("format", FORMAT)
+        if number == 1 and written != FORMAT:
+            # The records of another format may mean something else.
+            raise FederationError(
+                f"ledger {path} was written by monai_fairfl {record.get('package', 'unknown')} "
+                f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: "
+                "use that version"
+            )
         records.append(record)
         head = hashlib.sha256(line).hexdigest()
         heads.append(head)
     return records, heads
-
-
-def _check_known(opening: Mapping[str, Any], path: Path) -> None:
-    """Refuse a ledger of another format, whose records may mean something else."""
-    written = opening.get("format", FORMAT)
-    if written != FORMAT:
-        raise FederationError(
-            f"ledger {path} was written by monai_fairfl {opening.get('package', 'unknown')} "
-            f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: use "
-            "that version"
-        )
 
 
 def number_in(value: Any) -> float | None:

@@ -83,7 +83,7 @@ class Models:
         score = sum(scores) / len(scores)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
-            self._save("best", weights, self._recipe_after(number + 1))
+            self._save("best", weights, number + 1)
 
     def write(self, weights: Weights, rewards: Mapping[str, Weights], rounds: int) -> None:
         """Write the last global model, after ``rounds``, and every client's reward."""
@@ -92,16 +92,16 @@ class Models:
                 "%d tensors of the model stay at the clients: each has its own whole model",
                 len(self.withheld),
             )
-        recipe = self._recipe_after(rounds)
-        self._save("global", weights, recipe)
+        self._save("global", weights, rounds)
         for client, reward in rewards.items():
-            of_client = None if recipe is None else recipe.of_site(client)
-            self._save(safe_name(client), reward, of_client)
+            self._save(safe_name(client), reward, rounds, client)
 
-    def _recipe_after(self, rounds: int) -> ModelRecipe | None:
-        """The recipe of a model that was trained for so many rounds."""
-        return None if self.recipe is None else self.recipe.trained(rounds=rounds)
-
-    def _save(self, name: str, weights: Weights, recipe: ModelRecipe | None) -> None:
-        if not self.withheld:
-            save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)
+    def _save(self, name: str, weights: Weights, rounds: int, client: str = "") -> None:
+        """Write one model; of a ``client``, where only that one uses it."""
+        if self.withheld:
+            return
+        recipe = self.recipe
+        if recipe is not None:
+            recipe = recipe.trained(rounds=rounds)
+            recipe = recipe.of_site(client) if client else recipe
+        save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)

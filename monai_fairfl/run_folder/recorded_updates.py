@@ -18,7 +18,7 @@ from safetensors.torch import load as load_tensors
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
 from monai_fairfl.replies import Replies
-from monai_fairfl.run_folder.checkpoint import UNREADABLE
+from monai_fairfl.run_folder.checkpoint import reading
 from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
@@ -81,9 +81,21 @@ class RecordedRound:
         """
         start = self.start()
         requests = []
+        replies = []
         for id, client in enumerate(self.clients):
+            update, buffers = self.spec.split(self.sent_by(client))
+            labelled = tuple(self.labelled.get(client, ()))
             requests.append(Request(client, "train", start, id=id))
-        replies = [self._reply(request) for request in requests]
+            replies.append(
+                Reply(
+                    client,
+                    update,
+                    self.samples[client],
+                    buffers=buffers,
+                    labelled=labelled,
+                    id=id,
+                )
+            )
         return Replies(replies, requests, self.spec)
 
     def sent_by(self, client: str) -> Weights:
@@ -92,32 +104,12 @@ class RecordedRound:
         Raises:
             FederationError: when the file is damaged, or cannot be read at present.
         """
-        return self._read(file_of(client))
-
-    def _reply(self, request: Request) -> Reply:
-        client = request.client
-        parameters, buffers = self.spec.split(self.sent_by(client))
-        labelled = tuple(self.labelled.get(client, ()))
-        return Reply(
-            client,
-            parameters,
-            self.samples[client],
-            buffers=buffers,
-            labelled=labelled,
-            id=request.id,
-        )
+        return self._read(_file_of(client))
 
     def _read(self, name: str) -> dict[str, torch.Tensor]:
-        try:
+        with reading(f"recorded round {self.folder}"):
             manifest = object_of_json((self.folder / MANIFEST).read_bytes())
             return load_tensors(read_listed(self.folder, name, manifest))
-        except UNREADABLE as error:
-            raise FederationError(
-                f"recorded round {self.folder} is damaged ({error}): restore it from a copy, or "
-                "run the federation again"
-            ) from error
-        except OSError as error:
-            raise FederationError(_unread(self.folder, error)) from error
 
 
 def record_round(
@@ -151,29 +143,45 @@ def record_round(
         "buffers": buffers,
         "spec": replies.spec.to_json(),
     }
-    write_folder(folder_of_round(run_dir, number), _files(start, replies), about)
+    write_folder(_folder(run_dir, number), _files(start, replies), about)
+
+
+def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file."""
+    yield START, tensors_as_bytes(start)
+    for reply in replies:
+        sent = {**(reply.update or {}), **(reply.buffers or {})}
+        yield _file_of(reply.client), tensors_as_bytes(sent)
+
+
+def _folder(run_dir: Path, number: int) -> Path:
+    return run_dir / "updates" / f"round-{number:04d}"
+
+
+def _file_of(client: str) -> str:
+    return f"clients/{safe_name(client)}.safetensors"
+
+
+def is_recorded(run_dir: Path, number: int) -> bool:
+    """Whether the updates of a round were recorded."""
+    return (_folder(run_dir, number) / MANIFEST).exists()
 
 
 def check_recorded(run_dir: Path) -> None:
-    """Refuse to record a run from its middle on: its earlier rounds cannot be had any more.
+    """Refuse to use the updates of a run, or to record more, where a round has none.
 
     Args:
-        run_dir: of a run that goes on and is to record its updates.
+        run_dir: of the run.
 
     Raises:
         ConfigError: when one of its rounds was not recorded.
     """
-    records = read_ledger(run_dir / "ledger.jsonl")
-    for number in range(count_rounds(records)):
-        if not _is_recorded(run_dir, number):
+    for number in range(count_rounds(read_ledger(run_dir / "ledger.jsonl"))):
+        if not is_recorded(run_dir, number):
             raise ConfigError(
                 f"round {number} of {run_dir} was not recorded, and updates serve only if every "
                 f"round has its own: {NEVER}. To go on with this run, leave out record_updates"
             )
-
-
-def _is_recorded(run_dir: Path, number: int) -> bool:
-    return (folder_of_round(run_dir, number) / MANIFEST).exists()
 
 
 def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
@@ -198,56 +206,37 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     [(0, ['elm'])]
     """
     run_dir = Path(run_dir)
-    model = ""
-    found: list[RecordedRound] = []
-    for record in read_ledger(run_dir / "ledger.jsonl"):
+    check_recorded(run_dir)
+    opening, *records = read_ledger(run_dir / "ledger.jsonl")
+    model = opening["model"]
+    found = []
+    for record in records:
         if record["kind"] == "round":
-            found.append(_recorded(run_dir, len(found), model, record))
-        if record["kind"] in ("start", "round"):
-            model = record["model"]  # the one that the next round begins with
+            found.append(recorded_round(run_dir, record, model))
+            model = record["model"]
     if not found:
         raise ConfigError(f"{run_dir} has no finished round: there is nothing to value")
     return found
 
 
-def _unread(folder: Path, error: OSError) -> str:
-    return (
-        f"recorded round {folder} cannot be read ({error}), though it may be whole: mend the "
-        "cause, such as a missing permission, and try again"
-    )
-
-
-def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any]) -> RecordedRound:
+def recorded_round(run_dir: Path, record: Mapping[str, Any], model: str) -> RecordedRound:
     """One recorded round, checked against the ledger.
 
     Args:
         run_dir: of the run.
-        number: of the round.
-        model: digest of the model that the round began with.
         record: of the round in the ledger.
+        model: digest of the model that the round began with.
+
+    Raises:
+        FederationError: as :func:`recorded_rounds`.
     """
-    folder = folder_of_round(run_dir, number)
-    if not _is_recorded(run_dir, number):
-        raise ConfigError(
-            f"round {number} of {run_dir} was not recorded, so its updates are missing: {NEVER}"
-        )
-    try:
+    folder = _folder(run_dir, record["round"])
+    with reading(f"recorded round {folder}"):
         about = object_of_json((folder / MANIFEST).read_bytes())
         spec = ModelSpec.from_json(about["spec"])
         found = RecordedRound(
-            folder,
-            about["round"],
-            about["samples"],
-            about["buffers"],
-            spec,
-            about["labelled"],
+            folder, about["round"], about["samples"], about["buffers"], spec, about["labelled"]
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FederationError(
-            f"recorded round {folder} is damaged ({error!r}): restore it from a copy"
-        ) from error
-    except OSError as error:
-        raise FederationError(_unread(folder, error)) from error
     if digest_of(found.start()) != model:
         raise FederationError(
             f"recorded round {folder} did not begin with the model of {run_dir}'s ledger"
@@ -255,25 +244,6 @@ def _recorded(run_dir: Path, number: int, model: str, record: Mapping[str, Any])
     for key, recorded in (("samples", found.samples), ("labelled", found.labelled)):
         if recorded != record[key]:
             raise FederationError(
-                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger "
-                f"{record[key]}"
+                f"recorded round {folder} has {key} {recorded}, {run_dir}'s ledger {record[key]}"
             )
     return found
-
-
-def folder_of_round(run_dir: Path, number: int) -> Path:
-    """Where a round is recorded."""
-    return run_dir / "updates" / f"round-{number:04d}"
-
-
-def file_of(client: str) -> str:
-    """Name of a client's file in the folder of a recorded round."""
-    return f"clients/{safe_name(client)}.safetensors"
-
-
-def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file."""
-    yield START, tensors_as_bytes(start)
-    for reply in replies:
-        sent = {**(reply.update or {}), **(reply.buffers or {})}
-        yield file_of(reply.client), tensors_as_bytes(sent)
