@@ -39,8 +39,8 @@ NAME = re.compile(r"round-([0-9]+)(\.damaged)?")
 
 UNREADABLE = (
     FileNotFoundError,
+    LookupError,
     ValueError,
-    KeyError,
     TypeError,
     AttributeError,
     SafetensorError,

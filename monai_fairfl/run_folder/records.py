@@ -105,16 +105,6 @@ def model_round(measurement: str, number: int, after_training: bool = False) -> 
     return number - 1
 
 
-def rounds_of_end(scores: Mapping[str, Mapping[str, Any]], last_round: int) -> dict[str, int]:
-    """Whatever closes a run is of the models after its last round."""
-    rounds = {}
-    for models in scores.values():
-        for measured in models.values():
-            for name in measured:
-                rounds[name] = last_round
-    return rounds
-
-
 def training_of(exchanges: Sequence[Replies]) -> Replies:
     """The first exchange of a round that trained: its replies carry updates.
 
@@ -176,11 +166,21 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
     for replies in exchanges:
         missing.update(replies.missing)
 
-    judged: dict[str, str] = {}
-    details_of_verdicts: dict[str, list[dict[str, Any]]] = {}
+    judged = {}
+    verdicts = {}
     for client, of_client in played.verdicts.items():
         judged[client] = "; ".join(f"{verdict.action}: {verdict.reason}" for verdict in of_client)
-        details_of_verdicts[client] = [asdict(verdict) for verdict in of_client]
+        verdicts[client] = [asdict(verdict) for verdict in of_client]
+
+    # Every request of each exchange, as the strategy made them; None where it saw no reply.
+    sent = []
+    for replies in exchanges:
+        by_id = {reply.id: reply.measurements for reply in replies}
+        entries = []
+        for id, asked in sorted(replies.requests.items()):
+            entry = {"client": asked.client, "task": asked.task, "measured": by_id.get(id)}
+            entries.append(entry)
+        sent.append(entries)
 
     gram = None
     if _trained(local):
@@ -198,7 +198,7 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
         "planned_rounds": strategy.rounds_planned,
         "missing": missing,
         "guards": judged,
-        "verdicts": details_of_verdicts,
+        "verdicts": verdicts,
         "aggregation": result.aggregation,
         "contributions": result.contributions,
         "details": result.details,
@@ -214,7 +214,7 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
         "labelled": {reply.client: list(reply.labelled) for reply in local if reply.labelled},
         **({"precision": precision} if precision else {}),
         "digests": played.digests,
-        "exchanges": [_exchange_record(replies) for replies in exchanges],
+        "exchanges": sent,
         "gram": gram,
         "model": digest_of(result.weights),
         "rewards": {client: digest_of(model) for client, model in rewards.items()},
@@ -233,10 +233,16 @@ def _measurements(
     Returns:
         client -> measurement -> value, and measurement -> round.
     """
+    # (client, measurement) -> in how many requests of the round that train nothing.
+    times: Counter[tuple[str, str]] = Counter()
+    for replies in exchanges:
+        for request in replies.requests.values():
+            if request.task == "measure":
+                times.update((request.client, name) for name in request.measure)
+
     measured: dict[str, dict[str, Any]] = {}
     of_round: dict[str, int] = {}
     after_training = False
-    times_measured = _times_measured(exchanges)
     for replies in exchanges:
         asked = Counter(request.client for request in replies.requests.values())
         for reply in replies:
@@ -248,23 +254,12 @@ def _measurements(
             own = measured.setdefault(reply.client, {})
             for name, value in reply.measurements.items():
                 # The same over several exchanges: the last one may be of one model.
-                if only_measures and times_measured[reply.client, name] > 1:
+                if only_measures and times[reply.client, name] > 1:
                     continue
                 own[name] = value
                 of_round[name] = model_round(name, number, after_training)
-        if any(reply.update is not None for reply in replies):
-            after_training = True
+        after_training |= any(reply.update is not None for reply in replies)
     return measured, of_round
-
-
-def _times_measured(exchanges: Sequence[Replies]) -> Counter[tuple[str, str]]:
-    """(client, measurement) -> in how many requests of the round that train nothing."""
-    times: Counter[tuple[str, str]] = Counter()
-    for replies in exchanges:
-        for request in replies.requests.values():
-            if request.task == "measure":
-                times.update((request.client, name) for name in request.measure)
-    return times
 
 
 def factors_of_step(
@@ -294,21 +289,6 @@ def stated_digests(replies: Replies) -> dict[str, str]:
     return found
 
 
-def _exchange_record(replies: Replies) -> list[dict[str, Any]]:
-    """Every request of an exchange, in the order in which the strategy made them.
-
-    ``measured`` is ``None`` where the strategy saw no reply.
-    """
-    measured = {reply.id: reply.measurements for reply in replies}
-    entries = []
-    for id in sorted(replies.requests):
-        request = replies.requests[id]
-        entries.append(
-            {"client": request.client, "task": request.task, "measured": measured.get(id)}
-        )
-    return entries
-
-
 def end_record(
     end: Round, scores: Mapping[str, Mapping[str, Any]], best: Mapping[str, float], weights: Weights
 ) -> dict[str, Any]:
@@ -320,10 +300,15 @@ def end_record(
         best: round and score of the best global model.
         weights: the last global model.
     """
+    # Whatever closes a run is of the models after its last round.
+    of_round = {}
+    for models in scores.values():
+        for measured in models.values():
+            of_round.update(dict.fromkeys(measured, end.number - 1))
     return {
         "kind": "end",
         "scores": scores,
-        "of_round": rounds_of_end(scores, end.number - 1),
+        "of_round": of_round,
         "missing": end.exchanges[0].missing,
         "notes": end.notes,
         "not_finite": not_finite_of(end.exchanges),

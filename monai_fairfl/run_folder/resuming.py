@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
@@ -23,9 +22,6 @@ from monai_fairfl.utils.plain_values import object_of_json
 FOR_TRAIN = "(--out for monai-fairfl train)"
 """The option by which a user of that command names another run_dir."""
 
-OF_QUICK = "--quick of monai-fairfl train sets overrides: give it, or leave it out, as before"
-"""What a user who typed no overrides may have typed otherwise."""
-
 
 def begun(folder: Path) -> bool:
     """Whether ``folder`` holds a run that has begun: its ledger has something in it."""
@@ -35,10 +31,8 @@ def begun(folder: Path) -> bool:
 
 def ended(folder: Path) -> bool:
     """Whether ``folder`` holds a run that has ended, its closing scores included."""
-    if not begun(folder):
-        return False
     # A crash may have cut its first line short.
-    records = read_ledger(folder / "ledger.jsonl")
+    records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
     return bool(records) and records[-1]["kind"] == "end"
 
 
@@ -100,26 +94,18 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     monai_fairfl.errors.FederationError: ... already holds a comparison (FedAvg): resume it ...
     """
     previous = compared(run_dir, strategies)
-    names = ", ".join(previous)
-    if previous and len(strategies) == 1:
+    if not previous and not begun(run_dir):
+        return
+    held = f"a comparison ({', '.join(previous)})" if previous else "a run of one strategy"
+    if bool(previous) != (len(strategies) > 1):
         raise FederationError(
-            f"{run_dir} already holds a comparison ({names}), whose report a run of one strategy "
-            f"would replace: choose another run_dir {FOR_TRAIN}, or add {strategies[0]} to the "
-            "comparison (--strategies with it and one of these, --resume True)"
+            f"{run_dir} already holds {held}, and a run and a comparison never share a folder: "
+            f"choose another run_dir {FOR_TRAIN}. To add a strategy to a comparison, name it with "
+            "one of the comparison (--strategies) and --resume True"
         )
-    if len(strategies) > 1 and begun(run_dir):
+    if not resume:
         raise FederationError(
-            f"{run_dir} already holds a run of one strategy, whose report a comparison would "
-            f"replace: choose another run_dir {FOR_TRAIN}"
-        )
-    if previous and not resume:
-        raise FederationError(
-            f"{run_dir} already holds a comparison ({names}): resume it (--resume True) or choose "
-            f"another run_dir {FOR_TRAIN}"
-        )
-    if begun(run_dir) and not resume:
-        raise FederationError(
-            f"{run_dir} already holds a run: resume it (--resume True) or choose another run_dir "
+            f"{run_dir} already holds {held}: resume it (--resume True) or choose another run_dir "
             f"{FOR_TRAIN}"
         )
 
@@ -140,29 +126,20 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
     for folder in folders:
         records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
         checkpoints = Checkpoints(folder / "checkpoints").newest_first()
+        lost = ""
         if checkpoints and not records:
+            lost, held = "ledger.jsonl", f"the checkpoint {checkpoints[0].name} and no record"
+        elif records and not checkpoints:
+            count = count_rounds(records)
+            if count > 1 or records[-1]["kind"] == "end":
+                lost, held = "checkpoints", f"{count} recorded rounds and no checkpoint"
+        if lost:
             raise FederationError(
-                f"{folder} has the checkpoint {checkpoints[0].name} and no record of a round: its "
-                "ledger.jsonl is missing or damaged. To begin the run again would replace what it "
-                "trained. If a backup, or the machine where it ran, has its ledger.jsonl, copy "
-                f"that to {folder / 'ledger.jsonl'} and give the same command again. Without a "
-                f"copy, choose another run_dir {FOR_TRAIN} or name"
-            )
-        if checkpoints or not records:
-            continue
-        if records[-1]["kind"] == "end":
-            raise FederationError(
-                f"{folder} has ended and stores no checkpoint, as the trainings of a comparison "
-                "over seeds or folds: it can neither go on nor be valued. Train the strategy in a "
-                "run_dir of its own"
-            )
-        recorded = count_rounds(records)
-        if recorded > 1:
-            raise FederationError(
-                f"{folder} has {recorded} recorded rounds and no checkpoint: to resume it would "
-                "begin it again and erase its record. If a backup, or the machine where it ran, "
-                f"has its folder checkpoints, copy that to {folder / 'checkpoints'} and give the "
-                f"same command again. Without a copy, choose another run_dir {FOR_TRAIN} or name"
+                f"{folder} has {held}: to resume it would begin it again and erase what it has. If "
+                f"a backup, or the machine where it ran, has its {lost}, copy that to "
+                f"{folder / lost} and give the same command again. Without a copy, choose another "
+                f"run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds stores no "
+                "checkpoint when it has ended"
             )
 
 
@@ -176,7 +153,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
         sites: that take part now; they may come and go.
 
     Raises:
-        ConfigError: naming the setting and both values.
+        ConfigError: naming each setting that differs, and both values.
     """
     previous = recorded_config(run_dir)
     if not previous:
@@ -185,12 +162,7 @@ def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str
     scores = bool(compared(run_dir))
     before = _named_settings(previous, sites, scores)
     now = _named_settings(json.loads(json.dumps(config, default=str)), sites, scores)
-    common = {key: value for key, value in now.items() if key in before}
-    moved = f"Where the same data only moved, correct their folder in {run_dir / 'config.json'}"
-    hints = {"overrides": OF_QUICK}
-    for site in sites:
-        hints[f"data of {site}"] = moved
-    check_same(run_dir, before, common, ConfigError, hints)
+    check_same(run_dir, before, {key: now[key] for key in now if key in before}, ConfigError)
 
 
 def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None:
@@ -201,7 +173,8 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
         settings: the present ones, under the names of a ledger's opening record.
 
     Raises:
-        FederationError: naming the run, the setting and both values; or a ledger that is damaged.
+        FederationError: naming the run, each setting that differs and both values; or a ledger
+            that is damaged.
     """
     now = json.loads(json.dumps(settings))
     for folder in folders:
@@ -221,19 +194,12 @@ def _named_settings(
         scores: whether what decides the scores counts, too.
     """
     found = training_settings(config)
-    of_sites = {}
+    named = {**found["plain"], "overrides": found["overrides"]}
+    files = {**found["files"], **(found["scoring"] if scores else {})}
+    named.update({f"files of {name}": digest for name, digest in files.items()})
     for key in ("sites", "data"):
-        for site in sites:
-            if site in found[key]:
-                of_sites[f"{key} of {site}"] = found[key][site]
-    files = {f"files of {name}": sha for name, sha in found["files"].items()}
-    if scores:
-        for name, sha in found["scoring"].items():
-            files[f"files of {name}"] = sha
-    return {**found["plain"], "overrides": found["overrides"], **files, **of_sites}
-
-
-# ---- the settings of a run that goes on
+        named.update({f"{key} of {site}": found[key][site] for site in sites if site in found[key]})
+    return named
 
 
 def check_same(
@@ -241,7 +207,6 @@ def check_same(
     recorded: Mapping[str, Any],
     now: Mapping[str, Any],
     error: type[FairFLError] = FederationError,
-    hints: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Refuse to resume a run with other settings than it was begun with: it is one experiment.
 
@@ -250,17 +215,17 @@ def check_same(
         recorded: settings that it was begun with.
         now: the present ones; the run's name, the clients and the package's version may differ.
         error: class of the error.
-        hints: setting -> sentence that its message ends with, where it differs.
 
     Raises:
-        FairFLError: when they differ; it names the setting and both values.
+        FairFLError: when they differ; it names each setting and both values.
     """
+    different = []
     for key, value in now.items():
-        if key in ("run", "clients", "package"):
-            continue
-        if recorded.get(key) != value:
-            hint = f". {hints[key]}" if key in hints else ""
-            raise error(
-                f"{run_dir} was begun with {key} = {recorded.get(key)!r}, now it is {value!r}: "
-                f"resume with the same settings, or choose another run_dir {FOR_TRAIN}{hint}"
-            )
+        if key not in ("run", "clients", "package") and recorded.get(key) != value:
+            different.append(f"{key} = {recorded.get(key)!r}, now it is {value!r}")
+    if different:
+        raise error(
+            f"{run_dir} was begun with {'; with '.join(different)}: resume with the same settings "
+            f"(--quick of monai-fairfl train sets overrides), or choose another run_dir "
+            f"{FOR_TRAIN}. Where the same data only moved, correct its folder in config.json"
+        )
