@@ -8,12 +8,12 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Weights
 from monai_fairfl.run_folder.checkpoint import Checkpoints
 from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.reading_records import trained_by
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import FedAvg, Strategy
@@ -104,3 +104,30 @@ class CoalitionTraining:
             return None
         checkpoint = Checkpoints(run / "checkpoints").load()
         return None if checkpoint is None else checkpoint.weights
+
+
+def trained_by(
+    records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
+) -> bool:
+    """Whether just these clients trained a run's model in every round, and none was ever missing.
+
+    Args:
+        records: of the run's ledger.
+        clients: names of the clients in question.
+        per_round: how many of them a round samples; ``None``: all.
+
+    >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
+    >>> run = [{"kind": "start", "clients": ["A", "B"]}, *rounds]
+    >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
+    (True, False)
+    """
+    if set(records[0]["clients"]) != set(clients):
+        return False
+    size = min(len(clients), per_round or len(clients))
+    for record in records:
+        if record["kind"] != "round":
+            continue
+        others = set(record["clients"]) - set(clients)
+        if others or record["missing"] or len(record["clients"]) != size:
+            return False
+    return True

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +24,10 @@ from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.run_folder.case_digests import files_to_write
-from monai_fairfl.run_folder.commands import command_to_record
 from monai_fairfl.run_folder.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
+
+_recorded: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)
 
 
 @dataclass(frozen=True)
@@ -122,3 +126,32 @@ def _devices(devices: Sequence[str]) -> str | list[str]:
     """The devices as the configuration shows them: the only one by its name."""
     different = list(dict.fromkeys(devices))
     return different[0] if len(different) == 1 else different
+
+
+@contextmanager
+def recorded_as(words: Sequence[str]) -> Iterator[None]:
+    """Let the runs within record these words of ``python -m monai.bundle run``.
+
+    >>> with recorded_as(["python", "-m", "monai.bundle", "run", "--rounds", "3"]):
+    ...     command_to_record()[-1]
+    '3'
+    """
+    token = _recorded.set(words)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
+
+
+def command_to_record() -> Sequence[str] | None:
+    """The words of :func:`recorded_as`, or else of the command that started this process.
+
+    ``None`` where that was not MONAI's.
+    """
+    given = _recorded.get()
+    if given is not None:
+        return given
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None or not spec.name.startswith("monai.bundle"):
+        return None
+    return ["python", "-m", "monai.bundle", *sys.argv[1:]]

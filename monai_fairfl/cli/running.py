@@ -24,11 +24,11 @@ from typing import Any, TextIO
 from monai.bundle import ConfigParser
 from rich.console import Console
 
+from monai_fairfl.bundle.run_config import recorded_as
 from monai_fairfl.bundle.runs_display import shown_on
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
-from monai_fairfl.run_folder.commands import recorded_as
 from monai_fairfl.run_folder.resuming import ended
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.utils.terminal import data_notes_to, was_shown

@@ -35,10 +35,8 @@ def files_to_write(datalists: Path, digests: Mapping[str, Sequence[str]]) -> dic
 
 def read_digests(datalists: Path) -> dict[str, frozenset[str]]:
     """Site -> digests of its cases; sites without a file are left out."""
-    found = {}
-    for file in sorted(datalists.glob(f"*{SUFFIX}")):
-        found[file.stem] = frozenset(file.read_text(errors="replace").split())
-    return found
+    files = sorted(datalists.glob(f"*{SUFFIX}"))
+    return {file.stem: frozenset(file.read_text(errors="replace").split()) for file in files}
 
 
 def require_same_cases(datalists: Path, digests: Mapping[str, Sequence[str]]) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FairFLError, FederationError
@@ -37,16 +36,6 @@ SUFFIX = ".safetensors"
 NAME = re.compile(r"round-([0-9]+)(\.damaged)?")
 """Of a checkpoint's folder; one that was not whole when it was read has the end."""
 
-UNREADABLE = (
-    FileNotFoundError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    SafetensorError,
-)
-"""Exceptions that reading raises where a file is not what was written."""
-
 
 class NotWhole(FederationError):
     """What a run has stored is damaged."""
@@ -62,15 +51,15 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except FairFLError:
+    except (FairFLError, MemoryError):
         raise
-    except UNREADABLE as error:
+    except Exception as error:  # whatever a reader raises of what is not in its form
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+            raise FederationError(
+                f"{what} cannot be read ({error}), though it may be whole: mend the cause, such as "
+                "a missing permission, and try again"
+            ) from error
         raise NotWhole(f"{what} is damaged ({error!r}): restore it from a copy") from error
-    except OSError as error:
-        raise FederationError(
-            f"{what} cannot be read ({error}), though it may be whole: mend the cause, such as a "
-            "missing permission, and try again"
-        ) from error
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.settings import check_whole, is_number
 
-NEEDED = ("rounds", "local_epochs", "mean_dice")
-KEYS = (*NEEDED, "overrides")
-"""The overrides of the measured training are for a reader of the file."""
+NEEDED = {"rounds", "local_epochs", "mean_dice"}
+"""Its keys; the ``overrides`` of the measured training are for a reader of the file."""
 
 QUICK = "quick.json"
 """Name of a bundle's overlay of ``federate.json`` with the settings of a first look."""
@@ -53,12 +52,10 @@ class FullRun:
         """
         if given is None:
             return None
-        if not isinstance(given, Mapping) or any(name not in given for name in NEEDED):
-            raise ConfigError(f"full_run needs rounds, local_epochs and mean_dice, got {given!r}")
-        unknown = sorted(set(given) - set(KEYS))
-        if unknown:
+        if not isinstance(given, Mapping) or not NEEDED <= set(given) <= {*NEEDED, "overrides"}:
             raise ConfigError(
-                f"full_run has the unknown key {unknown[0]!r}; known are {', '.join(KEYS)}"
+                f"full_run needs rounds, local_epochs and mean_dice, got {given!r}; besides it may "
+                "have overrides"
             )
         for name in ("rounds", "local_epochs"):
             check_whole(f"full_run: {name}", given[name], least=1)

@@ -49,9 +49,8 @@ class Ledger:
         self.records: list[dict[str, Any]] = []
         self.heads: list[str] = []
         if self.path.exists():
-            lines = _whole_lines(self.path)
-            self.records, self.heads = _verified(lines, self.path)
-            write_atomically(self.path, b"".join(lines))
+            self.records, self.heads = read_ledger_and_heads(self.path)
+            self.truncate(len(self.records))
 
     @property
     def head(self) -> str:
@@ -126,10 +125,43 @@ def read_ledger_and_heads(path: str | Path) -> tuple[list[dict[str, Any]], list[
         ConfigError: there is no such file.
         FederationError: as :func:`read_ledger`.
     """
-    file = Path(path)
-    if not file.is_file():
+    path = Path(path)
+    if not path.is_file():
         raise ConfigError(f"{path} is no ledger: give the file ledger.jsonl in the folder of a run")
-    return _verified(_whole_lines(file), file)
+    lines = path.read_bytes().splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        logger.warning("ledger %s: the last line was cut short and is dropped", path)
+        lines.pop()
+    records = []
+    heads = []
+    head = ""
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise FederationError(
+                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the "
+                "file from a copy"
+            )
+        if record.get("previous") != head:
+            raise FederationError(
+                f"ledger {path}: line {number} does not follow line {number - 1}; "
+                f"one of them was edited, removed or added. Restore the file from a copy"
+            )
+        written = record.get("format", FORMAT)
+        if number == 1 and written != FORMAT:
+            # The records of another format may mean something else.
+            raise FederationError(
+                f"ledger {path} was written by monai_fairfl {record.get('package', 'unknown')} "
+                f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: "
+                "use that version"
+            )
+        records.append(record)
+        head = hashlib.sha256(line).hexdigest()
+        heads.append(head)
+    return records, heads
 
 
 def runs_in(folder: Path) -> list[Path]:
@@ -162,49 +194,6 @@ def no_record_in(path: str | Path) -> str:
         f"{path} has no record yet: this run has not begun. Run it, or name the folder of another "
         "run; if this one had begun, restore the file from a copy"
     )
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a ledger but a last one that was cut short by a crash."""
-    lines = path.read_bytes().splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        logger.warning("ledger %s: the last line was cut short and is dropped", path)
-        return lines[:-1]
-    return lines
-
-
-def _verified(lines: list[bytes], path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a ledger whose chain is intact, and the SHA-256 of each line."""
-    records = []
-    heads = []
-    head = ""
-    for number, line in enumerate(lines, 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise FederationError(
-                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the "
-                "file from a copy"
-            )
-        if record.get("previous") != head:
-            raise FederationError(
-                f"ledger {path}: line {number} does not follow line {number - 1}; "
-                f"one of them was edited, removed or added. Restore the file from a copy"
-            )
-        written = record.get("format", FORMAT)
-        if number == 1 and written != FORMAT:
-            # The records of another format may mean something else.
-            raise FederationError(
-                f"ledger {path} was written by monai_fairfl {record.get('package', 'unknown')} "
-                f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: "
-                "use that version"
-            )
-        records.append(record)
-        head = hashlib.sha256(line).hexdigest()
-        heads.append(head)
-    return records, heads
 
 
 def number_in(value: Any) -> float | None:

@@ -200,7 +200,8 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger.jsonl")
     ...     ledger.append({"kind": "start", "model": digest_of({})})
-    ...     ledger.append({"kind": "round", "samples": {"elm": 8}, "labelled": {}, "model": ""})
+    ...     record = {"kind": "round", "round": 0, "samples": {"elm": 8}, "labelled": {}}
+    ...     ledger.append({**record, "model": ""})
     ...     record_round(Path(folder), 0, {}, replies, "samples")
     ...     [(found.number, found.clients) for found in recorded_rounds(folder)]
     [(0, ['elm'])]
