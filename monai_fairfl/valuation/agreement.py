@@ -100,30 +100,23 @@ def fidelity(
     reference_shares = _shares(reference, "reference")
     measures, p_value = _measures(shares, reference_shares)
 
-    low = np.full(len(measures), np.nan)
-    high = np.full(len(measures), np.nan)
+    ends = np.full((2, len(measures)), np.nan)
     if _has_errors(contributions) and _has_errors(reference):
         rng = np.random.default_rng(seed)
         rows = []
         for _ in range(draws):
             row, _ = _measures(_drawn_shares(contributions, rng), _drawn_shares(reference, rng))
             rows.append(row)
-        low, high = _quantiles(np.array(rows), level)
-        # What is undefined has no interval.
-        low[np.isnan(measures)] = np.nan
-        high[np.isnan(measures)] = np.nan
+        for column, values in enumerate(np.array(rows).T):
+            # A draw with nothing positive has uniform shares, and no correlation. What is undefined
+            # has no interval.
+            values = values[np.isfinite(values)]
+            if len(values) and not np.isnan(measures[column]):
+                ends[:, column] = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
 
-    intervals = []
-    for value, lower, upper in zip(measures, low, high, strict=True):
-        intervals.append(Interval(float(value), float(lower), float(upper)))
-    # In the order of _measures.
-    return Fidelity(
-        pearson=intervals[0],
-        spearman=intervals[1],
-        euclidean=intervals[2],
-        cosine=intervals[3],
-        p_value=p_value,
-    )
+    intervals = [Interval(*map(float, row)) for row in zip(measures, *ends, strict=True)]
+    pearson, spearman, euclidean, cosine = intervals
+    return Fidelity(pearson, spearman, euclidean, cosine, p_value)
 
 
 def _shares(given: Contributions, what: str) -> dict[str, float]:
@@ -187,21 +180,3 @@ def _drawn_shares(given: Contributions, rng: np.random.Generator) -> dict[str, f
         whole = math.fsum(float(value) for value in estimates.values())
     shares = normalise(list(drawn.values()))
     return {client: whole * float(share) for client, share in zip(drawn, shares, strict=True)}
-
-
-def _quantiles(
-    rows: NDArray[np.float64], level: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Each column's lower and upper quantile; NaN for a column without finite values."""
-    columns = rows.shape[1]
-    low = np.full(columns, np.nan)
-    high = np.full(columns, np.nan)
-    for column in range(columns):
-        # A draw with nothing positive has uniform shares, and no correlation.
-        values = rows[:, column]
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            ends = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
-            low[column] = ends[0]
-            high[column] = ends[1]
-    return low, high

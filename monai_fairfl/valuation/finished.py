@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LINES = 10
-"""At most so many lines of progress are shown, evenly over the models; the log has all of them."""
+"""About so many lines of progress are shown, evenly over the models; the log has all of them."""
 
 METHODS = ("exact", "leave_one_out", "permutation", "gtg")
 
@@ -129,19 +129,15 @@ class RunValuation(ABC):
         seed: int = 0,
         judged_by: str = "everybody",
     ):
-        if judged_by not in JUDGED_BY:
-            raise ConfigError(
-                f"{type(self).__name__}: judged_by must be one of {JUDGED_BY}, got {judged_by!r}"
-            )
-        if method not in METHODS:
-            raise ConfigError(
-                f"{type(self).__name__}: method must be one of {METHODS}, got {method!r}"
-            )
+        kind = type(self).__name__
+        choices = {"judged_by": (judged_by, JUDGED_BY), "method": (method, METHODS)}
+        for name, (given, known) in choices.items():
+            if given not in known:
+                raise ConfigError(f"{kind}: {name} must be one of {known}, got {given!r}")
         check_sampling(samples, tolerance)
         if method != "permutation" and (samples, tolerance) != (SAMPLES, TOLERANCE):
             raise ConfigError(
-                f"{type(self).__name__}: {method!r} takes no samples; leave out samples and "
-                "tolerance"
+                f"{kind}: {method!r} takes no samples; leave out samples and tolerance"
             )
         self.method = method
         self.utility = Utility(utility, data)
@@ -206,13 +202,13 @@ class RunValuation(ABC):
         Raises:
             FederationError: naming a client that could not score a model.
         """
-        evaluate = Evaluator(self.name, run.panel, self.utility, self.measured(run), run.show)
+        evaluate = Evaluator(self.name, run, self.utility, self.measured(run))
         games = self.games(run, evaluate)
-        players = [len(game.players) for game in games]
-        # A sampling method may stop before it has measured all coalitions.
-        evaluate.at_most = self.method not in ("exact", "leave_one_out")
-        if not evaluate.at_most or max(players) <= MOST_PLAYERS:
-            evaluate.expected = sum(self._number_of_models(n) for n in players)
+        for game in games:
+            one_more = len(game.players) + 1
+            most = {"leave_one_out": one_more, "permutation": self.samples * one_more}
+            every = 2 ** len(game.players)
+            evaluate.most += min(every, most.get(self.method, every))
         if self.judged_by == "others":
             return self._judged_by_others(games, evaluate)
         return self.play(games)
@@ -241,21 +237,15 @@ class RunValuation(ABC):
             return gtg_shapley(games, seed=self.seed)
         by_game = []
         for number, game in enumerate(games):
-            by_game.append(self._play_one(game, self.seed + number))
+            if self.method == "exact":
+                found = exact_shapley(game)
+            elif self.method == "leave_one_out":
+                found = leave_one_out(game)
+            else:
+                seed = self.seed + number
+                found = permutation_shapley(game, self.samples, self.tolerance, seed)
+            by_game.append(found)
         return sum_over_rounds(by_game, self.decay)
-
-    def _play_one(self, game: Game, seed: int) -> Valuation:
-        if self.method == "exact":
-            return exact_shapley(game)
-        if self.method == "leave_one_out":
-            return leave_one_out(game)
-        return permutation_shapley(game, self.samples, self.tolerance, seed)
-
-    def _number_of_models(self, players: int) -> int:
-        """Coalitions whose models the method needs, at most."""
-        if self.method == "leave_one_out":
-            return players + 1
-        return 2**players
 
 
 class Evaluator:
@@ -263,85 +253,54 @@ class Evaluator:
 
     Args:
         title: of the lines.
-        panel: measures.
+        run: whose panel measures, and which shows some of the lines.
         utility: of what was measured.
-        measured: what is known already.
-        show: gets some of the lines.
+        known: what was measured already.
 
     Attributes:
         left_out: the client whose measurements do not count at present; empty: all count.
-        expected: number of models in all, or ``at_most``; ``None`` where 2^N is no useful bound.
+        most: number of models in all, at most.
     """
 
-    def __init__(
-        self,
-        title: str,
-        panel: Panel,
-        utility: Utility,
-        measured: MeasuredModels,
-        show: Callable[[str], None] | None = None,
-    ):
+    def __init__(self, title: str, run: FinishedRun, utility: Utility, known: MeasuredModels):
         self.title = title
-        self.panel = panel
+        self.run = run
         self.utility = utility
-        self.known = measured
-        self.show = show
+        self.known = known
         self.left_out = ""
-        self.at_most = False
-        self.expected: int | None = None
+        self.most = 0
         self._models: set[Key] = set()
-        # Number of models at the last line that was shown.
-        self._shown: int | None = None
         # A valuation that goes on counts as it began.
-        for key in measured:
-            for client, value in measured[key].items():
-                panel.facts.learn(client, key.measurement, value)
+        for key, measured in known.items():
+            for client, value in measured.items():
+                run.panel.facts.learn(client, key.measurement, value)
 
-    @property
-    def done(self) -> int:
-        """Number of models so far."""
-        return len(self._models)
-
-    def knows(self, game: str, coalition: Coalition) -> bool:
-        """Whether the model of ``coalition`` in the game of this name was measured already."""
-        return self._key(game, coalition) in self.known
-
-    def _key(self, game: str, coalition: Coalition) -> Key:
-        return Key(game, coalition, self.utility.measurement, frozenset(self.panel.clients))
+    def key(self, game: str, coalition: Coalition) -> Key:
+        """Under which the model of ``coalition`` in the game of this name is known."""
+        clients = frozenset(self.run.panel.clients)
+        return Key(game, coalition, self.utility.measurement, clients)
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        key = self._key(game, coalition)
+        key = self.key(game, coalition)
         self._models.add(key)
         if key in self.known:
             return self._utility_of(self.known[key])
-        measured = self.panel.measure(build(), key.measurement)
+        measured = self.run.panel.measure(build(), key.measurement)
         value = self._utility_of(measured)
         self.known.add(key, measured)
-        self._log(game, coalition, value)
+
+        done = len(self._models)
+        members = ", ".join(sorted(coalition))
+        line = (
+            f"{self.title}: {game}, {{{members}}} {value:.4f}; model {done} of at most {self.most}"
+        )
+        logger.info("%s", line)
+        if self.run.show is not None and done % math.ceil(self.most / LINES) == 0:
+            self.run.show(line)
         return value
 
     def _utility_of(self, measured: Mapping[str, Measurement]) -> float:
         """The utility, without what the client that is left out measured."""
         counted = {client: value for client, value in measured.items() if client != self.left_out}
         return self.utility(counted)
-
-    def _log(self, game: str, coalition: Coalition, value: float) -> None:
-        """One line of progress, with the number of models where that is known."""
-        rest = ""
-        if self.expected is not None:
-            rest = f" of {'at most ' if self.at_most else ''}{self.expected}"
-        members = ", ".join(sorted(coalition))
-        line = f"{self.title}: {game}, {{{members}}} {value:.4f}; model {self.done}{rest}"
-        logger.info("%s", line)
-        self._show_now_and_then(line)
-
-    def _show_now_and_then(self, line: str) -> None:
-        """Show the first line, and then one for every so many models."""
-        step = LINES
-        if self.expected is not None:
-            step = math.ceil(self.expected / LINES)
-        is_due = self._shown is None or self.done - self._shown >= step
-        if self.show is not None and is_due:
-            self._shown = self.done
-            self.show(line)

@@ -85,11 +85,8 @@ def global_cosines(
         )
     # Both updates as weighted sums of all updates, which is what the Gram matrix knows.
     global_weights = np.array([aggregation.get(client, 0.0) for client in clients])
-    own_weights = np.eye(len(clients))
-    cosines = {}
-    for client, weights in zip(clients, own_weights, strict=True):
-        cosines[client] = cosine(matrix, weights, global_weights)
-    return cosines
+    own_weights = dict(zip(clients, np.eye(len(clients)), strict=True))
+    return {client: cosine(matrix, own, global_weights) for client, own in own_weights.items()}
 
 
 def free_rider_scores(
@@ -242,17 +239,15 @@ def free_rider_history(
             numbers.append(record["round"])
             scores_by_round.append(scores)
 
-    clients: set[str] = set()
-    for scores in scores_by_round:
-        clients.update(scores)
-    histories: dict[str, list[float | None]] = {}
-    for client in sorted(clients):
-        histories[client] = [scores.get(client) for scores in scores_by_round]
-
-    flagged = {}
-    for client, index in flag_free_riders(scores_by_round, factor, rounds).items():
-        flagged[client] = numbers[index]
-    return FreeRiders(rounds=numbers, scores=histories, flagged=flagged, evidence=evidence)
+    clients = sorted({client for scores in scores_by_round for client in scores})
+    histories = {client: [scores.get(client) for scores in scores_by_round] for client in clients}
+    flagged = flag_free_riders(scores_by_round, factor, rounds)
+    return FreeRiders(
+        rounds=numbers,
+        scores=histories,
+        flagged={client: numbers[index] for client, index in flagged.items()},
+        evidence=evidence,
+    )
 
 
 def evidence_of(record: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -268,32 +263,20 @@ def _record_scores(record: Mapping[str, Any], form: str) -> dict[str, float]:
     gram = record["gram"]
     if not record["aggregation"] or not gram:
         return {}
-
+    if any(value is None for row in gram["whole"] for value in row):
+        return {}  # an inner product was not finite
     # Direction of the global update, as weights of the clients' updates.
     step = factors_of_step(record["aggregation"], record["details"])
-    if not _is_complete(gram["whole"]):
-        return {}
     cosines = global_cosines(gram["whole"], step, gram["clients"])
 
-    error_global = _errors(record, "global_score")
-    error_local = _errors(record, "local_score")
-    known = {}
-    for client, value in cosines.items():
-        if client in error_global and client in error_local:
-            known[client] = value
-    return free_rider_scores(known, error_global, error_local, form)
-
-
-def _is_complete(matrix: Sequence[Sequence[float | None]]) -> bool:
-    """Whether all inner products are finite; the ledger has ``null`` for others."""
-    return not any(value is None for row in matrix for value in row)
-
-
-def _errors(record: Mapping[str, Any], measurement: str) -> dict[str, float]:
-    """client -> 1 - score, of the clients that measured it."""
-    errors = {}
+    errors: dict[str, dict[str, float]] = {"global_score": {}, "local_score": {}}
     for client, measured in record["measurements"].items():
-        score = number_in(measured.get(measurement))
-        if score is not None:
-            errors[client] = 1 - score
-    return errors
+        for name, of_clients in errors.items():
+            score = number_in(measured.get(name))
+            if score is not None:
+                of_clients[client] = 1 - score
+    error_global, error_local = errors.values()
+    known = {
+        name: cosines[name] for name in cosines if name in error_global and name in error_local
+    }
+    return free_rider_scores(known, error_global, error_local, form)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
-from monai_fairfl.games.shapley import SAMPLES, TOLERANCE
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.run_folder.ledger import read_ledger
@@ -82,9 +82,10 @@ class OneRound:
 
     def __call__(self, coalition: Coalition) -> Weights:
         """The model of ``coalition``."""
-        last = self._last_round_of(coalition)
-        if last is None:
+        of_members = [recorded for recorded in self.rounds if coalition & set(recorded.clients)]
+        if not of_members:
             return self.start
+        last = of_members[-1]
 
         # Parameters: the initial ones, and every round's average of the members, in float64.
         parameters = {name: self.start[name].double() for name in last.spec.parameters}
@@ -99,13 +100,6 @@ class OneRound:
         for name, tensor in parameters.items():
             model[name] = tensor.to(self.start[name].dtype)
         return model
-
-    def _last_round_of(self, coalition: Coalition) -> RecordedRound | None:
-        """The last round in which a member took part."""
-        for recorded in reversed(self.rounds):
-            if coalition & set(recorded.clients):
-                return recorded
-        return None
 
 
 class Reconstruction(RunValuation):
@@ -122,10 +116,8 @@ class Reconstruction(RunValuation):
             from what a coalition would have trained.
         decay: weight of rounds, see :func:`~monai_fairfl.valuation.sum_over_rounds` and what it
             says of late rounds; for multi_round.
-        samples: when sampling ends, as for :class:`RunValuation`.
-        tolerance: as for :class:`RunValuation`.
-        seed: of the sampling.
-        judged_by: see :class:`RunValuation`.
+        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
+            :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.
@@ -143,20 +135,15 @@ class Reconstruction(RunValuation):
         data: str = "validation",
         form: str = "multi_round",
         decay: float | None = None,
-        samples: int = SAMPLES,
-        tolerance: float = TOLERANCE,
-        seed: int = 0,
-        judged_by: str = "everybody",
+        **others: Any,
     ):
-        super().__init__(method, utility, data, samples, tolerance, seed, judged_by)
+        super().__init__(method, utility, data, **others)
         if form not in ("multi_round", "one_round"):
             raise ConfigError(
                 f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"
             )
-        if form == "one_round" and method == "gtg":
-            raise ConfigError("Reconstruction: gtg needs form 'multi_round'")
-        if form == "one_round" and decay is not None:
-            raise ConfigError("Reconstruction: decay needs form 'multi_round'")
+        if form == "one_round" and (method == "gtg" or decay is not None):
+            raise ConfigError("Reconstruction: gtg and decay need form 'multi_round'")
         if decay is not None and (method == "gtg" or not 0 < decay <= 1):
             raise ConfigError(
                 f"Reconstruction: decay must be above 0, at most 1, and not with gtg; got {decay}"
@@ -166,9 +153,8 @@ class Reconstruction(RunValuation):
 
     def words(self) -> tuple[str, ...]:
         """As :meth:`RunValuation.words`."""
-        if self.decay is None:
-            return ("reconstruction", self.form)
-        return ("reconstruction", self.form, f"decay_{self.decay}")
+        decay = () if self.decay is None else (f"decay_{self.decay}",)
+        return ("reconstruction", self.form, *decay)
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`.
@@ -183,9 +169,7 @@ class Reconstruction(RunValuation):
         """As :meth:`RunValuation.games`."""
         rounds = recorded_rounds(run.run_dir)
         if self.form == "one_round":
-            players: set[str] = set()
-            for recorded in rounds:
-                players.update(recorded.clients)
+            players = {client for recorded in rounds for client in recorded.clients}
             return [Game(players, _worth(evaluate, "one round", OneRound(rounds)))]
         models = MultiRound(rounds)
         games = []
@@ -211,8 +195,4 @@ def _worth(
     evaluate: Evaluator, game: str, model: Callable[[Coalition], Weights]
 ) -> Callable[[Coalition], float]:
     """What a coalition is worth in this game: the utility of its ``model``, built when needed."""
-
-    def worth(coalition: Coalition) -> float:
-        return evaluate(game, coalition, partial(model, coalition))
-
-    return worth
+    return lambda coalition: evaluate(game, coalition, partial(model, coalition))

@@ -9,11 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
-from monai_fairfl.games.shapley import SAMPLES, TOLERANCE
 from monai_fairfl.messages import Weights
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 from monai_fairfl.valuation.utility import MeasuredModels
@@ -41,10 +40,8 @@ class Retraining(RunValuation):
         utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
         strategy: trains the coalitions; ``None``: FedAvg.
-        samples: when sampling ends, as for :class:`RunValuation`.
-        tolerance: as for :class:`RunValuation`.
-        seed: of the sampling.
-        judged_by: see :class:`RunValuation`.
+        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
+            :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.
@@ -59,12 +56,9 @@ class Retraining(RunValuation):
         utility: str = "mean",
         data: str = "validation",
         strategy: Strategy | None = None,
-        samples: int = SAMPLES,
-        tolerance: float = TOLERANCE,
-        seed: int = 0,
-        judged_by: str = "everybody",
+        **others: Any,
     ):
-        super().__init__(method, utility, data, samples, tolerance, seed, judged_by)
+        super().__init__(method, utility, data, **others)
         if method == "gtg":
             raise ConfigError(
                 "Retraining: gtg values the rounds of one run; take Reconstruction, or "
@@ -79,18 +73,21 @@ class Retraining(RunValuation):
     def check(self, clients: Sequence[str], recorded: bool) -> None:
         """As :meth:`RunValuation.check`, and that the strategy can train the coalitions."""
         super().check(clients, recorded)
-        if self.strategy is not None and self.strategy.shares_nothing:
+        strategy = self.strategy
+        if strategy is None:
+            return
+        if strategy.shares_nothing:
             raise ConfigError(
-                f"valuation {self.name}: {self.strategy.name} averages nothing, so that every "
+                f"valuation {self.name}: {strategy.name} averages nothing, so that every "
                 "coalition's global model would be the initial one: leave out strategy (FedAvg), "
                 "or name one that averages"
             )
         smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
-        if self.strategy is not None and smallest < self.strategy.min_clients:
+        if smallest < strategy.min_clients:
             raise ConfigError(
                 f"valuation {self.name} trains coalitions of {smallest} clients, and "
-                f"{self.strategy.name} needs at least {self.strategy.min_clients}: leave out "
-                "strategy (FedAvg), or use more sites"
+                f"{strategy.name} needs at least {strategy.min_clients}: leave out strategy "
+                "(FedAvg), or use more sites"
             )
 
     def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
@@ -113,23 +110,22 @@ class Retraining(RunValuation):
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`; a single game."""
 
+        folder = self._folder(run)
+
         def train(coalition: Coalition) -> Weights:
             # One set of clients in memory at a time.
             run.panel.close()
-            folder = self._folder(run) / folder_of(coalition, run.clients)
-            return run.train(coalition, self.strategy, folder)
-
-        def worth(coalition: Coalition) -> float:
-            return evaluate(GAME, coalition, partial(train, coalition))
+            place = folder / folder_of(coalition, run.clients)
+            return run.train(coalition, self.strategy, place)
 
         if run.train_ahead is not None:
             unknown = {}
             for coalition in self.trainings(run.clients):
-                if not evaluate.knows(GAME, coalition):
-                    unknown[coalition] = self._folder(run) / folder_of(coalition, run.clients)
+                if evaluate.key(GAME, coalition) not in evaluate.known:
+                    unknown[coalition] = folder / folder_of(coalition, run.clients)
             run.panel.close()
             run.train_ahead(unknown, self.strategy)
-        return [Game(run.clients, worth)]
+        return [Game(run.clients, lambda members: evaluate(GAME, members, partial(train, members)))]
 
     def _folder(self, run: FinishedRun) -> Path:
         """Where the models that this valuation's strategy trains are stored."""

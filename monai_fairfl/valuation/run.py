@@ -15,7 +15,7 @@ from monai_fairfl.messages import Estimate, to_json
 from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.valuation import Fidelity, FinishedRun, RunValuation, Valuation, fidelity
+from monai_fairfl.valuation import FinishedRun, RunValuation, Valuation, fidelity
 from monai_fairfl.valuation.utility import UTILITIES
 
 logger = logging.getLogger(__name__)
@@ -104,12 +104,16 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     found = valuation.value(run)
     scores = _own_scores(last_round)
     own = own_contributions(last_round)
-    reason = _why_incomparable(own, found)
     agrees = None
-    if scores is not None and not reason:
+    if scores is not None and own is not None and len(own) > 1 and set(own) == set(found.shares()):
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
 
+    measured = {} if agrees is None else {name: getattr(agrees, name) for name in MEASURES}
+    found_fidelity = None
+    if agrees is not None:
+        found_fidelity = {name: value._asdict() for name, value in measured.items()}
+        found_fidelity["p_value"] = agrees.p_value
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -119,14 +123,19 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "judged_by": valuation.judged_by,
         **found.to_json(),
         "own": to_json(own),
-        "fidelity": None if agrees is None else _fidelity_json(agrees),
+        "fidelity": found_fidelity,
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
-    lines = [_table(valuation.name, strategy, found, own, agrees)]
-    if reason:
-        lines.append(f"  {strategy}'s own shares are not compared: {reason}")
+    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own or {})]
+    if agrees is not None:
+        lines.append(f"  {strategy}'s own shares {agreement_words(measured)}")
+    else:
+        lines.append(
+            f"  {strategy}'s own shares are not compared: those of the last round are not of these "
+            "clients, or nobody is worth more than nothing"
+        )
     table = "\n".join(lines)
     print(table)
     if run.show is not None:
@@ -151,10 +160,8 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
     Estimate(value=0.25, stderr=0.1, n=9)
     """
     scores = _own_scores(record)
-    if scores is None:
-        return None
-    shares = scores.shares()
-    if not shares:
+    shares = {} if scores is None else scores.shares()
+    if scores is None or not shares:
         return None
     total = sum(max(score.value, 0.0) for score in scores.values.values())
     estimates = {}
@@ -177,64 +184,25 @@ def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
     return Valuation("own", scores, evaluations=0, rank_stability=None, total=total)
 
 
-def _why_incomparable(own: Mapping[str, Estimate] | None, found: Valuation) -> str:
-    """Why a method's own shares cannot be compared with these; empty when they can."""
-    if own is None:
-        return "it credits nobody in the last round"
-    shares = found.shares()
-    if not shares:
-        return "no client is worth more than nothing"
-    only_in_one = sorted(set(own) ^ set(shares))
-    if only_in_one:
-        return f"{', '.join(only_in_one)} is not in both; a method's shares are of the last round"
-    if len(own) < 2:
-        return "there is one client"
-    return ""
-
-
-def _fidelity_json(agrees: Fidelity) -> dict[str, Any]:
-    return {
-        "pearson": agrees.pearson._asdict(),
-        "spearman": agrees.spearman._asdict(),
-        "euclidean": agrees.euclidean._asdict(),
-        "cosine": agrees.cosine._asdict(),
-        "p_value": agrees.p_value,
-    }
-
-
-def _table(
-    name: str,
-    strategy: str,
-    found: Valuation,
-    own: Mapping[str, Estimate] | None,
-    agrees: Fidelity | None,
-) -> str:
+def _table(found: Valuation, own: Mapping[str, Estimate]) -> list[str]:
     """The clients' values, the best first, beside the method's own shares."""
-    width = max(len("client"), *(len(client) for client in found.values))
-    lines = [
-        f"Valuation {name} of {strategy}",
-        f"  {'client':<{width}}  {'value':>9}  {'+-':>7}  {'share':>6}  {'method':>6}",
-    ]
     shares = found.shares()
-    by_value = sorted(found.values.items(), key=lambda item: -item[1].value)
-    for client, value in by_value:
+    rows = [("client", "value", "+-", "share", "method")]
+    for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
-        share = f"{100 * shares[client]:5.1f}%" if shares else "-"
-        method_share = "-"
-        if own is not None and client in own:
-            method_share = f"{100 * own[client].value:5.1f}%"
-        lines.append(
-            f"  {client:<{width}}  {value.value:9.4f}  {error:>7}  {share:>6}  {method_share:>6}"
-        )
+        share = f"{100 * shares[client]:.1f}%" if client in shares else "-"
+        of_method = f"{100 * own[client].value:.1f}%" if client in own else "-"
+        rows.append((client, f"{value.value:.4f}", error, share, of_method))
+    width = max(len(row[0]) for row in rows)
+    lines = []
+    for client, *cells in rows:
+        lines.append("  ".join(["", client.ljust(width), *(cell.rjust(8) for cell in cells)]))
+    stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
     lines.append(
         "  +- is the standard error of sampling coalitions; what another seed of the training "
         "would change is not in it"
     )
-    stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
     lines.append(
         f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}"
     )
-    if agrees is not None:
-        measured = {name: getattr(agrees, name) for name in MEASURES}
-        lines.append(f"  {strategy}'s own shares {agreement_words(measured)}")
-    return "\n".join(lines)
+    return lines

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -95,43 +95,34 @@ class Utility:
                 f"utility {self.name!r} is a number of what clients measured, and nobody measured "
                 "anything: give client -> its measurement, as Panel.measure returns it"
             )
-        if self.name == "pooled":
-            return _mean_over_cases(measured.values())
         if self.name not in UTILITIES:
             return self._class_mean(measured.values())
-        values = [value_of(measurement) for measurement in measured.values()]
+        scores = [value_of(measurement) for measurement in measured.values()]
         if self.name == "worst":
-            return min(values)
-        mean = sum(values) / len(values)
+            return min(scores)
+        if self.name == "pooled":
+            cases = [_cases_of(measurement) for measurement in measured.values()]
+            return sum(score * n for score, n in zip(scores, cases, strict=True)) / sum(cases)
+        mean = sum(scores) / len(scores)
         return -mean if self.name == "negative_loss" else mean
 
     def _class_mean(self, measurements: Iterable[Measurement]) -> float:
         """The mean of a class's scores over the sites that label it."""
-        values = []
-        scored_classes: set[str] = set()
-        for measurement in measurements:
-            if isinstance(measurement, Mapping):
-                scored_classes.update(measurement)
-                if self.name in measurement:
-                    values.append(float(measurement[self.name]))
+        by_class = [found for found in measurements if isinstance(found, Mapping)]
+        values = [float(found[self.name]) for found in by_class if self.name in found]
         if not values:
+            known = {name for found in by_class for name in found} - {"mean"}
             raise ConfigError(
                 f"utility {self.name!r} is neither one of {UTILITIES} nor a class that clients "
-                f"score, which are {sorted(scored_classes - {'mean'})}"
+                f"score, which are {sorted(known)}"
             )
         return sum(values) / len(values)
 
 
-def _mean_over_cases(measurements: Iterable[Measurement]) -> float:
-    """The mean in which every case counts alike; a number without cases counts as one."""
-    totals = []
-    cases = []
-    for measurement in measurements:
-        mean = measurement["mean"] if isinstance(measurement, Mapping) else measurement
-        n = mean.n if isinstance(mean, Estimate) else 1
-        totals.append(float(mean) * n)
-        cases.append(n)
-    return sum(totals) / sum(cases)
+def _cases_of(measurement: Measurement) -> int:
+    """The cases behind a score; a number without cases counts as one."""
+    mean = measurement["mean"] if isinstance(measurement, Mapping) else measurement
+    return mean.n if isinstance(mean, Estimate) else 1
 
 
 class Panel:
@@ -230,8 +221,8 @@ class Key(NamedTuple):
     clients: frozenset[str]
 
 
-class MeasuredModels:
-    """What the clients measured of coalitions' models, in a file of JSON lines.
+class MeasuredModels(dict[Key, dict[str, Measurement]]):
+    """What the clients measured of coalitions' models, also in a file of JSON lines.
 
     Nothing is measured twice. A change of utility (mean, worst, a class) or of the method needs no
     new measurement. The last line, when cut short by a crash, is dropped.
@@ -246,8 +237,8 @@ class MeasuredModels:
     """
 
     def __init__(self, path: str | Path, run: str):
+        super().__init__()
         self.path = Path(path)
-        self._known: dict[Key, dict[str, Measurement]] = {}
         lines = []
         if self.path.exists():
             # A crash may have cut the last line short.
@@ -259,21 +250,19 @@ class MeasuredModels:
         write_atomically(self.path, b"".join(lines))
         for number, line in enumerate(lines[1:], start=2):
             try:
-                key, measured = _read_row(line)
+                row = json.loads(line)
+                measured = {name: measurement_of_json(of) for name, of in row["measured"].items()}
+                key = Key(
+                    row["game"],
+                    frozenset(row["coalition"]),
+                    row["measurement"],
+                    frozenset(measured),
+                )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
                     f"{self.path}, line {number} is damaged: delete it, to be measured again"
                 ) from error
-            self._known[key] = measured
-
-    def __contains__(self, key: Key) -> bool:
-        return key in self._known
-
-    def __getitem__(self, key: Key) -> dict[str, Measurement]:
-        return self._known[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self._known)
+            self[key] = measured
 
     def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
         """Store what ``key.clients`` measured, in the file too.
@@ -281,7 +270,7 @@ class MeasuredModels:
         Raises:
             DiskFullError: when there is no room; the file is as before.
         """
-        self._known[key] = dict(measured)
+        self[key] = dict(measured)
         row = {
             "game": key.game,
             "coalition": sorted(key.coalition),
@@ -289,11 +278,3 @@ class MeasuredModels:
             "measured": to_json(measured),
         }
         append_line(self.path, (json.dumps(row, allow_nan=False) + "\n").encode())
-
-
-def _read_row(line: bytes) -> tuple[Key, dict[str, Measurement]]:
-    """One line of the file."""
-    row = json.loads(line)
-    measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
-    coalition = frozenset(row["coalition"])
-    return Key(row["game"], coalition, row["measurement"], frozenset(measured)), measured
