@@ -3,6 +3,8 @@
 
 from .counterfactual import WhatIf as WhatIf
 from .counterfactual import what_if as what_if
+from .files import Files as Files
+from .files import check_files as check_files
 from .ledger_replies import NotInLedgerError as NotInLedgerError
 from .playing import LedgerRun as LedgerRun
 from .playing import play as play

@@ -68,12 +68,13 @@ def _add_verify(add: Add) -> None:
 
 
 def verify(args: argparse.Namespace) -> Answer:
-    """Check the chain of a run's ledger, and what stored heads and its own numbers show.
+    """Check the chain of a run's ledger, its files, and what stored heads and its numbers show.
 
-    An intact chain shows that no single record before the last one was damaged or changed. A head
+    An intact chain shows that no single record before the last one was damaged or changed. Every
+    model, checkpoint and recorded update must have the digest that the ledger names. A head
     or a receipt that was stored elsewhere shows every change up to its own record, and none after
     it. A replay shows whether the recorded weights and contributions follow from the recorded
-    replies. docs/ledger.md explains all three. Of several runs, a broken one hides no other.
+    replies. docs/ledger.md explains all of this. Of several runs, a broken one hides no other.
     """
     from monai_fairfl.errors import ConfigError, FederationError
     from monai_fairfl.report.collect import find_runs
@@ -123,8 +124,8 @@ def verify(args: argparse.Namespace) -> Answer:
 def _proofs_of(
     path: Path, args: argparse.Namespace, has_receipts: bool
 ) -> dict[str, dict[str, Any]]:
-    """Kind -> what it shows of a run, with the ``lines`` of the text, of what is asked for."""
-    proofs = {}
+    """Kind -> what it shows of a run, with the ``lines`` of the text."""
+    proofs = {"files": _proof_by_files(path)}
     if args.head:
         proofs["stored_head"] = _proof_by_head(path, args.head)
     if has_receipts:
@@ -177,6 +178,17 @@ def _with_receipts(paths: Sequence[Path], files: Sequence[str] | None) -> list[P
             f"no receipt is of {', '.join(map(str, paths))}; they are of runs {sorted(names)}"
         )
     return found
+
+
+def _proof_by_files(path: Path) -> dict[str, Any]:
+    from monai_fairfl.audit import check_files
+
+    found = asdict(check_files(path))
+    lines = [f"  {note}" for note in found["notes"]]
+    lines += [f"  NOT RIGHT: {problem}" for problem in found["problems"]]
+    checked = f"  {found['checked']} models, checkpoints and rounds of updates"
+    lines.append(f"{checked} were compared with the digests of the ledger")
+    return {**found, "lines": lines}
 
 
 def _proof_by_head(path: Path, head: str) -> dict[str, Any]:
