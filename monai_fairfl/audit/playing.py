@@ -20,7 +20,7 @@ import torch
 
 from monai_fairfl.audit.ledger_replies import LedgerReplies, NoTensors, NotInLedgerError
 from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.messages import ModelSpec, Reply, Request, measurement_of_json
+from monai_fairfl.messages import ModelSpec, Request, measurement_of_json
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy
@@ -97,21 +97,20 @@ class LedgerRun:
         strategy.gains_when = self.opening.get("gains_when", {})  # type: ignore[misc]
         return strategy
 
-    def start(self, strategy: Strategy) -> None:
-        """Make a new strategy ready to play this run's rounds, which make no models.
+    def started(self, strategy: Strategy) -> Strategy:
+        """A new strategy, ready to play this run's rounds, which make no models.
 
         Raises:
             ConfigError: when it cannot train the run's model.
         """
-        average = strategy.parts.average
-        uses_weights = average is None or average.uses_weights
-        strategy.parts = replace(
-            strategy.parts, average=_NoAverage(uses_weights), reward=_NoReward()
-        )
+        rule = strategy.parts.average
+        average = _NoAverage(rule is None or rule.uses_weights)
+        strategy.parts = replace(strategy.parts, average=average, reward=_NoReward())
         strategy.buffers = self.opening["buffers"]
         shapes = self.opening["shapes"]
         model = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
         strategy.start(model, self.opening["clients"], self.spec)
+        return strategy
 
 
 class _NoAverage(Average):
@@ -149,32 +148,28 @@ def play(
         NotInLedgerError: when the ledger lacks what the method needs; the text names both.
         FederationError: when the method cannot play a round as it is recorded.
     """
-    own = run.strategy()
-    run.start(own)
+    own = run.started(run.strategy())
     asked = None
     if strategy is not None or without is not None:
-        asked = run.strategy() if strategy is None else strategy
-        run.start(asked)
+        asked = run.started(strategy or run.strategy())
     for record in run.rounds:
         own_requests: list[Sequence[Request]] = []
         result = _play_round(own, record, _as_recorded(record, own_requests))
         if asked is not None:
             remaining = record if without is None else _without(record, without)
-            answer = _where_the_same_was_asked(run, own, asked, own_requests, remaining, without)
+            evaluate = run.opening["evaluate"]
+            answer = _where_the_same_was_asked(remaining, own_requests, own, asked, evaluate)
             result = _play_round(asked, remaining, answer)
         yield record, result
 
 
 def _play_round(strategy: Strategy, record: Record, answer: Answer) -> RoundResult:
     """Play one round of a ledger by a strategy that has played those before."""
-    exchanges = itertools.count()
-    ids = itertools.count()
+    exchanges, ids = itertools.count(), itertools.count()
 
     def replies_to(requests: Sequence[Request]) -> Replies:
-        numbered = []
-        for request in requests:
-            numbered.append(replace(request, id=next(ids), round=record["round"]))
-        return _replies(numbered, answer(next(exchanges), numbered), record, strategy.spec)
+        asked = [replace(request, id=next(ids), round=record["round"]) for request in requests]
+        return _replies(asked, answer(next(exchanges), asked), record, strategy.spec)
 
     name, number = type(strategy).__name__, record.get("round")
     try:
@@ -198,37 +193,27 @@ def _replies(
     """The replies to the requests of one exchange, as the ledger has them."""
     replies = []
     missing = {}
+    trained = False
     for request, entry in zip(requests, entries, strict=True):
         client = request.client
         if entry["measured"] is None:
             missing[client] = record["missing"].get(client, "absent")
             continue
-        measured = measurement_of_json(entry["measured"])
-        reply = Reply(client, None, 0, measured, id=request.id, round=request.round)
+        sent: dict[str, Any] = {"measurements": measurement_of_json(entry["measured"])}
         if entry["task"] == "train":
-            reply = replace(
-                reply,
-                update=NoTensors("the updates themselves"),
-                buffers=NoTensors("the clients' buffers"),
-                num_samples=record["samples"][client],
-                num_cases=record["cases"][client],
-                num_steps=record["steps"][client],
-                labelled=tuple(record["labelled"].get(client, ())),
-            )
-        replies.append(reply)
+            trained = _training(record) is not None
+            sent["update"] = NoTensors("the updates themselves")
+            sent["buffers"] = NoTensors("the clients' buffers")
+            sent["labelled"] = tuple(record["labelled"].get(client, ()))
+            for name in ("samples", "cases", "steps"):
+                sent[f"num_{name}"] = record[name][client]
+        replies.append(request.reply(**sent))
 
-    shortened = []
-    groups: set[tuple[str, ...]] = set()
-    for client, verdicts in record["verdicts"].items():
-        for verdict in verdicts:
-            if verdict["action"] == "clip":
-                shortened.append(client)
-            if verdict["action"] == "share":
-                groups.add(tuple(verdict["group"]))
-    trained = _training(record) is not None and any(reply.update is not None for reply in replies)
-    plain = Replies(
-        replies, requests, spec, missing=missing, shortened=shortened, groups=sorted(groups)
-    )
+    given = [(client, one) for client, of in record["verdicts"].items() for one in of]
+    shortened = [client for client, verdict in given if verdict["action"] == "clip"]
+    groups = {tuple(verdict["group"]) for _, verdict in given if verdict["action"] == "share"}
+    others: dict[str, Any] = {"shortened": shortened, "groups": sorted(groups)}
+    plain = Replies(replies, requests, spec, missing=missing, **others)
     return LedgerReplies(plain, record["gram"] if trained else None)
 
 
@@ -279,77 +264,64 @@ def _without(record: Record, client: str) -> Record:
 
 
 def _where_the_same_was_asked(
-    run: LedgerRun,
+    record: Record,
+    own_requests: Sequence[Sequence[Request]],
     own: Strategy,
     asked: Strategy,
-    own_requests: Sequence[Sequence[Request]],
-    record: Record,
-    without: str | None,
+    evaluate: Sequence[str],
 ) -> Answer:
     """Answers a strategy where the run's own one asked for the same of the same models.
 
     Args:
-        run: whose ledger it is.
-        own: the run's own strategy.
+        record: of the round, perhaps without a site.
+        own_requests: what the run's own strategy asked in each exchange of the whole round.
+        own: that strategy.
         asked: the strategy that asks now.
-        own_requests: what the own strategy asked in each exchange of this round.
-        record: of the round, without the site that is left out.
-        without: that site.
+        evaluate: measurements that the run adds to the first exchange.
     """
     shipped = type(asked).__module__.startswith("monai_fairfl.strategies.")
-    makes_the_same_models = shipped and type(asked) is type(own) and without is None
+    all_sites = len(own_requests[0]) == len(record["exchanges"][0])
+    makes_the_same_models = shipped and type(asked) is type(own) and all_sites
 
     def answer(number: int, requests: Sequence[Request]) -> Sequence[Record]:
-        if len(record["samples"]) < asked.min_clients:
-            raise NotInLedgerError(
-                f"it needs at least {asked.min_clients} sites, and {len(record['samples'])} remain"
-            )
-        # Before the training all methods ask about the same models, and after it each about its
-        # own.
+        sites, least = len(record["samples"]), asked.min_clients
+        if sites < least:
+            raise NotInLedgerError(f"it needs at least {least} sites, and {sites} remain")
+        # Before the training all methods ask about the same models, after it each about its own.
         training = _training(record)
+        known = len(record["exchanges"])
         place = number
         if training is not None and all(request.task == "train" for request in requests):
             place = training
         elif training is not None and number >= training and not makes_the_same_models:
-            place = len(record["exchanges"])
-        if place >= len(record["exchanges"]):
-            raise NotInLedgerError(
-                f"in exchange {number} it asks the sites about models of its own, which nobody "
-                "measured"
-            )
+            place = known
+        if place >= known:
+            raise NotInLedgerError(f"in exchange {number} it asks about models of its own")
+
         entries = record["exchanges"][place]
-        asks = [request.client for request in requests]
-        has = [entry["client"] for entry in entries]
-        if asks != has:
+        clients = {entry["client"] for entry in entries}
+        owns = [request for request in own_requests[place] if request.client in clients]
+        measured = {*(evaluate if place == 0 else ()), *(n for one in owns for n in one.measure)}
+        needed = {name for request in requests for name in request.measure}
+        if not needed <= measured:
             raise NotInLedgerError(
-                f"it asks {asks} in exchange {number}, and the ledger has answers of {has}"
+                f"it needs {sorted(needed - measured)}, and this run measured {sorted(measured)}"
             )
-        owns = [request for request in own_requests[place] if request.client != without]
-        for request, of_own in zip(requests, owns, strict=True):
-            measured = {*of_own.measure, *(run.opening["evaluate"] if place == 0 else ())}
-            for name in request.measure:
-                if name not in measured:
-                    raise NotInLedgerError(
-                        f"it needs {name!r}, and this run did not measure it (measured: "
-                        f"{', '.join(sorted(measured)) or 'nothing'})"
-                    )
-            wanted = _deciding({**asked.parts.training, **request.context})
-            given = _deciding({**own.parts.training, **of_own.context})
-            if wanted != given:
-                raise NotInLedgerError(
-                    f"its sites would {request.task} with {wanted or 'no context'}, and those of "
-                    f"this run did with {given or 'no context'}"
-                )
+        asks, has = _work(asked, requests), _work(own, owns)
+        if asks != has:
+            raise NotInLedgerError(f"it asks {asks} in exchange {number}, and this run {has}")
         return entries
 
     return answer
 
 
-def _deciding(context: Mapping[str, float]) -> dict[str, float]:
-    """The entries of a context that change what a site sends; 0 for a reset is as good as none."""
-    found = {}
-    for name, value in context.items():
-        is_off = name == "reset_optimizer" and not value
-        if name not in OF_THE_CLIENT and not is_off:
-            found[name] = value
+def _work(strategy: Strategy, requests: Sequence[Request]) -> list[tuple[str, dict[str, float]]]:
+    """Each client that is asked, with the entries of its context that change what it sends."""
+    found = []
+    for request in requests:
+        context = {**strategy.parts.training, **request.context}
+        if not context.get("reset_optimizer", 1):
+            del context["reset_optimizer"]
+        deciding = {name: context[name] for name in context if name not in OF_THE_CLIENT}
+        found.append((request.client, deciding))
     return found
