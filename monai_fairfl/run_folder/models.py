@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
@@ -15,6 +16,7 @@ from monai_fairfl.utils.names import safe_name
 logger = logging.getLogger(__name__)
 
 
+@dataclass
 class Models:
     """Writes ``global.pt``, ``best.pt`` and, for each reward, ``CLIENT.pt``.
 
@@ -28,6 +30,7 @@ class Models:
             one over some is over other patients.
         withheld: names of the tensors that never leave the clients.
         recipe: how the models were trained, written into each file; ``None``: unknown.
+        best: round and mean validation score of the best global model so far.
 
     >>> import torch
     >>> from pathlib import Path
@@ -42,21 +45,12 @@ class Models:
     {'round': 0, 'score': 0.8}
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        spec: ModelSpec,
-        everybody: Sequence[str],
-        withheld: Collection[str] = (),
-        recipe: ModelRecipe | None = None,
-    ) -> None:
-        self.folder = Path(folder)
-        self.spec = spec
-        self.everybody = everybody
-        self.withheld = withheld
-        self.recipe = recipe
-        # Round and mean validation score of the best global model so far.
-        self.best: dict[str, float] = {}
+    folder: Path
+    spec: ModelSpec
+    everybody: Sequence[str]
+    withheld: Collection[str] = ()
+    recipe: ModelRecipe | None = None
+    best: dict[str, float] = field(default_factory=dict)
 
     def save_if_best(
         self,
@@ -73,14 +67,12 @@ class Models:
             measured: client -> what it measured of this model.
             name: of the score; where a client of the start did not measure it nothing is written.
         """
-        if number < 0:
+        known = [
+            measured[client][name] for client in self.everybody if name in measured.get(client, {})
+        ]
+        if number < 0 or len(known) < len(self.everybody):
             return
-        scores = []
-        for client in self.everybody:
-            if name not in measured.get(client, {}):
-                return
-            scores.append(value_of(measured[client][name]))
-        score = sum(scores) / len(scores)
+        score = sum(map(value_of, known)) / len(known)
         if not self.best or score > self.best["score"]:
             self.best = {"round": number, "score": score}
             self._save("best", weights, number + 1)

@@ -79,10 +79,7 @@ def names_of_guards(guards: Sequence[Guard]) -> list[str]:
     >>> names_of_guards([NonFinite(), TooLong(8.0)])
     ['NonFinite', 'TooLong-times_8.0']
     """
-    names = []
-    for guard in guards:
-        names.append("-".join([type(guard).__name__, *non_default_arguments(guard)]))
-    return names
+    return ["-".join([type(one).__name__, *non_default_arguments(one)]) for one in guards]
 
 
 def model_round(measurement: str, number: int, after_training: bool = False) -> int:
@@ -110,10 +107,7 @@ def training_of(exchanges: Sequence[Replies]) -> Replies:
 
     Where none did, it is the first one.
     """
-    for replies in exchanges:
-        if _trained(replies):
-            return replies
-    return exchanges[0]
+    return next(filter(_trained, exchanges), exchanges[0])
 
 
 def _trained(replies: Replies) -> bool:
@@ -282,11 +276,8 @@ def factors_of_step(
 
 def stated_digests(replies: Replies) -> dict[str, str]:
     """client -> SHA-256 of its update, as it stated it; a text of another form does not count."""
-    found = {}
-    for reply in replies:
-        if reply.update is not None and DIGEST.fullmatch(str(reply.digest)):
-            found[reply.client] = reply.digest
-    return found
+    stated = {reply.client: reply.digest for reply in replies if reply.update is not None}
+    return {client: text for client, text in stated.items() if DIGEST.fullmatch(str(text))}
 
 
 def end_record(

@@ -174,21 +174,18 @@ class RunValuation(ABC):
         Raises:
             ConfigError: saying what to change.
         """
+        problem = ""
         if self.needs_updates and not recorded:
-            raise ConfigError(
-                f"valuation {self.name} needs the clients' updates: give {RECORD_UPDATES}, or take "
-                "Retraining, which needs no updates"
+            problem = (
+                f"it needs the clients' updates: give {RECORD_UPDATES}, or take Retraining, which "
+                "needs no updates"
             )
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
-            raise ConfigError(
-                f"valuation {self.name}: {len(clients)} clients have 2^{len(clients)} coalitions, "
-                "too many; take method 'permutation', or 'gtg' on recorded updates"
-            )
+            problem = f"{len(clients)} clients are too many; take 'permutation', or 'gtg'"
         if self.judged_by == "others" and len(clients) < 2:
-            raise ConfigError(
-                f"valuation {self.name} has nobody else to judge {clients[0]}: leave out "
-                "judged_by, or use more sites"
-            )
+            problem = f"nobody else can judge {clients[0]}: leave out judged_by, or use more sites"
+        if problem:
+            raise ConfigError(f"valuation {self.name}: {problem}")
 
     def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
         """The coalitions that are trained for this valuation whatever is measured on the way."""

@@ -139,15 +139,11 @@ class Reconstruction(RunValuation):
     ):
         super().__init__(method, utility, data, **others)
         if form not in ("multi_round", "one_round"):
-            raise ConfigError(
-                f"Reconstruction: form must be 'multi_round' or 'one_round', got {form!r}"
-            )
+            raise ConfigError(f"form must be 'multi_round' or 'one_round', got {form!r}")
         if form == "one_round" and (method == "gtg" or decay is not None):
             raise ConfigError("Reconstruction: gtg and decay need form 'multi_round'")
         if decay is not None and (method == "gtg" or not 0 < decay <= 1):
-            raise ConfigError(
-                f"Reconstruction: decay must be above 0, at most 1, and not with gtg; got {decay}"
-            )
+            raise ConfigError(f"decay must be above 0, at most 1, and not with gtg; got {decay}")
         self.form = form
         self.decay = decay
 

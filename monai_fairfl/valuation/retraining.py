@@ -60,10 +60,7 @@ class Retraining(RunValuation):
     ):
         super().__init__(method, utility, data, **others)
         if method == "gtg":
-            raise ConfigError(
-                "Retraining: gtg values the rounds of one run; take Reconstruction, or "
-                "'permutation'"
-            )
+            raise ConfigError("Retraining: gtg is of Reconstruction; take 'permutation'")
         self.strategy = strategy
 
     def words(self) -> tuple[str, ...]:
@@ -76,18 +73,17 @@ class Retraining(RunValuation):
         strategy = self.strategy
         if strategy is None:
             return
-        if strategy.shares_nothing:
-            raise ConfigError(
-                f"valuation {self.name}: {strategy.name} averages nothing, so that every "
-                "coalition's global model would be the initial one: leave out strategy (FedAvg), "
-                "or name one that averages"
-            )
         smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
+        problem = ""
+        if strategy.shares_nothing:
+            problem = "averages nothing, so that every coalition's model would be the initial one"
         if smallest < strategy.min_clients:
+            problem = (
+                f"needs {strategy.min_clients} clients, and coalitions have {smallest} and more"
+            )
+        if problem:
             raise ConfigError(
-                f"valuation {self.name} trains coalitions of {smallest} clients, and "
-                f"{strategy.name} needs at least {strategy.min_clients}: leave out strategy "
-                "(FedAvg), or use more sites"
+                f"valuation {self.name}: {strategy.name} {problem}: leave out strategy (FedAvg)"
             )
 
     def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
@@ -100,8 +96,7 @@ class Retraining(RunValuation):
         smallest = {"leave_one_out": len(members) - 1, "exact": 1}
         if self.method in smallest:
             for size in range(len(members), smallest[self.method] - 1, -1):
-                for coalition in combinations(members, size):
-                    yield frozenset(coalition)
+                yield from map(frozenset, combinations(members, size))
 
     def measured(self, run: FinishedRun) -> MeasuredModels:
         """As :meth:`RunValuation.measured`."""

@@ -40,29 +40,24 @@ def check_valuations(
     """
     names = [valuation.name for valuation in valuations]
     if len(set(names)) < len(names):
-        raise ConfigError(
-            f"valuations must differ in more than seed, samples or tolerance, got {names}"
-        )
+        raise ConfigError(f"valuations must differ in more than seed or sampling, got {names}")
     known_utilities = (*UTILITIES, *_classes(bundle_root))
     has_test_images = (bundle_root / "configs" / "evaluate.json").exists()
     for valuation in valuations:
         utility = valuation.utility
         valuation.check(clients, recorded=bool(settings.get("record_updates")))
+        problem = ""
         if utility.name not in known_utilities:
-            raise ConfigError(
-                f"valuation {valuation.name}: utility must be one of {known_utilities}, got "
-                f"{utility.name!r}"
-            )
+            problem = f"utility must be one of {known_utilities}, got {utility.name!r}"
         if utility.data == "test" and not has_test_images:
-            raise ConfigError(
-                f"valuation {valuation.name}: the bundle has no evaluate.json, so no test images"
-            )
+            problem = "the bundle has no evaluate.json, so no test images"
         if settings.get("local_norm") or settings.get("buffers") == "local":
-            raise ConfigError(
-                f"valuation {valuation.name}: with local_norm or buffers 'local' a coalition has "
-                "no whole model that other sites could score; leave these out, or leave out the "
-                "valuation"
+            problem = (
+                "with local_norm or buffers 'local' no coalition has a whole model that others "
+                "could score; leave these out, or leave out the valuation"
             )
+        if problem:
+            raise ConfigError(f"valuation {valuation.name}: {problem}")
 
 
 def _classes(bundle_root: Path) -> tuple[str, ...]:
@@ -73,10 +68,8 @@ def _classes(bundle_root: Path) -> tuple[str, ...]:
         names = [str(name) for name in channels.values()]
     except (OSError, ValueError, KeyError):
         return ()
-    classes = [name for name in names if name.lower() != "background"]
-    if len(classes) < 2:
-        return ()
-    return tuple(classes)
+    classes = tuple(name for name in names if name.lower() != "background")
+    return classes if len(classes) > 1 else ()
 
 
 def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
@@ -94,26 +87,24 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     strategy = records[0]["name"]
     last_round = records[-2]
     if valuation.needs_updates and not last_round["aggregation"]:
-        logger.info(
-            "%s: %s averages nothing; no model of a coalition can be rebuilt",
-            valuation.name,
-            strategy,
-        )
+        logger.info("%s: %s averages nothing that can be rebuilt", valuation.name, strategy)
         return None
 
     found = valuation.value(run)
     scores = _own_scores(last_round)
     own = own_contributions(last_round)
-    agrees = None
+    agreement: dict[str, Any] | None = None
+    words = (
+        "are not compared: those of the last round are not of these clients, or nobody is worth "
+        "more than nothing"
+    )
     if scores is not None and own is not None and len(own) > 1 and set(own) == set(found.shares()):
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
-
-    measured = {} if agrees is None else {name: getattr(agrees, name) for name in MEASURES}
-    found_fidelity = None
-    if agrees is not None:
-        found_fidelity = {name: value._asdict() for name, value in measured.items()}
-        found_fidelity["p_value"] = agrees.p_value
+        measured = {name: getattr(agrees, name) for name in MEASURES}
+        words = agreement_words(measured)
+        agreement = {name: value._asdict() for name, value in measured.items()}
+        agreement["p_value"] = agrees.p_value
     result = {
         "name": valuation.name,
         "strategy": strategy,
@@ -123,20 +114,13 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "judged_by": valuation.judged_by,
         **found.to_json(),
         "own": to_json(own),
-        "fidelity": found_fidelity,
+        "fidelity": agreement,
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
     lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own or {})]
-    if agrees is not None:
-        lines.append(f"  {strategy}'s own shares {agreement_words(measured)}")
-    else:
-        lines.append(
-            f"  {strategy}'s own shares are not compared: those of the last round are not of these "
-            "clients, or nobody is worth more than nothing"
-        )
-    table = "\n".join(lines)
+    table = "\n".join([*lines, f"  {strategy}'s own shares {words}"])
     print(table)
     if run.show is not None:
         run.show(table)

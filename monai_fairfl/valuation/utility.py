@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,13 +65,9 @@ class Utility:
 
     def __post_init__(self) -> None:
         if self.data not in ("validation", "test"):
-            raise ConfigError(
-                f"data of a utility must be 'validation' or 'test', got {self.data!r}"
-            )
+            raise ConfigError(f"data must be 'validation' or 'test', got {self.data!r}")
         if (self.name, self.data) == ("negative_loss", "test"):
-            raise ConfigError(
-                "the utility 'negative_loss' is of the training data; leave data as it is"
-            )
+            raise ConfigError("'negative_loss' is of the training data; leave data as it is")
 
     @property
     def measurement(self) -> str:
@@ -91,10 +87,7 @@ class Utility:
                 that they score.
         """
         if not measured:
-            raise ConfigError(
-                f"utility {self.name!r} is a number of what clients measured, and nobody measured "
-                "anything: give client -> its measurement, as Panel.measure returns it"
-            )
+            raise ConfigError(f"utility {self.name!r}: nobody measured anything")
         if self.name not in UTILITIES:
             return self._class_mean(measured.values())
         scores = [value_of(measurement) for measurement in measured.values()]
@@ -125,6 +118,7 @@ def _cases_of(measurement: Measurement) -> int:
     return mean.n if isinstance(mean, Estimate) else 1
 
 
+@dataclass
 class Panel:
     """All clients, asked to measure one model after the other.
 
@@ -133,7 +127,7 @@ class Panel:
         clients: all of them must answer for every model, also those outside of the coalition that
             trained it.
         timeout: seconds a model may take; ``None``: no limit.
-        expected: the measurements that are taken; ``None``: those of the package, in their ranges.
+        expected: the measurements that are taken; by default those of the package, in their ranges.
         facts: counts of the clients' data, as far as the run knows them. The number of cases behind
             a score counts as it was first reported, so that no client weighs more in the score of
             one coalition than in that of another.
@@ -152,24 +146,16 @@ class Panel:
     {'elm': 0.75, 'oak': 0.75}
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        clients: Sequence[str],
-        timeout: float | None = None,
-        expected: Expected | None = None,
-        facts: Facts | None = None,
-    ):
-        self.transport = transport
-        self.expected = expected or Expected()
-        self.facts = facts or Facts()
-        if not clients:
-            raise ConfigError(
-                "a panel needs at least one client, got none: name the clients that score every "
-                "model, such as those of the transport"
-            )
-        self.clients = sorted(clients)
-        self.timeout = timeout
+    transport: Transport
+    clients: Sequence[str]
+    timeout: float | None = None
+    expected: Expected = field(default_factory=Expected)
+    facts: Facts = field(default_factory=Facts)
+
+    def __post_init__(self) -> None:
+        if not self.clients:
+            raise ConfigError("a panel needs at least one client, which scores every model")
+        self.clients = sorted(self.clients)
         self._next_id = 0
 
     def measure(self, weights: Weights, measurement: str) -> dict[str, Measurement]:
@@ -198,9 +184,8 @@ class Panel:
             if client not in measured:
                 reason = reasons.get(client, "it sent none: check its data and its evaluator")
                 raise FederationError(
-                    f"client {client!r} did not measure {measurement!r}: {reason}. Every coalition "
-                    "must be scored by the same clients; what was measured so far is stored: mend "
-                    "it, and run again with --resume True"
+                    f"client {client!r} did not measure {measurement!r}: {reason}. All must score "
+                    "every coalition: mend it, and go on with --resume True"
                 )
         return measured
 
