@@ -84,7 +84,7 @@ class Proof:
     ...     ledger.append({"kind": "start"})
     ...     proof = check_head(folder, "0" * 64)
     >>> proof.covered, proof.problems[0]
-    (0, 'no record has the head 000...000: the ledger was changed, or cut off, at or before ...')
+    (0, 'no record has the head 000...000: the ledger was changed, or cut off, before it')
     """
 
     records: int
@@ -117,16 +117,11 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
     """
     head = head.strip().lower()
     if not DIGEST.fullmatch(head):
-        raise ConfigError(
-            f"a head has 64 hexadecimal digits, got {head!r}: give it as verify printed it, whole"
-        )
+        raise ConfigError(f"a head has 64 hexadecimal digits, as verify prints it, got {head!r}")
     _, heads = read_ledger_and_heads(Path(run_dir) / "ledger.jsonl")
     if head in heads:
         return Proof(len(heads), heads.index(head) + 1, ())
-    problem = (
-        f"no record has the head {head}: the ledger was changed, or cut off, at or before the "
-        "record that this head was of"
-    )
+    problem = f"no record has the head {head}: the ledger was changed, or cut off, before it"
     return Proof(len(heads), 0, (problem,))
 
 
@@ -201,20 +196,14 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
     records, heads = read_ledger_and_heads(path)
     if not records:
         raise ConfigError(no_record_in(path))
-    if not receipts:
-        raise ConfigError(
-            f"there is no receipt to compare {path} with: give those that read_receipts finds in "
-            f"{WHERE_RECEIPTS_ARE}"
-        )
     run = records[0].get("run")
     own = [receipt for receipt in receipts if receipt.run == run]
     if not own:
         others = sorted({receipt.run for receipt in receipts})
         raise ConfigError(
-            f"no receipt is of run {run!r} ({path.parent}); they are of {others}: give those that "
+            f"no receipt is of run {run!r} ({path.parent}), they are of {others}: give those that "
             f"its sites have in {WHERE_RECEIPTS_ARE}"
         )
-
     covered = 0
     problems = []
     notes = []

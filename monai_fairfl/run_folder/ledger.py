@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl import __version__
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
@@ -65,9 +64,8 @@ class Ledger:
         """
         if self.records and not self.path.exists():
             raise FederationError(
-                f"ledger {self.path} was removed while its run was on, or its disk is gone: what "
-                "follows would have no beginning. Bring the run's folder back and resume it, or "
-                "choose another run_dir"
+                f"ledger {self.path} was removed while its run was on: bring the run's folder back "
+                "and resume it, or choose another run_dir"
             )
         entry = to_json({**record, "previous": self.head})
         text = json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":"))
@@ -138,25 +136,22 @@ def read_ledger_and_heads(path: str | Path) -> tuple[list[dict[str, Any]], list[
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except ValueError as error:
-            raise FederationError(f"ledger {path}, line {number} is not JSON: {error}") from error
-        if not isinstance(record, dict):
+            record.get("previous")
+        except (ValueError, AttributeError) as error:
             raise FederationError(
-                f"ledger {path}, line {number} is no JSON object but {record!r:.40}; restore the "
-                "file from a copy"
-            )
+                f"ledger {path}, line {number} is no JSON object ({error}): restore it from a copy"
+            ) from error
         if record.get("previous") != head:
             raise FederationError(
-                f"ledger {path}: line {number} does not follow line {number - 1}; "
-                f"one of them was edited, removed or added. Restore the file from a copy"
+                f"ledger {path}: line {number} does not follow line {number - 1}; one of them was "
+                "edited, removed or added. Restore the file from a copy"
             )
         written = record.get("format", FORMAT)
         if number == 1 and written != FORMAT:
             # The records of another format may mean something else.
             raise FederationError(
                 f"ledger {path} was written by monai_fairfl {record.get('package', 'unknown')} "
-                f"(format {written!r}), and this version, {__version__}, reads format {FORMAT}: "
-                "use that version"
+                f"(format {written!r}), and this version reads format {FORMAT}: use that version"
             )
         records.append(record)
         head = hashlib.sha256(line).hexdigest()
@@ -190,10 +185,7 @@ def no_record_in(path: str | Path) -> str:
     >>> no_record_in("runs/first/ledger.jsonl")
     'runs/first/ledger.jsonl has no record yet: this run has not begun. Run it, or name ...'
     """
-    return (
-        f"{path} has no record yet: this run has not begun. Run it, or name the folder of another "
-        "run; if this one had begun, restore the file from a copy"
-    )
+    return f"{path} has no record yet: this run has not begun. Run it, or name another run"
 
 
 def number_in(value: Any) -> float | None:

@@ -179,8 +179,8 @@ def check_recorded(run_dir: Path) -> None:
     for number in range(count_rounds(read_ledger(run_dir / "ledger.jsonl"))):
         if not is_recorded(run_dir, number):
             raise ConfigError(
-                f"round {number} of {run_dir} was not recorded, and updates serve only if every "
-                f"round has its own: {NEVER}. To go on with this run, leave out record_updates"
+                f"round {number} of {run_dir} was not recorded: {NEVER}. To go on with this run, "
+                "leave out record_updates"
             )
 
 

@@ -48,10 +48,7 @@ def recorded_config(run_dir: Path) -> dict[str, Any]:
     try:
         return object_of_json(file.read_bytes())
     except ValueError as error:
-        raise ConfigError(
-            f"{file} is damaged ({error}): restore it from a copy, or choose another run_dir "
-            f"{FOR_TRAIN}"
-        ) from error
+        raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
 
 
 def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:
@@ -100,8 +97,7 @@ def check_folder(run_dir: Path, strategies: Sequence[str], resume: bool) -> None
     if bool(previous) != (len(strategies) > 1):
         raise FederationError(
             f"{run_dir} already holds {held}, and a run and a comparison never share a folder: "
-            f"choose another run_dir {FOR_TRAIN}. To add a strategy to a comparison, name it with "
-            "one of the comparison (--strategies) and --resume True"
+            f"choose another run_dir {FOR_TRAIN}"
         )
     if not resume:
         raise FederationError(
@@ -135,11 +131,10 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
                 lost, held = "checkpoints", f"{count} recorded rounds and no checkpoint"
         if lost:
             raise FederationError(
-                f"{folder} has {held}: to resume it would begin it again and erase what it has. If "
-                f"a backup, or the machine where it ran, has its {lost}, copy that to "
-                f"{folder / lost} and give the same command again. Without a copy, choose another "
-                f"run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds stores no "
-                "checkpoint when it has ended"
+                f"{folder} has {held}: to resume it would begin it again. If a backup, or the "
+                f"machine where it ran, has its {lost}, copy that to {folder / lost}; else choose "
+                f"another run_dir {FOR_TRAIN} or name. A run of a comparison over seeds or folds "
+                "stores no checkpoint when it has ended"
             )
 
 

@@ -55,10 +55,9 @@ class Schedule:
             found = object_of_json((run_dir / FILE).read_bytes())
             seconds = {int(number): float(value) for number, value in found["seconds"].items()}
             planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
-            processor = str(found["processor"])
+            return cls(planned, seconds, str(found["processor"]))
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return cls()
-        return cls(planned, seconds, processor)
 
     @classmethod
     def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
@@ -74,13 +73,10 @@ class Schedule:
         here = this_processor()
         schedule.processor = schedule.processor or here
         if schedule.processor != here:
-            logger.warning(
-                "%s was begun with %s and goes on with %s: the last bits of its numbers may differ "
-                "from those of a run in one place",
-                run_dir,
-                schedule.processor,
-                here,
+            text = (
+                "%s was begun with %s and goes on with %s: the last bits of its numbers may differ"
             )
+            logger.warning(text, run_dir, schedule.processor, here)
         schedule._write(run_dir)
         return schedule
 

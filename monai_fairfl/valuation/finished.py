@@ -13,16 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.games import shapley
 from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
-from monai_fairfl.games.shapley import (
-    SAMPLES,
-    TOLERANCE,
-    check_sampling,
-    exact_shapley,
-    gtg_shapley,
-    leave_one_out,
-    permutation_shapley,
-)
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
 from monai_fairfl.messages import Measurement, Weights
 from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
@@ -124,8 +116,8 @@ class RunValuation(ABC):
         method: str,
         utility: str = "mean",
         data: str = "validation",
-        samples: int = SAMPLES,
-        tolerance: float = TOLERANCE,
+        samples: int = shapley.SAMPLES,
+        tolerance: float = shapley.TOLERANCE,
         seed: int = 0,
         judged_by: str = "everybody",
     ):
@@ -134,8 +126,8 @@ class RunValuation(ABC):
         for name, (given, known) in choices.items():
             if given not in known:
                 raise ConfigError(f"{kind}: {name} must be one of {known}, got {given!r}")
-        check_sampling(samples, tolerance)
-        if method != "permutation" and (samples, tolerance) != (SAMPLES, TOLERANCE):
+        shapley.check_sampling(samples, tolerance)
+        if method != "permutation" and (samples, tolerance) != (shapley.SAMPLES, shapley.TOLERANCE):
             raise ConfigError(
                 f"{kind}: {method!r} takes no samples; leave out samples and tolerance"
             )
@@ -213,17 +205,14 @@ class RunValuation(ABC):
     def _judged_by_others(self, games: Sequence[Game], evaluate: Evaluator) -> Valuation:
         """Play the games once for each client, with what the others measured; its value counts."""
         values = {}
-        known: list[set[Coalition]] = [set() for _ in games]
         for client in sorted({player for game in games for player in game.players}):
             evaluate.left_out = client
             played = [Game(game.players, game.utility) for game in games]
             values[client] = self.play(played).values[client]
-            for coalitions, game in zip(known, played, strict=True):
-                coalitions.update(game.known)
         return Valuation(
             self.method,
             values,
-            evaluations=sum(map(len, known)),
+            evaluations=len(evaluate.models),
             rank_stability=rank_stability(values),
             total=math.fsum(value.value for value in values.values()),
         )
@@ -231,16 +220,16 @@ class RunValuation(ABC):
     def play(self, games: Sequence[Game]) -> Valuation:
         """Apply the method to the games and add up what they give."""
         if self.method == "gtg":
-            return gtg_shapley(games, seed=self.seed)
+            return shapley.gtg_shapley(games, seed=self.seed)
         by_game = []
         for number, game in enumerate(games):
             if self.method == "exact":
-                found = exact_shapley(game)
+                found = shapley.exact_shapley(game)
             elif self.method == "leave_one_out":
-                found = leave_one_out(game)
+                found = shapley.leave_one_out(game)
             else:
                 seed = self.seed + number
-                found = permutation_shapley(game, self.samples, self.tolerance, seed)
+                found = shapley.permutation_shapley(game, self.samples, self.tolerance, seed)
             by_game.append(found)
         return sum_over_rounds(by_game, self.decay)
 
@@ -257,6 +246,7 @@ class Evaluator:
     Attributes:
         left_out: the client whose measurements do not count at present; empty: all count.
         most: number of models in all, at most.
+        models: those of which somebody asked for the utility.
     """
 
     def __init__(self, title: str, run: FinishedRun, utility: Utility, known: MeasuredModels):
@@ -266,7 +256,7 @@ class Evaluator:
         self.known = known
         self.left_out = ""
         self.most = 0
-        self._models: set[Key] = set()
+        self.models: set[Key] = set()
         # A valuation that goes on counts as it began.
         for key, measured in known.items():
             for client, value in measured.items():
@@ -280,14 +270,14 @@ class Evaluator:
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
         key = self.key(game, coalition)
-        self._models.add(key)
+        self.models.add(key)
         if key in self.known:
             return self._utility_of(self.known[key])
         measured = self.run.panel.measure(build(), key.measurement)
         value = self._utility_of(measured)
         self.known.add(key, measured)
 
-        done = len(self._models)
+        done = len(self.models)
         members = ", ".join(sorted(coalition))
         line = (
             f"{self.title}: {game}, {{{members}}} {value:.4f}; model {done} of at most {self.most}"

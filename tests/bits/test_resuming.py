@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -260,6 +261,19 @@ def test_a_concluded_run_ends_as_if_no_more_rounds_were_planned(tmp_path: Path) 
 
 
 # --- the schedule, which the ledger does not hold
+
+
+def test_a_run_that_goes_on_with_another_processor_says_that_last_bits_may_differ(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stopped_in_round(1, tmp_path).run()
+    stopped_in_round(2, tmp_path).run(resume=True)
+    assert "last bits" not in caplog.text
+    schedule = tmp_path / "run" / "schedule.json"
+    begun = json.loads(schedule.read_text())
+    schedule.write_text(json.dumps({**begun, "processor": "another one"}))
+    federation(tmp_path).run(resume=True)
+    assert "begun with another one" in caplog.text and "last bits" in caplog.text
 
 
 # --- killed at each write
