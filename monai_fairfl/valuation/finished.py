@@ -8,7 +8,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -16,10 +16,10 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games import shapley
 from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
-from monai_fairfl.messages import Measurement, Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
 from monai_fairfl.strategies.coalitions import JUDGED_BY
-from monai_fairfl.valuation.utility import Key, MeasuredModels, Panel, Utility
+from monai_fairfl.valuation.utility import MeasuredModels, Panel, Utility
 
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
@@ -153,8 +153,8 @@ class RunValuation(ABC):
         """Where the coalitions' models come from, in words of the name."""
 
     @abstractmethod
-    def measured(self, run: FinishedRun) -> MeasuredModels:
-        """What was measured of these models already."""
+    def stored(self, run: FinishedRun) -> tuple[Path, str]:
+        """The file of what was measured of these models, and what identifies them."""
 
     @abstractmethod
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
@@ -191,7 +191,8 @@ class RunValuation(ABC):
         Raises:
             FederationError: naming a client that could not score a model.
         """
-        evaluate = Evaluator(self.name, run, self.utility, self.measured(run))
+        known = MeasuredModels(*self.stored(run), run.panel, self.utility.measurement)
+        evaluate = Evaluator(self.name, self.utility, known, run.show)
         games = self.games(run, evaluate)
         for game in games:
             one_more = len(game.players) + 1
@@ -234,60 +235,41 @@ class RunValuation(ABC):
         return sum_over_rounds(by_game, self.decay)
 
 
+@dataclass
 class Evaluator:
     """Utility of coalitions' models: each is measured once, stored on disk and logged.
 
     Args:
         title: of the lines.
-        run: whose panel measures, and which shows some of the lines.
         utility: of what was measured.
         known: what was measured already.
-
-    Attributes:
+        show: gets some of the lines.
         left_out: the client whose measurements do not count at present; empty: all count.
         most: number of models in all, at most.
         models: those of which somebody asked for the utility.
     """
 
-    def __init__(self, title: str, run: FinishedRun, utility: Utility, known: MeasuredModels):
-        self.title = title
-        self.run = run
-        self.utility = utility
-        self.known = known
-        self.left_out = ""
-        self.most = 0
-        self.models: set[Key] = set()
-        # A valuation that goes on counts as it began.
-        for key, measured in known.items():
-            for client, value in measured.items():
-                run.panel.facts.learn(client, key.measurement, value)
-
-    def key(self, game: str, coalition: Coalition) -> Key:
-        """Under which the model of ``coalition`` in the game of this name is known."""
-        clients = frozenset(self.run.panel.clients)
-        return Key(game, coalition, self.utility.measurement, clients)
+    title: str
+    utility: Utility
+    known: MeasuredModels
+    show: Callable[[str], None] | None
+    left_out: str = ""
+    most: int = 0
+    models: set[tuple[str, Coalition]] = field(default_factory=set)
 
     def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
         """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        key = self.key(game, coalition)
-        self.models.add(key)
-        if key in self.known:
-            return self._utility_of(self.known[key])
-        measured = self.run.panel.measure(build(), key.measurement)
-        value = self._utility_of(measured)
-        self.known.add(key, measured)
-
-        done = len(self.models)
-        members = ", ".join(sorted(coalition))
-        line = (
-            f"{self.title}: {game}, {{{members}}} {value:.4f}; model {done} of at most {self.most}"
-        )
-        logger.info("%s", line)
-        if self.run.show is not None and done % math.ceil(self.most / LINES) == 0:
-            self.run.show(line)
+        self.models.add((game, coalition))
+        is_new = (game, coalition) not in self.known
+        if is_new:
+            self.known.measure(game, coalition, build())
+        measured = self.known[game, coalition]
+        # The utility, without what the client that is left out measured.
+        value = self.utility({name: measured[name] for name in measured if name != self.left_out})
+        if is_new:
+            done = f"model {len(self.models)} of at most {self.most}"
+            line = f"{self.title}: {game}, {{{', '.join(sorted(coalition))}}} {value:.4f}; {done}"
+            logger.info("%s", line)
+            if self.show is not None and len(self.models) % math.ceil(self.most / LINES) == 0:
+                self.show(line)
         return value
-
-    def _utility_of(self, measured: Mapping[str, Measurement]) -> float:
-        """The utility, without what the client that is left out measured."""
-        counted = {client: value for client, value in measured.items() if client != self.left_out}
-        return self.utility(counted)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
@@ -20,7 +21,6 @@ from monai_fairfl.run_folder.ledger import read_ledger
 from monai_fairfl.run_folder.recorded_updates import RecordedRound, recorded_rounds
 from monai_fairfl.strategies.coalitions import model_of_members, only_members
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
-from monai_fairfl.valuation.utility import MeasuredModels
 
 RoundKey = tuple[tuple[str, int, tuple[bool, ...]], ...]
 """(client, number of images, labelled channels) of each reply of a round."""
@@ -152,14 +152,15 @@ class Reconstruction(RunValuation):
         decay = () if self.decay is None else (f"decay_{self.decay}",)
         return ("reconstruction", self.form, *decay)
 
-    def measured(self, run: FinishedRun) -> MeasuredModels:
-        """As :meth:`RunValuation.measured`.
+    def stored(self, run: FinishedRun) -> tuple[Path, str]:
+        """As :meth:`RunValuation.stored`.
 
-        It is discarded when the run has gone on since, or its test images are scored otherwise.
+        What was measured does not count when the run has gone on since, or its test images are
+        scored otherwise.
         """
         model = read_ledger(run.run_dir / "ledger.jsonl")[-1]["model"]
         words = f"{model} {run.evaluation}".rstrip()
-        return MeasuredModels(run.run_dir / "valuations" / "measured.jsonl", words)
+        return run.run_dir / "valuations" / "measured.jsonl", words
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`."""

@@ -15,7 +15,6 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
 from monai_fairfl.messages import Weights
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
-from monai_fairfl.valuation.utility import MeasuredModels
 
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
@@ -98,9 +97,9 @@ class Retraining(RunValuation):
             for size in range(len(members), smallest[self.method] - 1, -1):
                 yield from map(frozenset, combinations(members, size))
 
-    def measured(self, run: FinishedRun) -> MeasuredModels:
-        """As :meth:`RunValuation.measured`."""
-        return MeasuredModels(self._folder(run) / "measured.jsonl", run.retrained.name)
+    def stored(self, run: FinishedRun) -> tuple[Path, str]:
+        """As :meth:`RunValuation.stored`."""
+        return self._folder(run) / "measured.jsonl", run.retrained.name
 
     def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
         """As :meth:`RunValuation.games`; a single game."""
@@ -116,7 +115,7 @@ class Retraining(RunValuation):
         if run.train_ahead is not None:
             unknown = {}
             for coalition in self.trainings(run.clients):
-                if evaluate.key(GAME, coalition) not in evaluate.known:
+                if (GAME, coalition) not in evaluate.known:
                     unknown[coalition] = folder / folder_of(coalition, run.clients)
             run.panel.close()
             run.train_ahead(unknown, self.strategy)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.games.game import Coalition
@@ -194,72 +194,68 @@ class Panel:
         self.transport.close()
 
 
-class Key(NamedTuple):
-    """Which model was measured, what of it, and by which clients.
+class MeasuredModels(dict[tuple[str, Coalition], dict[str, Measurement]]):
+    """What a panel measured of coalitions' models: (game, coalition) -> client -> measurement.
 
-    The model is a coalition's in one game, which is a round or the whole run.
-    """
-
-    game: str
-    coalition: Coalition
-    measurement: str
-    clients: frozenset[str]
-
-
-class MeasuredModels(dict[Key, dict[str, Measurement]]):
-    """What the clients measured of coalitions' models, also in a file of JSON lines.
-
-    Nothing is measured twice. A change of utility (mean, worst, a class) or of the method needs no
-    new measurement. The last line, when cut short by a crash, is dropped.
+    A game is a round or the whole run. All of it is in a file of JSON lines, too, so nothing is
+    measured twice. A change of utility (mean, worst, a class) or of the method needs no new
+    measurement. The last line, when cut short by a crash, is dropped.
 
     Args:
-        path: of the file; made when absent.
+        path: of the file; made when absent. It may hold other measurements, and those of other
+            clients.
         run: identifies the finished run; measurements of another run (fewer rounds, say) are
             discarded.
+        panel: whose measurements count. It learns the numbers of cases from the whole file, so
+            that a valuation that goes on counts as it began.
+        measurement: that counts.
 
     Raises:
         ConfigError: naming the line that is damaged.
     """
 
-    def __init__(self, path: str | Path, run: str):
+    def __init__(self, path: Path, run: str, panel: Panel, measurement: str):
         super().__init__()
-        self.path = Path(path)
+        self.path = path
+        self.panel = panel
+        self.measurement = measurement
         lines = []
-        if self.path.exists():
+        if path.exists():
             # A crash may have cut the last line short.
-            stored = self.path.read_bytes().splitlines(keepends=True)
+            stored = path.read_bytes().splitlines(keepends=True)
             lines = [line for line in stored if line.endswith(b"\n")]
         header = (json.dumps({"run": run}) + "\n").encode()
         if lines[:1] != [header]:
             lines = [header]
-        write_atomically(self.path, b"".join(lines))
+        write_atomically(path, b"".join(lines))
         for number, line in enumerate(lines[1:], start=2):
             try:
-                row = json.loads(line)
-                measured = {name: measurement_of_json(of) for name, of in row["measured"].items()}
-                key = Key(
-                    row["game"],
-                    frozenset(row["coalition"]),
-                    row["measurement"],
-                    frozenset(measured),
-                )
+                self._take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ConfigError(
-                    f"{self.path}, line {number} is damaged: delete it, to be measured again"
+                    f"{path}, line {number} is damaged: delete it, to be measured again"
                 ) from error
-            self[key] = measured
 
-    def add(self, key: Key, measured: Mapping[str, Measurement]) -> None:
-        """Store what ``key.clients`` measured, in the file too.
+    def _take(self, row: Mapping[str, Any]) -> None:
+        measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
+        for client, value in measured.items():
+            self.panel.facts.learn(client, row["measurement"], value)
+        if row["measurement"] == self.measurement and sorted(measured) == self.panel.clients:
+            self[row["game"], frozenset(row["coalition"])] = measured
+
+    def measure(self, game: str, coalition: Coalition, weights: Weights) -> None:
+        """Let the panel measure a coalition's model, and store it, in the file too.
 
         Raises:
+            FederationError: as :meth:`Panel.measure`.
             DiskFullError: when there is no room; the file is as before.
         """
-        self[key] = dict(measured)
+        measured = self.panel.measure(weights, self.measurement)
+        self[game, coalition] = measured
         row = {
-            "game": key.game,
-            "coalition": sorted(key.coalition),
-            "measurement": key.measurement,
+            "game": game,
+            "coalition": sorted(coalition),
+            "measurement": self.measurement,
             "measured": to_json(measured),
         }
         append_line(self.path, (json.dumps(row, allow_nan=False) + "\n").encode())
