@@ -94,9 +94,9 @@ class BundleFederation:
         report: whether ``report.html`` and ``report.json`` are written at the end.
         valuations: valuations of each finished run, see ``docs/valuation.md``.
         full_run: the training with which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.full_run.FullRun`; ``"bundle"``: that of the bundle's
-            ``federate.json``. The report gives no verdict on a shorter run, and with ``None`` on
-            none.
+            :class:`~monai_fairfl.run_folder.training_config.FullRun`; ``"bundle"``: that of the
+            bundle's ``federate.json``. The report gives no verdict on a shorter run, and with
+            ``None`` on none.
         share_cases: whether the report writes each case's score into ``cases.csv``.
         groups: name of a group -> its sites, or a function that makes this mapping of the names of
             all sites. A site's configuration finds the name of its group under the key ``group``,

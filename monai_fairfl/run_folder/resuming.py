@@ -9,6 +9,7 @@ settings.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,15 @@ def begun(folder: Path) -> bool:
     return ledger.exists() and ledger.stat().st_size > 0
 
 
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    """The records of the run in ``folder``; none where it has not begun."""
+    ledger = folder / "ledger.jsonl"
+    return read_ledger(ledger) if ledger.exists() else []
+
+
 def ended(folder: Path) -> bool:
     """Whether ``folder`` holds a run that has ended, its closing scores included."""
-    # A crash may have cut its first line short.
-    records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
+    records = records_of(folder)
     return bool(records) and records[-1]["kind"] == "end"
 
 
@@ -120,7 +126,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
         FederationError: naming the run and the fix; or a ledger that is damaged.
     """
     for folder in folders:
-        records = read_ledger(folder / "ledger.jsonl") if begun(folder) else []
+        records = records_of(folder)
         checkpoints = Checkpoints(folder / "checkpoints").newest_first()
         lost = ""
         if checkpoints and not records:
@@ -173,9 +179,8 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
     """
     now = json.loads(json.dumps(settings))
     for folder in folders:
-        records = read_ledger(folder / "ledger.jsonl")
-        if records:
-            check_same(folder, records[0], now)
+        for opening in records_of(folder)[:1]:
+            check_same(folder, opening, now)
 
 
 def _named_settings(
@@ -224,3 +229,47 @@ def check_same(
             f"(--quick of monai-fairfl train sets overrides), or choose another run_dir "
             f"{FOR_TRAIN}. Where the same data only moved, correct its folder in config.json"
         )
+
+
+# ---- the result of a finished run that goes on for more rounds
+
+ENDED = "ended-"
+"""Begins the name of its folder; the longer run replaces the closing scores and the models."""
+
+
+def keep_result(run_dir: Path, rounds: int) -> Path:
+    """Copy the ledger, the schedule and the models of a run that has ended.
+
+    Args:
+        run_dir: of the run.
+        rounds: number of its rounds.
+
+    Returns:
+        The folder of the copies. An earlier copy after as many rounds is replaced: a crash may have
+        cut it short.
+    """
+    folder = run_dir / f"{ENDED}{rounds:04d}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    if (run_dir / "models").exists():
+        shutil.copytree(run_dir / "models", folder / "models")
+    # The ledger goes last: by it the folder is a run.
+    for name in ("schedule.json", "ledger.jsonl"):
+        if (run_dir / name).exists():
+            shutil.copy2(run_dir / name, folder / name)
+    return folder
+
+
+def kept_results(run_dir: Path) -> list[Path]:
+    """The folders of the results that a run had before it went on, in order."""
+    return sorted(run_dir.glob(f"{ENDED}*"))
+
+
+def best_at_earlier_ends(run_dir: Path) -> list[Mapping[str, float]]:
+    """Round and score of the best global model, as each earlier end of a run names it.
+
+    The end itself may have found it, after the last checkpoint was written.
+    """
+    # A crash may have cut a copy short.
+    ends = [records_of(folder)[-1:] for folder in kept_results(run_dir)]
+    return [end["best"] for last in ends for end in last if end["kind"] == "end" and end["best"]]

@@ -21,7 +21,6 @@ from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
 from monai_fairfl.run_folder.checkpoint import Checkpoint, Checkpoints
-from monai_fairfl.run_folder.ended import best_at_earlier_ends, keep_result, kept_results
 from monai_fairfl.run_folder.ledger import Ledger, count_rounds
 from monai_fairfl.run_folder.models import Models
 from monai_fairfl.run_folder.recorded_updates import record_round
@@ -32,7 +31,13 @@ from monai_fairfl.run_folder.records import (
     round_record,
     training_of,
 )
-from monai_fairfl.run_folder.resuming import check_checkpoints, check_same
+from monai_fairfl.run_folder.resuming import (
+    best_at_earlier_ends,
+    check_checkpoints,
+    check_same,
+    keep_result,
+    kept_results,
+)
 from monai_fairfl.run_folder.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Exchange, Transport
