@@ -58,7 +58,7 @@ from monai_fairfl.bundle import BundleFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data import write_sites
 from monai_fairfl.data.synthetic import SITES
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.strategies.registry import strategy_of
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from .model_files.recipe import ModelRecipe as ModelRecipe
 from .replies import Replies as Replies
 from .replies import normalise as normalise
 from .report.write import write_report as write_report
-from .run_folder.ledger import read_ledger as read_ledger
+from .run.ledger import read_ledger as read_ledger
 from .server.exchange import Transport as Transport
 from .server.federation import Federation as Federation
 from .server.federation import History as History

@@ -181,7 +181,7 @@ for room in ("messages", "replies", "games", "strategies", "guards"):
     loaded = modules_after(code, tmp_path)
     assert {"torch", "monai_fairfl.strategies"} <= loaded
     assert not {"monai", "ignite", "nvflare", "flwr"} & loaded
-    assert not {"monai_fairfl.run_folder", "monai_fairfl.server", "monai_fairfl.client"} & loaded
+    assert not {"monai_fairfl.run", "monai_fairfl.server", "monai_fairfl.client"} & loaded
 
 
 def test_no_module_outside_its_transport_loads_an_engine(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from study import ROOT
 from trainings import TRAININGS, Training
 
 from monai_fairfl.guards import DEFAULT, Guard
-from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run.ledger import number_in
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 from monai_fairfl.transports.in_process import Client

@@ -19,7 +19,7 @@ from monai_fairfl.audit.playing import LedgerRun, play
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import to_json
 from monai_fairfl.replies import weights_of_model
-from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies.base import Strategy
 
 MEANING = (

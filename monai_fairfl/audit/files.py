@@ -19,10 +19,10 @@ import numpy as np
 from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.messages import ModelSpec
 from monai_fairfl.model_files.recipe import state_of_file
-from monai_fairfl.run_folder.checkpoint import Checkpoints, read_checkpoint
-from monai_fairfl.run_folder.ledger import digest_of, read_ledger
-from monai_fairfl.run_folder.recorded_updates import is_recorded, recorded_round
-from monai_fairfl.run_folder.resuming import kept_results
+from monai_fairfl.run.checkpoint import Checkpoints, read_checkpoint
+from monai_fairfl.run.ledger import digest_of, read_ledger
+from monai_fairfl.run.recorded_updates import is_recorded, recorded_round
+from monai_fairfl.run.resuming import kept_results
 
 ROUNDING = 1e-4
 """Of inner products that another processor computed, relative to the lengths."""

@@ -22,7 +22,7 @@ from monai_fairfl.audit.ledger_replies import LedgerReplies, NoTensors, NotInLed
 from monai_fairfl.errors import FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Request, measurement_of_json
 from monai_fairfl.replies import Replies
-from monai_fairfl.run_folder.ledger import no_record_in, read_ledger
+from monai_fairfl.run.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy
 from monai_fairfl.strategies.parts import Average, Details, Reward
 from monai_fairfl.strategies.playing import play_round
@@ -54,7 +54,7 @@ class LedgerRun:
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import ModelSpec
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
     ...     ledger.append({"kind": "start", "spec": ModelSpec(("w",)).to_json()})

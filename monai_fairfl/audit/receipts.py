@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.ledger import no_record_in, read_ledger_and_heads
-from monai_fairfl.run_folder.records import DIGEST
+from monai_fairfl.run.ledger import no_record_in, read_ledger_and_heads
+from monai_fairfl.run.records import DIGEST
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Proof:
         notes: what a reader should know and is no problem.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
     ...     ledger.append({"kind": "start"})
@@ -105,7 +105,7 @@ def check_head(run_dir: str | Path, head: str) -> Proof:
         ConfigError: when ``head`` is no SHA-256, or there is no ledger.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
     ...     ledger.append({"kind": "start"})
@@ -182,7 +182,7 @@ def check_receipts(run_dir: str | Path, receipts: Sequence[Receipt]) -> Proof:
         ConfigError: when no receipt is of this run, or its ledger has no record yet.
 
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(folder + "/ledger.jsonl")
     ...     ledger.append({"kind": "start", "run": "fedce"})

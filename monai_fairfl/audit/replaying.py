@@ -62,7 +62,7 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     >>> import torch
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import Federation, InProcess, ModelSpec, Reply
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> from monai_fairfl.strategies import FedAvg
     >>> class Hospital:
     ...     def answer(self, asked):

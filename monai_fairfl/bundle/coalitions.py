@@ -12,8 +12,8 @@ from typing import Any
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Weights
-from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run.checkpoint import Checkpoints
+from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import FedAvg, Strategy

@@ -94,7 +94,7 @@ class BundleFederation:
         report: whether ``report.html`` and ``report.json`` are written at the end.
         valuations: valuations of each finished run, see ``docs/valuation.md``.
         full_run: the training with which the bundle was measured, see
-            :class:`~monai_fairfl.run_folder.training_config.FullRun`; ``"bundle"``: that of the
+            :class:`~monai_fairfl.run.training_config.FullRun`; ``"bundle"``: that of the
             bundle's ``federate.json``. The report gives no verdict on a shorter run, and with
             ``None`` on none.
         share_cases: whether the report writes each case's score into ``cases.csv``.

@@ -18,7 +18,7 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle.configuration import FEDERATE, read_keys
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.training_config import QUICK
+from monai_fairfl.run.training_config import QUICK
 
 RECIPE = "federate_"
 """Beginning of the name of a recipe's overlay of ``federate.json``."""

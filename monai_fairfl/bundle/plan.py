@@ -23,7 +23,7 @@ from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.training_config import FullRun, config_files
+from monai_fairfl.run.training_config import FullRun, config_files
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import configuration_of, strategy_of
 from monai_fairfl.transports.workers import Turn

@@ -21,7 +21,7 @@ from monai_fairfl.bundle.trainings import remove_spare, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
-from monai_fairfl.run_folder.resuming import ended
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder

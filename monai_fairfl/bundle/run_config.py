@@ -3,7 +3,7 @@
 """What a federation writes before it trains: ``config.json`` and the digests of the sites' cases.
 
 ``config.json`` has what was asked for and the hashes of the bundle's files. A resumed run compares
-its own with it (:func:`~monai_fairfl.run_folder.resuming.check_training`), and the report reads it.
+its own with it (:func:`~monai_fairfl.run.resuming.check_training`), and the report reads it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
-from monai_fairfl.run_folder.case_digests import files_to_write
-from monai_fairfl.run_folder.training_config import config_files
+from monai_fairfl.run.case_digests import files_to_write
+from monai_fairfl.run.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
 
 _recorded: ContextVar[Sequence[str] | None] = ContextVar("command", default=None)

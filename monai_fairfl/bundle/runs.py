@@ -19,7 +19,7 @@ from monai_fairfl.errors import FairFLError
 from monai_fairfl.guards import Guard
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.run_folder import resuming
+from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer

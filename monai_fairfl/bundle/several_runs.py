@@ -15,7 +15,7 @@ from monai_fairfl.errors import (
     TransportAborted,
     in_words,
 )
-from monai_fairfl.run_folder import resuming
+from monai_fairfl.run import resuming
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.transports.workers import Failed

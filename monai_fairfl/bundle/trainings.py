@@ -24,7 +24,7 @@ from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.run_folder.schedule import Schedule
+from monai_fairfl.run.schedule import Schedule
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.workers import Failed, Turn, Work, can_be_sent
 

@@ -78,7 +78,7 @@ def verify(args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.errors import ConfigError, FederationError
     from monai_fairfl.report.collect import find_runs
-    from monai_fairfl.run_folder.resuming import kept_results
+    from monai_fairfl.run.resuming import kept_results
 
     folder = Path(args.run_dir)
     # Heads and receipts are of the run, not of what it was before it was extended.

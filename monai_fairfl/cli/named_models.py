@@ -14,7 +14,7 @@ from monai_fairfl.bundle.configuration import read_metadata, settings_of_files
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe
-from monai_fairfl.run_folder.resuming import begun, ended, recorded_config
+from monai_fairfl.run.resuming import begun, ended, recorded_config
 
 CONFIG = "config.json"
 """What every run has, and no folder of data lists alone."""

@@ -51,7 +51,7 @@ def report(args: argparse.Namespace) -> Answer:
     from monai_fairfl.report import as_text, write_report
     from monai_fairfl.report.collect import find_runs
     from monai_fairfl.report.write import failures_of
-    from monai_fairfl.run_folder.resuming import ended
+    from monai_fairfl.run.resuming import ended
 
     runs = find_runs(args.run_dir)
     out = Path(args.out or _folder_of(args.run_dir, runs))

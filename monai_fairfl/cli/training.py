@@ -184,8 +184,8 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
     """
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.messages import CANDIDATES
-    from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
-    from monai_fairfl.run_folder.resuming import ended
+    from monai_fairfl.run.ledger import count_rounds, read_ledger
+    from monai_fairfl.run.resuming import ended
 
     if not ended(run):
         return

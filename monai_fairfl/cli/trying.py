@@ -16,7 +16,7 @@ from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
 from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.data.overview import overview
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.run_folder.resuming import recorded_config
+from monai_fairfl.run.resuming import recorded_config
 from monai_fairfl.utils.terminal import warnings_as_notes
 
 STRATEGIES = ["Standalone", "FedAvg", "FedCE"]

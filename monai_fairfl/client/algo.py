@@ -46,7 +46,7 @@ from monai_fairfl.messages import (
     is_finite_or_unchanged,
 )
 from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
-from monai_fairfl.run_folder.ledger import digest_of
+from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
 

@@ -22,7 +22,7 @@ from monai_fairfl.report.scores import (
 from monai_fairfl.report.series import SUSPICIOUS
 from monai_fairfl.report.touched import Touched, directions
 from monai_fairfl.report.valuations import is_current
-from monai_fairfl.run_folder.training_config import training_settings
+from monai_fairfl.run.training_config import training_settings
 from monai_fairfl.utils.words import count_words
 from monai_fairfl.valuation.free_riders import EVIDENCE
 

@@ -11,7 +11,7 @@ from typing import Any
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.quantities import Quantity, quantity
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run.ledger import number_in
 
 
 def details_of(run: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.training_config import FullRun
+from monai_fairfl.run.training_config import FullRun
 from monai_fairfl.utils.words import count_words
 
 MEAN_DICE = "its mean Dice is"

@@ -13,8 +13,8 @@ from typing import Any
 
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING
-from monai_fairfl.run_folder import case_digests
-from monai_fairfl.run_folder.training_config import training_settings
+from monai_fairfl.run import case_digests
+from monai_fairfl.run.training_config import training_settings
 
 
 @dataclass(frozen=True)

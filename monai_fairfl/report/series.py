@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.report.numbers import Number
 from monai_fairfl.report.run import Run
-from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run.ledger import number_in
 from monai_fairfl.valuation.free_riders import free_rider_history
 
 FACTOR = 5.0

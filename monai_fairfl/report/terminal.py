@@ -37,7 +37,7 @@ def as_text(report: Mapping[str, Any]) -> str:
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.report import collect, summary
-    >>> from monai_fairfl.run_folder import Ledger
+    >>> from monai_fairfl.run import Ledger
     >>> scores = {"elm": {"own": {"test_score": 0.8}}, "oak": {"own": {"test_score": 0.6}}}
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger.jsonl")
@@ -163,7 +163,7 @@ def summary_table(report: Mapping[str, Any], names: Sequence[str] | None = None)
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl.report import collect, summary
-    >>> from monai_fairfl.run_folder import Ledger
+    >>> from monai_fairfl.run import Ledger
     >>> scores = {"elm": {"own": {"test_score": 0.8}}, "oak": {"own": {"test_score": 0.6}}}
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger.jsonl")

@@ -65,7 +65,7 @@ def write_report(
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl.run_folder.ledger import Ledger
+    >>> from monai_fairfl.run.ledger import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     opening = {"kind": "start", "strategy": "FedAvg", "clients": ["A"], "seed": 0}
     ...     Ledger(folder + "/ledger.jsonl").append(opening)

@@ -12,7 +12,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards import Verdict
 from monai_fairfl.messages import Request, add_note, is_of_own_model, unsent_statistics
 from monai_fairfl.replies import Replies
-from monai_fairfl.run_folder.records import stated_digests
+from monai_fairfl.run.records import stated_digests
 from monai_fairfl.server.facts import ByClient, Facts
 from monai_fairfl.server.guarding import Verdicts
 from monai_fairfl.server.settings import RunSettings

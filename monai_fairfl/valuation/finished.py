@@ -17,7 +17,7 @@ from monai_fairfl.games import shapley
 from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
 from monai_fairfl.messages import Weights
-from monai_fairfl.run_folder.recorded_updates import RECORD_UPDATES
+from monai_fairfl.run.recorded_updates import RECORD_UPDATES
 from monai_fairfl.strategies.coalitions import JUDGED_BY
 from monai_fairfl.valuation.utility import MeasuredModels, Panel, Utility
 

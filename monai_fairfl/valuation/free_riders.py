@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.replies import cosine
-from monai_fairfl.run_folder.ledger import number_in
-from monai_fairfl.run_folder.records import factors_of_step
+from monai_fairfl.run.ledger import number_in
+from monai_fairfl.run.records import factors_of_step
 
 FORMS = ("product", "dissimilarity")
 
@@ -188,7 +188,7 @@ def free_rider_history(
     """Scores and flags of a whole run, from its ledger.
 
     Args:
-        records: of :func:`~monai_fairfl.run_folder.ledger.read_ledger`. Rounds need the Gram
+        records: of :func:`~monai_fairfl.run.ledger.read_ledger`. Rounds need the Gram
             matrix, weights of an average, and ``global_score`` and ``local_score`` of at least two
             clients (``Federation(evaluate=("global_score", "local_score"))``); others are skipped.
             With weights per layer, their mean over layers stands for the direction of the global

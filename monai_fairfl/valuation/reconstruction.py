@@ -17,8 +17,8 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Coalition, Game
 from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies, sample_shares
-from monai_fairfl.run_folder.ledger import read_ledger
-from monai_fairfl.run_folder.recorded_updates import RecordedRound, recorded_rounds
+from monai_fairfl.run.ledger import read_ledger
+from monai_fairfl.run.recorded_updates import RecordedRound, recorded_rounds
 from monai_fairfl.strategies.coalitions import model_of_members, only_members
 from monai_fairfl.valuation.finished import Evaluator, FinishedRun, RunValuation
 

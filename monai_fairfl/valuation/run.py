@@ -12,7 +12,7 @@ from typing import Any
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, to_json
-from monai_fairfl.run_folder.ledger import read_ledger
+from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.statistics.agreement_words import MEASURES, agreement_words
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.valuation import FinishedRun, RunValuation, Valuation, fidelity

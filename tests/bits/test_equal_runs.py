@@ -25,7 +25,7 @@ from helpers.least_squares_federation import (
 )
 
 from monai_fairfl import Reply, Request, seed_of
-from monai_fairfl.run_folder import Ledger, digest_of
+from monai_fairfl.run import Ledger, digest_of
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Strategy
 from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
 

@@ -23,7 +23,7 @@ from monai_fairfl.audit import (
     read_receipts,
 )
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 from monai_fairfl.strategies import FedCE
 
 

@@ -21,7 +21,7 @@ from monai_fairfl import strategies as shipped
 from monai_fairfl.audit import NotInLedgerError, Replayed, replay
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.replies import normalise, uniform
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 from monai_fairfl.strategies import FedAvg, FedCE, Reward, Rounds
 
 MADE: dict[str, Callable[[], Strategy]] = {

@@ -32,7 +32,7 @@ from helpers.least_squares_federation import (
 
 from monai_fairfl import Request, read_ledger
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 from monai_fairfl.server import Observer
 from monai_fairfl.strategies import FedAvg, FedCE, Standalone, Strategy
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 
 from monai_fairfl import Estimate, Federation, __version__, read_ledger
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.run_folder import Checkpoint, Checkpoints, Ledger, digest_of, recorded_rounds
+from monai_fairfl.run import Checkpoint, Checkpoints, Ledger, digest_of, recorded_rounds
 from monai_fairfl.strategies import FedAvg, FedISM, Strategy
 
 

@@ -15,7 +15,7 @@ from helpers.command_line import Commands
 from helpers.tiny_networks import SITES, federation, receipts_of
 
 from monai_fairfl import read_ledger
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 from monai_fairfl.strategies import FedAvg
 
 

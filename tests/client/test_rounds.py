@@ -27,7 +27,7 @@ from helpers.refusals import refused
 from monai_fairfl import Reply, Request, own_random_state
 from monai_fairfl.audit import read_receipts
 from monai_fairfl.errors import ConfigError, FederationError, TransportAborted
-from monai_fairfl.run_folder import digest_of
+from monai_fairfl.run import digest_of
 
 Weights = dict[str, torch.Tensor]
 

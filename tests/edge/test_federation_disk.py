@@ -29,7 +29,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl.data import site_datalist, site_folders
 from monai_fairfl.errors import ConfigError, DataError, DiskFullError, FederationError
 from monai_fairfl.model_files import read_recipe
-from monai_fairfl.run_folder import Checkpoint, Checkpoints
+from monai_fairfl.run import Checkpoint, Checkpoints
 
 
 def test_a_ledger_that_cannot_grow_keeps_its_whole_lines_and_the_run_goes_on(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from monai_fairfl import Federation, read_ledger
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 
 Records = list[dict[str, Any]]
 

@@ -27,7 +27,7 @@ from monai_fairfl import (
     write_report,
 )
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run_folder import Ledger
+from monai_fairfl.run import Ledger
 from monai_fairfl.server import Observer
 
 Score = float | tuple[float, float | None, int]

@@ -31,7 +31,7 @@ from monai_fairfl import (
     read_spec,
 )
 from monai_fairfl.messages import Measurement, Weights
-from monai_fairfl.run_folder import digest_of
+from monai_fairfl.run import digest_of
 
 SITES = {"ash": 24, "beech": 8, "elm": 16, "oak": 20}
 """Site -> number of its points."""

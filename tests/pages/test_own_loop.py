@@ -22,7 +22,7 @@ from monai.fl.utils.constants import WeightType
 from monai_fairfl import Federation, InProcess, Transport, bundle_client, read_ledger
 from monai_fairfl.bundle import initial_model
 from monai_fairfl.messages import to_json
-from monai_fairfl.run_folder import digest_of
+from monai_fairfl.run import digest_of
 from monai_fairfl.strategies import FedCE
 
 PAGE = Path(__file__).parents[2] / "docs" / "own_loop.md"

@@ -42,7 +42,7 @@ runpy.run_module("monai.bundle", run_name="__main__", alter_sys=True)
 """
 """``python -m monai.bundle``, and what it has loaded."""
 
-OF_A_FEDERATION = ("client", "report", "run_folder", "server", "strategies", "transports")
+OF_A_FEDERATION = ("client", "report", "run", "server", "strategies", "transports")
 
 
 def infer(folder: Path) -> Any:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.run_folder.resuming import ended
+from monai_fairfl.run.resuming import ended
 
 HOME = "MONAI_FAIRFL_HOME"
 """Environment variable: an absolute path that is used in place of the workspace.

@@ -17,7 +17,7 @@ from nvflare.recipe.sim_env import SimEnv
 
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run_folder.resuming import ended
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flare.job.fairfl_recipe import FairFLRecipe

@@ -27,7 +27,7 @@ from monai_fairfl.guards import BatchStatistics, Replayed
 from monai_fairfl.guards.registry import Given
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.replies import Replies
-from monai_fairfl.run_folder.records import dropped_of
+from monai_fairfl.run.records import dropped_of
 from monai_fairfl.server.exchange import Exchange
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.finite import require_finite

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 
-from monai_fairfl.run_folder.ledger import number_in
+from monai_fairfl.run.ledger import number_in
 
 
 class CurvePoint(NamedTuple):

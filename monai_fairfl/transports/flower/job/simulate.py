@@ -18,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.run_folder.resuming import ended
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.transports.engines.job_arguments import simulated_sites
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run

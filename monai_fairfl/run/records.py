@@ -14,7 +14,7 @@ from monai_fairfl import __version__
 from monai_fairfl.guards import Guard
 from monai_fairfl.messages import NOT_FINITE, ModelSpec, Weights, add_note, is_of_own_model
 from monai_fairfl.replies import Replies, weights_of_model
-from monai_fairfl.run_folder.ledger import FORMAT, digest_of
+from monai_fairfl.run.ledger import FORMAT, digest_of
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.utils.arguments import non_default_arguments

@@ -18,8 +18,8 @@ from safetensors.torch import load as load_tensors
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
 from monai_fairfl.replies import Replies
-from monai_fairfl.run_folder.checkpoint import reading
-from monai_fairfl.run_folder.ledger import count_rounds, digest_of, read_ledger
+from monai_fairfl.run.checkpoint import reading
+from monai_fairfl.run.ledger import count_rounds, digest_of, read_ledger
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
@@ -195,7 +195,7 @@ def recorded_rounds(run_dir: str | Path) -> list[RecordedRound]:
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import ModelSpec, Replies, Reply, Request
-    >>> from monai_fairfl.run_folder import Ledger
+    >>> from monai_fairfl.run import Ledger
     >>> replies = Replies([Reply("elm", {}, 8)], [Request("elm", "train", {})], ModelSpec(()))
     >>> with TemporaryDirectory() as folder:
     ...     ledger = Ledger(f"{folder}/ledger.jsonl")

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from monai_fairfl.errors import DataError
-from monai_fairfl.run_folder.resuming import FOR_TRAIN
+from monai_fairfl.run.resuming import FOR_TRAIN
 
 SUFFIX = ".digests"
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
-from monai_fairfl.run_folder.checkpoint import Checkpoints
-from monai_fairfl.run_folder.ledger import count_rounds, read_ledger
-from monai_fairfl.run_folder.training_config import training_settings
+from monai_fairfl.run.checkpoint import Checkpoints
+from monai_fairfl.run.ledger import count_rounds, read_ledger
+from monai_fairfl.run.training_config import training_settings
 from monai_fairfl.utils.plain_values import object_of_json
 
 FOR_TRAIN = "(--out for monai-fairfl train)"

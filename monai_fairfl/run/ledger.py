@@ -101,7 +101,7 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl.run_folder import Ledger
+    >>> from monai_fairfl.run import Ledger
     >>> with TemporaryDirectory() as folder:
     ...     file = Path(folder, "ledger.jsonl")
     ...     Ledger(file).append({"kind": "round", "samples": {"elm": 8}})
