@@ -168,15 +168,10 @@ def _drawn_shares(given: Contributions, rng: np.random.Generator) -> dict[str, f
     Clients are drawn in the order of their names, so that the order given does not matter.
     """
     estimates = _estimates(given)
-    drawn = {}
-    for client in sorted(estimates):
-        value = estimates[client]
-        stderr = getattr(value, "stderr", 0.0)
-        drawn[client] = rng.normal(float(value), stderr)
-
+    names = sorted(estimates)
+    values = [float(estimates[name]) for name in names]
+    stderrs = [getattr(estimates[name], "stderr", 0.0) for name in names]
+    shares = normalise(rng.normal(values, stderrs))
     # Published shares, which are rounded, need not sum to 1.
-    whole = 1.0
-    if not isinstance(given, Valuation):
-        whole = math.fsum(float(value) for value in estimates.values())
-    shares = normalise(list(drawn.values()))
-    return {client: whole * float(share) for client, share in zip(drawn, shares, strict=True)}
+    whole = 1.0 if isinstance(given, Valuation) else math.fsum(values)
+    return dict(zip(names, (whole * shares).tolist(), strict=True))

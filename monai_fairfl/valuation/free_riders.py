@@ -79,10 +79,7 @@ def global_cosines(
     """
     matrix = np.asarray(gram, dtype=np.float64)
     if matrix.shape != (len(clients), len(clients)):
-        raise ConfigError(
-            f"clients {list(clients)} need a Gram matrix of as many rows and columns, got "
-            f"{matrix.shape}"
-        )
+        raise ConfigError(f"the Gram matrix of {list(clients)} has the shape {matrix.shape}")
     # Both updates as weighted sums of all updates, which is what the Gram matrix knows.
     global_weights = np.array([aggregation.get(client, 0.0) for client in clients])
     own_weights = dict(zip(clients, np.eye(len(clients)), strict=True))
@@ -127,10 +124,7 @@ def free_rider_scores(
     scores = {}
     for client, value in cosines.items():
         if client not in error_global or client not in error_local:
-            raise ConfigError(
-                f"client {client!r} has a cosine but lacks an error; measure global_score and "
-                "local_score"
-            )
+            raise ConfigError(f"client {client!r} lacks global_score or local_score")
         angle = value if form == "product" else 1 - value
         scores[client] = angle * abs(error_global[client] - error_local[client])
     return scores
@@ -161,20 +155,16 @@ def flag_free_riders(
     {'C': 2}
     """
     if rounds < 1 or factor <= 0:
-        raise ConfigError(
-            f"rounds must be at least 1 and factor above 0, got rounds={rounds}, factor={factor}"
-        )
-    high_rounds_running: dict[str, int] = {}
+        raise ConfigError(f"rounds must be 1 or more, factor above 0; got {rounds}, {factor}")
+    running: dict[str, int] = {}
     flagged: dict[str, int] = {}
     for number, scores in enumerate(scores_by_round):
         for client, score in scores.items():
             others = [abs(value) for other, value in scores.items() if other != client]
             threshold = factor * median(others) if others else 0.0
-            if score > threshold > 0:
-                high_rounds_running[client] = high_rounds_running.get(client, 0) + 1
-            else:
-                high_rounds_running[client] = 0
-            if high_rounds_running[client] >= rounds:
+            is_high = score > threshold > 0
+            running[client] = running.get(client, 0) + 1 if is_high else 0
+            if running[client] >= rounds:
                 flagged.setdefault(client, number)
     return flagged
 
@@ -230,11 +220,7 @@ def free_rider_history(
                 rounds_of.setdefault(verdict["guard"], []).append(record["round"])
             scores = _record_scores(record, form)
         except (KeyError, TypeError, AttributeError) as error:
-            # No weights are an empty entry.
-            raise FederationError(
-                f"record {position} of those given is not that of a round ({error!r}): restore the "
-                "ledger from a copy"
-            ) from error
+            raise FederationError(f"record {position} is none of a round ({error!r})") from error
         if len(scores) > 1:
             numbers.append(record["round"])
             scores_by_round.append(scores)
