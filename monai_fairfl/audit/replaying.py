@@ -22,6 +22,9 @@ from monai_fairfl.utils.settings import is_number
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
 
+COMPARED = ("aggregation", "contributions", "details")
+"""Entries of a round's record that are computed again."""
+
 
 @dataclass(frozen=True)
 class Replayed:
@@ -94,21 +97,11 @@ def replay(run_dir: str | Path, allow_import: bool = False) -> Replayed:
     numbers, largest, where = 0, 0.0, ""
     differences = []
     for position, (record, result) in enumerate(play(run)):
-        details = record["details"]
-        expected = {
-            "round": record["round"],
-            "aggregation": record["aggregation"],
-            "contributions": record["contributions"],
-            "details": {name: details[name] for name in details if name not in not_computed},
-            "measurements": record["measurements"],
-        }
-        computed = {
-            "round": position,
-            "aggregation": to_json(result.aggregation),
-            "contributions": to_json(result.contributions),
-            "details": to_json(result.details),
-            "measurements": _as_replied(record),
-        }
+        expected = {name: record[name] for name in ("round", *COMPARED, "measurements")}
+        details = record["details"].items()
+        expected["details"] = {name: of for name, of in details if name not in not_computed}
+        computed = {name: to_json(getattr(result, name)) for name in COMPARED}
+        computed.update(round=position, measurements=_as_replied(record))
         for place, one, two in _pairs(expected, computed, f"round {position}"):
             numbers += 1
             difference = _distance(one, two)
@@ -130,7 +123,7 @@ def _as_replied(record: Record) -> dict[str, dict[str, Any]]:
         replies = [entry["measured"] or {} for entry in entries if entry["client"] == client]
         found[client] = {}
         for name, value in measured.items():
-            values = [None, *(reply[name] for reply in replies if name in reply)]
+            values = [reply[name] for reply in replies if name in reply] or [None]
             found[client][name] = value if value in values else values[-1]
     return found
 

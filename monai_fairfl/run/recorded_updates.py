@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import ModelSpec, Reply, Request, Weights
+from monai_fairfl.messages import ModelSpec, Request, Weights
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.checkpoint import reading
 from monai_fairfl.run.ledger import count_rounds, digest_of, read_ledger
@@ -85,17 +85,10 @@ class RecordedRound:
         for id, client in enumerate(self.clients):
             update, buffers = self.spec.split(self.sent_by(client))
             labelled = tuple(self.labelled.get(client, ()))
-            requests.append(Request(client, "train", start, id=id))
-            replies.append(
-                Reply(
-                    client,
-                    update,
-                    self.samples[client],
-                    buffers=buffers,
-                    labelled=labelled,
-                    id=id,
-                )
-            )
+            request = Request(client, "train", start, id=id)
+            requests.append(request)
+            samples = self.samples[client]
+            replies.append(request.reply(update, samples, buffers=buffers, labelled=labelled))
         return Replies(replies, requests, self.spec)
 
     def sent_by(self, client: str) -> Weights:
