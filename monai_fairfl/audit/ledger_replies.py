@@ -88,10 +88,6 @@ class LedgerReplies(Replies):
         """Nothing: no model is in the ledger."""
         return {}
 
-    def average_buffers(self, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
-        """Nothing: no model is in the ledger."""
-        return {}
-
 
 class LedgerGeometry(Geometry):
     """What was recorded of inner products, in place of the updates.

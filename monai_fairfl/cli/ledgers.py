@@ -181,9 +181,14 @@ def _with_receipts(paths: Sequence[Path], files: Sequence[str] | None) -> list[P
 
 
 def _proof_by_files(path: Path) -> dict[str, Any]:
-    from monai_fairfl.audit import check_files
+    from monai_fairfl.audit import Files, check_files
+    from monai_fairfl.errors import FairFLError
 
-    found = asdict(check_files(path))
+    try:
+        found = asdict(check_files(path))
+    except FairFLError as error:
+        # Of several runs the others go on.
+        found = asdict(Files(0, [str(error)]))
     lines = [f"  {note}" for note in found["notes"]]
     lines += [f"  NOT RIGHT: {problem}" for problem in found["problems"]]
     checked = f"  {found['checked']} models, checkpoints and rounds of updates"
