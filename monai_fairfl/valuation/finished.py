@@ -128,9 +128,7 @@ class RunValuation(ABC):
                 raise ConfigError(f"{kind}: {name} must be one of {known}, got {given!r}")
         shapley.check_sampling(samples, tolerance)
         if method != "permutation" and (samples, tolerance) != (shapley.SAMPLES, shapley.TOLERANCE):
-            raise ConfigError(
-                f"{kind}: {method!r} takes no samples; leave out samples and tolerance"
-            )
+            raise ConfigError(f"{kind}: {method!r} takes neither samples nor tolerance")
         self.method = method
         self.utility = Utility(utility, data)
         self.seed = seed
@@ -168,10 +166,7 @@ class RunValuation(ABC):
         """
         problem = ""
         if self.needs_updates and not recorded:
-            problem = (
-                f"it needs the clients' updates: give {RECORD_UPDATES}, or take Retraining, which "
-                "needs no updates"
-            )
+            problem = f"it needs the updates: give {RECORD_UPDATES}, or take Retraining"
         if self.method == "exact" and len(clients) > MOST_PLAYERS:
             problem = f"{len(clients)} clients are too many; take 'permutation', or 'gtg'"
         if self.judged_by == "others" and len(clients) < 2:

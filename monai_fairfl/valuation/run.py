@@ -53,8 +53,7 @@ def check_valuations(
             problem = "the bundle has no evaluate.json, so no test images"
         if settings.get("local_norm") or settings.get("buffers") == "local":
             problem = (
-                "with local_norm or buffers 'local' no coalition has a whole model that others "
-                "could score; leave these out, or leave out the valuation"
+                "with local_norm or buffers 'local' no coalition has a whole model; leave it out"
             )
         if problem:
             raise ConfigError(f"valuation {valuation.name}: {problem}")
@@ -94,10 +93,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     scores = _own_scores(last_round)
     own = own_contributions(last_round)
     agreement: dict[str, Any] | None = None
-    words = (
-        "are not compared: those of the last round are not of these clients, or nobody is worth "
-        "more than nothing"
-    )
+    words = "are not compared: they are not of these clients, or nobody is worth more than nothing"
     if scores is not None and own is not None and len(own) > 1 and set(own) == set(found.shares()):
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
@@ -148,11 +144,11 @@ def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
     if scores is None or not shares:
         return None
     total = sum(max(score.value, 0.0) for score in scores.values.values())
-    estimates = {}
+    found = {}
     for client, score in scores.values.items():
         stderr = None if score.stderr is None else score.stderr / total
-        estimates[client] = Estimate(shares[client], stderr, score.n)
-    return estimates
+        found[client] = Estimate(shares[client], stderr, score.n)
+    return found
 
 
 def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
@@ -171,22 +167,18 @@ def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
 def _table(found: Valuation, own: Mapping[str, Estimate]) -> list[str]:
     """The clients' values, the best first, beside the method's own shares."""
     shares = found.shares()
-    rows = [("client", "value", "+-", "share", "method")]
+    width = max(len("client"), *map(len, found.values))
+    lines = [f"  {'client':<{width}}  {'value':>8}  {'+-':>7}  {'share':>6}  {'method':>6}"]
     for client, value in sorted(found.values.items(), key=lambda item: -item[1].value):
         error = "?" if value.stderr is None else f"{value.stderr:.4f}"
-        share = f"{100 * shares[client]:.1f}%" if client in shares else "-"
-        of_method = f"{100 * own[client].value:.1f}%" if client in own else "-"
-        rows.append((client, f"{value.value:.4f}", error, share, of_method))
-    width = max(len(row[0]) for row in rows)
-    lines = []
-    for client, *cells in rows:
-        lines.append("  ".join(["", client.ljust(width), *(cell.rjust(8) for cell in cells)]))
+        share = f"{shares[client]:.1%}" if client in shares else "-"
+        of_method = f"{own[client].value:.1%}" if client in own else "-"
+        cells = f"{value.value:8.4f}  {error:>7}  {share:>6}  {of_method:>6}"
+        lines.append(f"  {client:<{width}}  {cells}")
     stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
-    lines.append(
+    return [
+        *lines,
         "  +- is the standard error of sampling coalitions; what another seed of the training "
-        "would change is not in it"
-    )
-    lines.append(
-        f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}"
-    )
-    return lines
+        "would change is not in it",
+        f"  total {found.total:.4f} from {found.evaluations} models; rank stability {stability}",
+    ]
