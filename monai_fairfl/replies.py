@@ -285,14 +285,9 @@ class Geometry:
         return self.known_classes[module]
 
     @property
-    def squared_norms(self) -> np.ndarray:
-        """Squared length of each update; shape (N,)."""
-        return np.diag(self.gram)
-
-    @property
     def norms(self) -> np.ndarray:
         """Length of each update; shape (N,)."""
-        return np.sqrt(self.squared_norms)
+        return np.sqrt(np.diag(self.gram))
 
     @property
     def norms_of_layers(self) -> dict[str, np.ndarray]:
@@ -349,7 +344,8 @@ class Geometry:
             for of_class, gram in zip(self.labelled.T, self.classes(), strict=True):
                 in_both = of_class[:, None] & of_class[None]
                 squared = squared - np.where(in_both, 0.0, _squared_distances(gram))
-        sums = self.squared_norms[:, None] + self.squared_norms[None]
+        squared_norms = np.diag(self.gram)
+        sums = squared_norms[:, None] + squared_norms[None]
         return np.where(squared > ROUNDING * sums, squared, 0.0)
 
     def squared_distances_from_mean(self, weights: np.ndarray) -> np.ndarray:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from monai_fairfl.guards.base import Guard, Verdict
-from monai_fairfl.guards.directions import cosines, is_judged, others_of, pairs_among
+from monai_fairfl.guards.base import Guard, Verdict, cosines, is_judged, others_of, pairs_among
 from monai_fairfl.replies import Replies
 from monai_fairfl.utils.arguments import argument
 

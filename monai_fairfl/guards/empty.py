@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, quarantine
-from monai_fairfl.guards.directions import medians_of_others
+from monai_fairfl.guards.base import LEAST_OTHERS, Guard, Verdict, medians_of_others, quarantine
 from monai_fairfl.replies import ZERO_NORM, Replies
 from monai_fairfl.utils.arguments import argument
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_fairfl.guards.base import Guard, Verdict, quarantine
-from monai_fairfl.guards.directions import (
+from monai_fairfl.guards.base import (
     LEAST_PARAMETERS,
+    Guard,
+    Verdict,
     cosines,
     is_judged,
     others_of,
     pairs_among,
+    quarantine,
 )
 from monai_fairfl.replies import ZERO_NORM, Replies
 from monai_fairfl.utils.arguments import argument

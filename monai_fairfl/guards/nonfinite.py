@@ -33,7 +33,7 @@ class NonFinite(Guard):
     """
 
     def check(self, replies: Replies) -> Mapping[int, Verdict]:
-        squared_norms = replies.geometry.squared_norms
+        squared_norms = np.diag(replies.geometry.gram)
         verdicts = {}
         for row, reply in enumerate(replies):
             sent = replies.start(reply)

@@ -42,11 +42,16 @@ from monai_fairfl.run.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.facts import Facts
-from monai_fairfl.server.finite import NotFinite, require_finite
 from monai_fairfl.server.guarding import guarded, only_trained
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
-from monai_fairfl.server.round import Round, TooFewClients, drawn_clients
+from monai_fairfl.server.round import (
+    NotFinite,
+    Round,
+    TooFewClients,
+    drawn_clients,
+    require_finite,
+)
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.playing import play_round

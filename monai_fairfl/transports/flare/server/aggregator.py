@@ -30,8 +30,8 @@ from monai_fairfl.replies import Replies
 from monai_fairfl.run.records import dropped_of
 from monai_fairfl.server.exchange import Exchange
 from monai_fairfl.server.facts import Facts
-from monai_fairfl.server.finite import require_finite
 from monai_fairfl.server.guarding import guarded
+from monai_fairfl.server.round import require_finite
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Average, RoundResult, Strategy, Weighting, compose
 from monai_fairfl.transports.engines.job_guards import config_of_shipped, shipped_guards
