@@ -5,7 +5,8 @@
 Each name loads its own module when it is used, so ``import monai_fairfl`` is quick. The names are:
 
 - runs: ``BundleFederation``, ``Federation``, ``History``, ``InProcess``, ``Transport``;
-- strategies: ``Strategy``, ``RoundResult``, ``compose``, ``normalise``, ``Train``, ``Measure``;
+- strategies: ``Strategy``, ``RoundResult``, ``compose``, ``argument``, ``remembered``,
+  ``normalise``, ``Train``, ``Measure``;
 - clients: ``FairMonaiAlgo``, ``bundle_client``, ``find_bundle``, ``Client``;
 - messages: ``Request``, ``Reply``, ``Replies``, ``Estimate``, ``ModelSpec``, ``read_spec``;
 - results: ``write_report``, ``read_ledger``, ``ModelRecipe``;

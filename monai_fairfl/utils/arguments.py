@@ -27,14 +27,17 @@ def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
         more: arguments of :func:`dataclasses.field`, such as ``kw_only``.
 
     >>> from dataclasses import dataclass
+    >>> from monai_fairfl.strategies import Weighting
     >>> @dataclass
-    ... class Mean(Checked):
-    ...     power: float = argument(1.0, "[0, inf)")
-    >>> Mean(2.0).power
+    ... class Power(Weighting):
+    ...     q: float = argument(1.0, "[0, inf)")
+    ...     def __call__(self, replies, contributions):
+    ...         return contributions**self.q
+    >>> Power(2.0).q
     2.0
-    >>> Mean("0,5")
+    >>> Power("0,5")
     Traceback (most recent call last):
-    monai_fairfl.errors.ConfigError: Mean: power must be a number in [0, inf), got '0,5'
+    monai_fairfl.errors.ConfigError: Power: q must be a number in [0, inf), got '0,5'
     """
     return field(default=default, metadata={"allowed": allowed}, **more)
 
@@ -44,6 +47,16 @@ def remembered(kind: type) -> Any:
 
     Args:
         kind: of its value, which JSON can hold.
+
+    >>> from dataclasses import dataclass
+    >>> from monai_fairfl.guards import Guard
+    >>> @dataclass
+    ... class Seen(Guard):
+    ...     rounds: dict[str, int] = remembered(dict)
+    ...     def check(self, replies):
+    ...         return {}
+    >>> Seen().state_dict()
+    {'rounds': {}}
     """
     return field(init=False, default_factory=kind, metadata={"remembered": True})
 
