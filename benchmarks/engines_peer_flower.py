@@ -24,8 +24,7 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_fairfl.client.trainer_state import load_state, state_of
-from monai_fairfl.client.training import one_round
+from monai_fairfl.client.training import load_state, one_round, state_of
 from monai_fairfl.utils.random_state import seed_of
 
 TRAINER = "trainer"

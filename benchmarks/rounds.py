@@ -66,7 +66,7 @@ PARTS = {
         "monai_fairfl.client.training:load_state",
         "monai_fairfl.client.state:ClientState.save",
         "monai_fairfl.client.state:ClientState.load",
-        "monai_fairfl.client.receipts:Receipts.add",
+        "monai_fairfl.client.state:ClientState.add_receipt",
     ],
     "rest of the client": ["monai_fairfl.client.algo:FairMonaiAlgo.answer"],
 }

@@ -35,7 +35,7 @@ KINDS = {"client": str, "run": str, "round": int, "head": str}
 
 @dataclass(frozen=True)
 class Receipt:
-    """One line of a site's ``receipts.jsonl``, as :mod:`monai_fairfl.client.receipts` writes it.
+    """One line of a site's ``receipts.jsonl``, as a site's client writes it.
 
     Args:
         client: whose it is.
@@ -135,10 +135,10 @@ def read_receipts(file: str | Path) -> list[Receipt]:
 
     >>> from tempfile import TemporaryDirectory
     >>> from monai_fairfl import Request
-    >>> from monai_fairfl.client.receipts import Receipts
+    >>> from monai_fairfl.client.state import ClientState
     >>> with TemporaryDirectory() as folder:
     ...     asked = Request("elm", "train", {}, run="fedce", round=0, ledger_head="ab12")
-    ...     Receipts(folder).add(asked, "cd34")
+    ...     ClientState(folder).add_receipt(asked, "cd34")
     ...     (receipt,) = read_receipts(folder + "/receipts.jsonl")
     >>> receipt.head, receipt.update
     ('ab12', 'cd34')

@@ -5,33 +5,42 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from monai.bundle import ConfigParser
+from monai.fl.client import MonaiAlgo
 from monai.fl.client.monai_algo import convert_global_weights
-from monai.fl.utils.constants import ExtraItems, WeightType
+from monai.fl.utils.constants import ExtraItems, ModelType
 from monai.fl.utils.exchange_object import ExchangeObject
+from monai.handlers import StatsHandler, ValidationHandler
+from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
-from monai_fairfl.client.case_lists import overlap_of
-from monai_fairfl.client.filters import filtered_update, received_weights
-from monai_fairfl.client.judge import Judge
-from monai_fairfl.client.last_mile import SiteModels, candidates
-from monai_fairfl.client.measuring import Measuring, asked, needs_earlier_model
-from monai_fairfl.client.mended_algo import MendedMonaiAlgo
-from monai_fairfl.client.receipts import Receipts
-from monai_fairfl.client.state import ClientState, Past, TrainedModel
-from monai_fairfl.client.trainer_state import load_state, state_of, with_new_optimizer
-from monai_fairfl.client.training import (
-    chosen_handlers,
-    one_round,
-    train_personal,
+from monai_fairfl.client.filters import (
+    apply_filters,
+    filtered_update,
+    own_tensors,
+    received_weights,
 )
-from monai_fairfl.handlers import TrainLoss
-from monai_fairfl.measurements.loading import device_of
+from monai_fairfl.client.last_mile import candidates
+from monai_fairfl.client.measuring import Measuring
+from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.training import (
+    TRAINING_HANDLERS,
+    check_schedules,
+    discard_interrupted_run,
+    load_state,
+    one_round,
+    state_of,
+)
+from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.handlers import Proximal, TrainLoss
+from monai_fairfl.measurements.forward import cases_of, device_of, files_of_cases
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
@@ -44,41 +53,66 @@ from monai_fairfl.messages import (
     chosen,
     gain_name,
     is_finite_or_unchanged,
+    read_spec,
 )
-from monai_fairfl.model_files.recipe import ModelRecipe, digests_of_files, save_model_file
+from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
 from monai_fairfl.run.ledger import digest_of
-from monai_fairfl.utils.case_files import image_files_of
-from monai_fairfl.utils.tensors import CPU, moved, names_not_finite, on_cpu
+from monai_fairfl.utils.engine_internals import (
+    handler_owner,
+    remove_handlers,
+    require_whole_run,
+)
+from monai_fairfl.utils.machine import reuse_freed_memory
+from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.tensors import CPU, moved, names_not_finite
 
 logger = logging.getLogger(__name__)
 
 
-class FairMonaiAlgo(MendedMonaiAlgo):
+class FairMonaiAlgo(MonaiAlgo):
     """Runs any MONAI bundle as a site of a federation.
 
     The bundle needs ``configs/train.json``. If it has ``evaluate.json``, this adds the test data.
     For each request, the client loads the received weights, measures them as the request asks,
     trains them, measures them again, and returns the difference of the weights. Measuring changes
     neither the best checkpoint nor the random state. The bundle is the site's own: a request brings
-    tensors and plain numbers, never configuration.
+    tensors and plain numbers, never configuration. In :meth:`answer` the pre-filters act on the
+    received weights, and the post-weight filters on the update alone: buffers, measurements and
+    counts leave as they are.
 
-    An engine for ``MonaiAlgo`` can drive it too:
-    :class:`~monai_fairfl.client.mended_algo.MendedMonaiAlgo` names what differs, and how a site's
-    filters act. In :meth:`answer` the pre-filters act on the received weights, and the post-weight
-    filters on the update alone: buffers, measurements and counts leave as they are.
+    An engine for ``MonaiAlgo`` can drive it too. The interface is the same, and so are the numbers
+    where those are right. It differs in these points:
+
+    - Weights and metrics that it returns share no memory with the network, nor with what a filter
+      changes.
+    - A tensor that the server did not send is not reported as unchanged. ``evaluate`` takes it
+      from the trained model.
+    - A model that lacks parameters is an error, in training and in evaluation.
+    - ``abort`` reaches the evaluators. An aborted evaluation is an error: its metrics would be
+      those of the model before.
+    - After an abort or a failure the next training or evaluation is a whole one.
+    - A best or final model on disk that is older than the training is an error.
+    - ``initialize`` acts once, and can be repeated after a failure.
+    - ``abort`` and ``finalize`` are safe at any time.
+
+    A site's ``pre_filters`` see all weights as they came in, before their names are checked. Its
+    ``post_weight_filters`` and ``post_evaluate_filters`` act on what ``get_weights`` and
+    ``evaluate`` return.
 
     Args:
         bundle_root: folder of the bundle. A relative path begins at the engine's
             ``ExtraItems.APP_ROOT``, if the engine gives one.
-        state_dir: private folder for the state of the last three rounds. With it, a restarted
-            process, or a server that repeats a round, changes no result. Another run of the same
-            name deletes the state.
+        state_dir: private folder for the state of the last three rounds. Each training begins with
+            it, so a restarted process, or a server that repeats a round, changes no result. Another
+            run of the same name deletes the state.
         all_handlers: whether the bundle's ``ValidationHandler`` and ``StatsHandler`` stay on during
             federated training. They are off by default, because the client measures scores itself,
             and a federation has a log of its own. Without them, no best checkpoint is written.
         alone: file of a model that this site trained alone, a candidate of the last mile, see
             :mod:`~monai_fairfl.client.last_mile`. It need not exist before the run ends.
         arguments: of ``MonaiAlgo``, such as ``train_kwargs``, the overrides of ``train.json``.
+            Without ``config_evaluate_filename`` the bundle's ``evaluate.json``, where there is one,
+            is added to the files of the training.
 
     >>> import tempfile
     >>> from monai_fairfl.bundle import find_bundle
@@ -88,6 +122,13 @@ class FairMonaiAlgo(MendedMonaiAlgo):
     2
     """
 
+    trainer: Any  # a SupervisedTrainer once initialised; MonaiAlgo declares these as optional
+    evaluator: Any
+    train_workflow: Any
+    pre_filters: Any
+    post_weight_filters: Any
+    post_evaluate_filters: Any
+    config_evaluate_filename: Any
     _measuring: Measuring  # once initialised, of a client that trains
 
     def __init__(
@@ -99,39 +140,112 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         alone: str | Path | None = None,
         **arguments: Any,
     ):
-        super().__init__(bundle_root, state_dir, all_handlers=all_handlers, **arguments)
-        self.alone = None if alone is None else Path(alone)
+        self._looks_for_evaluate = "config_evaluate_filename" not in arguments
+        for name in ("train_kwargs", "eval_kwargs"):
+            # MonaiAlgo writes into them.
+            arguments[name] = dict(arguments.get(name) or {})
+        super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
-        self.receipts = Receipts(state_dir)
-        # (run, round) whose state the trainer has; None: unknown.
-        self._trainer_is_at: tuple[str, int] | None = None
-        # What was trained last, from when on a measurement has asked for such a model.
-        self._needs_trained_model = False
-        self._trained_model: TrainedModel | None = None
+        self.all_handlers = all_handlers
+        self.alone = None if alone is None else Path(alone)
+        self._built = False
+        # The training's own evaluator.
+        self._validator: Any = None
+        # State of the trainer as the bundle makes it.
+        self._initial: dict[str, Any] = {}
+        # Names of the weights that a training by the engine began from.
+        self._received: set[str] = set()
+        # When each checkpoint on disk was written, before the first training by the engine;
+        # None: there was none yet.
+        self._old_checkpoints: dict[ModelType, int] | None = None
 
     def initialize(self, extra: dict[str, Any] | None = None) -> None:
-        """Build trainer and evaluator from the bundle, and find out what the evaluator scores.
+        """Build trainer and evaluator from the bundle, once.
 
         Args:
             extra: as of ``MonaiAlgo``: ``ExtraItems.CLIENT_NAME`` is the name of the site.
+
+        Raises:
+            ConfigError: when the configurations make neither a trainer nor an evaluator, or a
+                schedule reads a validation score that nobody makes.
         """
         if self._built:
             return
-        super().initialize(extra)
+        reuse_freed_memory()
+        # Its models and its cases' scores are for the site's own account only.
+        private_folder(self.states.folder)
+        extra = dict(extra or {})
+        # MonaiAlgo would attach it to an evaluator that is None.
+        stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)
+        given_root = self.bundle_root
+        try:
+            self._choose_evaluation(Path(extra.get(ExtraItems.APP_ROOT, ""), given_root))
+            super().initialize(extra)
+            self._prepare_engines()
+        except Exception:
+            # The next try joins it with the app root again.
+            self.bundle_root = given_root
+            raise
+        if stats_sender is not None:
+            self.stats_sender = stats_sender
+            for engine in (self.trainer, self.evaluator):
+                if engine is not None:
+                    stats_sender.attach(engine)
+        self._built = True
+
+    def _choose_evaluation(self, root: Path) -> None:
+        """Add ``evaluate.json`` to the training's files, unless the site chose files of its own.
+
+        It takes the values that decide the training from a model file. A client has none, since its
+        weights come from the server, and gives it those of the training.
+        """
+        train_files = list(ensure_tuple(self.config_train_filename or ()))
+        if self._looks_for_evaluate:
+            files = ("configs/evaluate.json", "configs/federated_evaluate.json")
+            present = [file for file in files if (root / file).exists()]
+            # Without a training, what it evaluates is still the network of train.json.
+            begin = train_files or ["configs/train.json"]
+            self.config_evaluate_filename = [*begin, *present] if present else None
+        paths = [root / name for name in train_files]
+        if self.train_workflow is not None or not self.config_evaluate_filename or not paths:
+            return
+        if not all(path.exists() for path in paths):
+            return  # MonaiAlgo names the missing file
+        parser = ConfigParser()
+        parser.read_config([str(path) for path in paths])
+        parser.update(self.train_kwargs)
+        if "deciding" in parser:
+            deciding: dict[str, Any] = parser.get_parsed_content("deciding")
+            self.eval_kwargs = {**deciding, **self.eval_kwargs}
+
+    def _prepare_engines(self) -> None:
+        engine = self.trainer or self.evaluator
+        if engine is None:
+            raise ConfigError(
+                f"client {self.client_name!r}: neither a training nor an evaluation is configured. "
+                "Give config_train_filename or config_evaluate_filename"
+            )
+        self.spec = read_spec(engine.network)
         if self.trainer is None:
             return
-        test_overlap = overlap_of(
-            str(self.client_name), self.evaluator, self.trainer, self._validator
-        )
+        self._validator = getattr(self.train_workflow, "evaluator", None)
+        if not self.all_handlers:
+            # A federated training does without what validates or logs.
+            central = (ValidationHandler, StatsHandler)
+            remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
+            check_schedules(self.trainer, self._evaluators(), self.client_name)
+        self._initial = state_of(self.trainer)
+        evaluators = {"validation": self._validator, "test": self.evaluator}
         self._measuring = Measuring(
+            str(self.client_name),
             self.spec,
             self.states,
             self.train_workflow,
             self.trainer,
-            self._validator,
-            self.evaluator,
-            test_overlap,
+            evaluators,
         )
+
+    # ---- a federation's requests
 
     def answer(self, request: Request) -> Reply:
         """Carry out one request.
@@ -156,44 +270,80 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             TransportAborted: if ``abort`` ended the training or a measurement.
         """
         if request.context.get("ended", 0):
-            return self._answer_end(request)
+            # The run asks for nothing more: the receipt has the head of the whole ledger.
+            self.states.add_receipt(request, "")
+            return request.reply()
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
-        self._require_trainer()
-        request = self._decoded(request)
-        self._check(request)
+        self._require(self.trainer, "only evaluates: give it a config_train_filename to train")
+        request = self._checked(request)
 
-        if self.states.begin(request.run, request.run_id):
-            self._trainer_is_at = None
-            self._trained_model = None
-        if needs_earlier_model(request):
-            self._needs_trained_model = True
-        past = Past(self.states, request.run, request.round, self._trained_model)
-        received = self._with_own(request, past)
+        self.states.begin(request.run, request.run_id)
+        past = Past(self.states, request.run, request.round)
+        received = request.weights
+        if self.spec.missing_from(received):
+            # Its own tensors in place of those that were not sent: trained last, or initial ones.
+            own = self._initial if past.state is None else past.state
+            received = self.spec.completed(received, own["local"])
         measurements = self._measuring.measure("received", request, received, past)
         if request.task == "measure":
             reply = self._answer_measuring(request, received, past, measurements)
         else:
             reply = self._answer_training(request, received, past, measurements)
-        return self._with_receipt(request, reply)
+
+        digest = ""
+        if reply.update is not None:
+            digest = digest_of({**reply.update, **(reply.buffers or {})})
+        self.states.add_receipt(request, digest)
+        return replace(reply, digest=digest)
 
     def local_epochs_of(self, request: Request) -> int:
         """Epochs of this request's training."""
         return int(request.context.get("local_epochs", self.local_epochs))
 
-    def _answer_end(self, request: Request) -> Reply:
-        """Store the head of the whole ledger; the run asks for nothing more."""
-        self.receipts.add(request, "")
-        return request.reply()
+    def _checked(self, request: Request) -> Request:
+        """``request`` with its weights after the site's pre-filters.
 
-    def _with_receipt(self, request: Request, reply: Reply) -> Reply:
-        """Store what was sent and received, and state the update's digest in the reply."""
-        digest = ""
-        if reply.update is not None:
-            digest = digest_of({**reply.update, **(reply.buffers or {})})
-        self.receipts.add(request, digest)
-        return replace(reply, digest=digest)
+        Refused is what this client cannot do, and weights of another network.
+        """
+        if self.pre_filters:
+            sent = ExchangeObject(weights=dict(request.weights))
+            weights = received_weights(sent, self.pre_filters, {}, self.client_name)
+            # A difference needs tensors in the network's shapes; a filter may return flat arrays.
+            shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
+            weights.update({name: shaped[name] for name in shaped if name in weights})
+            request = replace(request, weights=weights)
+
+        gains = [gain_name(candidate) for candidate in CANDIDATES]
+        known = {*MEASUREMENTS, *gains, "train_loss", ADAPTED_EPOCHS}
+        for name in request.measure:
+            if name not in known:
+                raise ValueError(
+                    f"this client cannot do {name!r}; it measures {sorted(known)}: update "
+                    "monai_fairfl at this site, or use another strategy"
+                )
+            if name in MEASUREMENTS:
+                MEASUREMENTS[name].check_name(name)
+        if "gsam_alpha" in request.context and "sam_rho" not in request.context:
+            raise ValueError(
+                "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"
+            )
+
+        # With local_norm the normalisation layers stay at the site (FedBN).
+        not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
+        self._require_all(request.weights, set(self.spec.parameters) - set(not_sent))
+        for name in self.spec.parameters:
+            # MONAI would fill a parameter of another shape with the values.
+            own = self._initial["local"][name].shape
+            if name in request.weights and request.weights[name].shape != own:
+                raise ValueError(
+                    f"client {self.client_name!r}: the received {name!r} has shape "
+                    f"{tuple(request.weights[name].shape)}, and this site's network has "
+                    f"{tuple(own)}: give the site the overrides of the run that decide the "
+                    "network, such as channels"
+                )
+        return request
 
     def _answer_measuring(
         self,
@@ -205,16 +355,26 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         """Measure the personal model, too, and write this client's own model when a run ends."""
         # The client has a model of its own when the server did not send all of one.
         own = None if received is request.weights else received
-        if asked("personal", request) and past.personal is not None:
+        is_asked = any(
+            MEASUREMENTS[name].of == "personal" for name in request.measure if name in MEASUREMENTS
+        )
+        if is_asked and past.personal is not None:
             own = past.personal["local"]
             measurements |= self._measuring.measure("personal", request, own, past)
         if "adapt_epochs" in request.context:
-            would_use = received if own is None else own
-            found, taken = self._last_mile(request, would_use, past)
+            found, taken = self._last_mile(request, received if own is None else own, past)
             measurements |= found
             own = own if taken is None else taken
         if request.context.get("closing", 0) and own is not None:
-            self._save_own_model(self.states.path(request.run, "own.pt"), own)
+            # With the training's recipe, where the bundle has one.
+            parser = self.train_workflow.parser
+            recipe = None
+            if "recipe" in parser:
+                files = ensure_tuple(self.config_train_filename)
+                digests = digests_of_files(self.bundle_root, files)
+                recipe = replace(parser.get_parsed_content("recipe"), files=digests)
+            path = self.states.path(request.run, "own.pt")
+            save_model_file(path, self.spec.with_aliases(own), recipe)
         return request.reply(measurements=measurements)
 
     def _last_mile(
@@ -237,10 +397,8 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                 request.client,
             )
             return {}, None
-        own = self.spec.with_aliases(own)
-        models = SiteModels(own, self.alone)
-        initial_state = {**self._initial, "local": own}
-        found = candidates(models, Judge(probe, own), self.trainer, initial_state, request)
+        begin = {**self._initial, "local": self.spec.with_aliases(own)}
+        found = candidates(self.trainer, probe, begin, self.alone, request)
 
         measurements: dict[str, Measurement] = {}
         for name, candidate in found.items():
@@ -259,8 +417,17 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         measurements: dict[str, Measurement],
     ) -> Reply:
         """Train the received weights, measure the result and store the state for the next round."""
-        self._restore(request, past)
-        train_loss = self._train(request, received)
+        if past.state is None and request.round > 0:
+            logger.warning(
+                "client %s has no state of an earlier round: its optimizer starts without moments",
+                request.client,
+            )
+        context = request.context
+        makers = [make for key, make in TRAINING_HANDLERS.items() if key in context]
+        train_loss = TrainLoss(board=None)
+        handlers = [train_loss, *(make(context) for make in makers)]
+        begin = self._initial if past.state is None else past.state
+        self._train(request, {**begin, "local": self.spec.with_aliases(received)}, handlers)
         trained = self.trainer.network.state_dict()
         self._require_finite(trained, received)
         update = self._update(request, trained)
@@ -271,74 +438,41 @@ class FairMonaiAlgo(MendedMonaiAlgo):
             measurements["train_loss"] = train_loss.value
         measurements |= self._measuring.measure("trained", request, state["local"], past)
 
-        # Ditto: a round of the personal model.
-        if "ditto_lambda" in request.context:
-            state["personal"] = self._train_personal(request, received, past)
+        # A round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1), which begins with
+        # the received weights: min_v L(v) + lambda / 2 ||v - w||^2. It sees the same batches.
+        if "ditto_lambda" in context:
+            personal = past.personal
+            if personal is None:
+                personal = {**self._initial, "local": self.spec.with_aliases(received)}
+            self._train(request, personal, [Proximal(context["ditto_lambda"], request.weights)])
+            state["personal"] = state_of(self.trainer)
             personal = state["personal"]["local"]
+            self._require_finite(personal, received)
             measurements |= self._measuring.measure("personal", request, personal, past)
 
         reply = self._reply(request, update, state["local"], past, measurements, train_loss)
-        state["local"] = self._as_sent(request, reply, state["local"])
-        self._store(request, state)
+        if self.post_weight_filters and reply.update is not None:
+            # What enters the average has the noise of the site's filters.
+            sent = dict(state["local"])
+            for name, change in reply.update.items():
+                sent[name] = request.weights[name] + change
+            # A tensor of two names is the same under both.
+            state["local"] = self.spec.with_aliases(sent)
+        self.states.save(request.run, request.round, state)
         return reply
 
-    # ---- a request and its weights
-
-    def _decoded(self, request: Request) -> Request:
-        """``request`` with its weights after the site's pre-filters."""
-        if not self.pre_filters:
-            return request
-        data = ExchangeObject(weights=dict(request.weights), weight_type=WeightType.WEIGHTS)
-        weights = received_weights(data, self.pre_filters, {}, self.client_name)
-        # A difference needs tensors in the network's shapes; a filter may return flat arrays.
-        shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
-        for name in shaped:
-            if name in weights:
-                weights[name] = shaped[name]
-        return replace(request, weights=weights)
-
-    def _check(self, request: Request) -> None:
-        """Refuse what this client cannot do, and weights that lack parameters."""
-        gains = [gain_name(candidate) for candidate in CANDIDATES]
-        known_measurements = {*MEASUREMENTS, *gains, "train_loss", ADAPTED_EPOCHS}
-        unknown = [name for name in request.measure if name not in known_measurements]
-        if unknown:
-            raise ValueError(
-                f"this client cannot do {unknown[0]!r}; it measures {sorted(known_measurements)}: "
-                "update monai_fairfl at this site, or use another strategy"
-            )
-        for name in request.measure:
-            if name in MEASUREMENTS:
-                MEASUREMENTS[name].check_name(name)
-        if "gsam_alpha" in request.context and "sam_rho" not in request.context:
-            raise ValueError(
-                "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"
-            )
-        # With local_norm the normalisation layers stay at the site (FedBN).
-        not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
-        self._require_all(request.weights, self.spec.parameters, except_for=not_sent)
-        self._require_shapes(request.weights)
-
-    def _require_shapes(self, weights: Weights) -> None:
-        """Refuse parameters of another shape: MONAI would fill the network's with their values."""
-        for name in self.spec.parameters:
-            own = self._initial["local"][name].shape
-            if name in weights and weights[name].shape != own:
-                raise ValueError(
-                    f"client {self.client_name!r}: the received {name!r} has shape "
-                    f"{tuple(weights[name].shape)}, and this site's network has {tuple(own)}: give "
-                    "the site the overrides of the run that decide the network, such as channels"
-                )
-
-    def _with_own(self, request: Request, past: Past) -> Weights:
-        """The received model, with this client's own tensors in place of those that were not sent.
-
-        They are those that it trained last, or the initial ones.
-        """
-        if not self.spec.missing_from(request.weights):
-            # No file of an earlier round is read.
-            return request.weights
-        return self.spec.completed(request.weights, past.local or self._initial["local"])
+    def _train(self, request: Request, state: Mapping[str, Any], handlers: Sequence[Any]) -> None:
+        """Train on from a state, with all random numbers from the request's seed."""
+        if request.context.get("reset_optimizer", 0):
+            # Without moments; the learning rate stays the schedule's.
+            state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
+        load_state(self.trainer, state)
+        for evaluator in self._evaluators():
+            discard_interrupted_run(evaluator)
+        epochs = self.local_epochs_of(request)
+        self.trainer.state.max_epochs = self.trainer.state.epoch + epochs
+        with one_round(self.trainer, request.seed, handlers):
+            self.trainer.run()
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
         """Refuse a training that diverged before it is stored.
@@ -357,76 +491,6 @@ class FairMonaiAlgo(MendedMonaiAlgo):
                     "state. If it comes again: lower learning_rate, or look for images with "
                     "extreme values"
                 )
-
-    # ---- training
-
-    def _restore(self, request: Request, past: Past) -> None:
-        """Bring the trainer to the state after the newest round, or to its initial one."""
-        has_earlier_round = past.newest >= 0
-        if not has_earlier_round and request.round > 0:
-            logger.warning(
-                "client %s has no state of an earlier round: its optimizer starts without moments",
-                request.client,
-            )
-        if has_earlier_round and self._trainer_is_at is None:
-            logger.info(
-                "client %s goes on from its state after round %d", request.client, past.newest
-            )
-
-        reset = bool(request.context.get("reset_optimizer", 0))
-        is_there = has_earlier_round and self._trainer_is_at == (request.run, past.newest)
-        if reset or not is_there:
-            state = past.state or self._initial
-            if reset:
-                state = with_new_optimizer(state)
-            load_state(self.trainer, state)
-        # Unknown until this round is done.
-        self._trainer_is_at = None
-
-    def _train(self, request: Request, weights: Weights) -> TrainLoss:
-        """Train with the handlers that the request chooses; returns what was counted."""
-        train_loss = TrainLoss(board=None)
-        handlers = [train_loss, *chosen_handlers(request.context)]
-        # MonaiAlgo reads its epochs from this attribute.
-        usual_epochs = self.local_epochs
-        self.local_epochs = self.local_epochs_of(request)
-        try:
-            with one_round(self.trainer, request.seed, handlers):
-                self._train_from(self.spec.with_aliases(weights), {})
-        finally:
-            self.local_epochs = usual_epochs
-        return train_loss
-
-    def _train_from(self, weights: Mapping[str, Any], extra: dict[str, Any]) -> None:
-        # An engine's own ``train`` comes here, too.
-        self._trainer_is_at = None
-        super()._train_from(weights, extra)
-
-    def _train_personal(self, request: Request, weights: Weights, past: Past) -> dict[str, Any]:
-        """The state of Ditto's personal model after this round.
-
-        The first personal model begins with the received weights and a new optimizer.
-
-        Raises:
-            ValueError: when its training diverged.
-        """
-        initial_state = past.personal
-        if initial_state is None:
-            initial_state = {**self._initial, "local": self.spec.with_aliases(weights)}
-        if request.context.get("reset_optimizer", 0):
-            initial_state = with_new_optimizer(initial_state)
-        personal = train_personal(
-            self.trainer,
-            initial_state,
-            anchor=request.weights,
-            strength=request.context["ditto_lambda"],
-            epochs=self.local_epochs_of(request),
-            seed=request.seed,
-        )
-        self._require_finite(personal["local"], weights)
-        return personal
-
-    # ---- what leaves the site, and what stays
 
     def _update(self, request: Request, trained: Weights) -> dict[str, torch.Tensor]:
         """The change of each parameter that was sent, on the CPU.
@@ -452,65 +516,167 @@ class FairMonaiAlgo(MendedMonaiAlgo):
         train_loss: TrainLoss,
     ) -> Reply:
         """What leaves the site: the change of each parameter that was sent, and the buffers."""
-        buffers = {}
-        for name in self.spec.buffers:
-            if name in request.weights:
-                buffers[name] = local[name]
-
-        dataset = getattr(self.trainer.data_loader, "dataset", ())
-        cases = getattr(dataset, "data", dataset)
-        # Empty: every channel is labelled, as at most sites.
-        labelled = () if all(train_loss.labelled) else train_loss.labelled
+        buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
+        # A bundle may list a case several times in an epoch, and a free rider does.
+        files = files_of_cases(self.trainer)
+        cases = cases_of(self.trainer)
         return request.reply(
             filtered_update(update, self.post_weight_filters, {}, self.client_name),
             num_samples=round(train_loss.images / self.local_epochs_of(request)),
             measurements=measurements,
             buffers=buffers,
-            num_cases=_count_different(cases),
+            num_cases=len(cases if files is None else set(files)),
             num_steps=train_loss.steps,
-            labelled=labelled,
+            # Empty: every channel is labelled, as at most sites.
+            labelled=() if all(train_loss.labelled) else train_loss.labelled,
             state_round=past.newest,
             precision=getattr(self.trainer.inferer, "precision", ""),
         )
 
-    def _as_sent(self, request: Request, reply: Reply, local: Weights) -> Weights:
-        """The trained model that enters the average: with the noise of the site's filters."""
-        if not self.post_weight_filters or reply.update is None:
-            return local
-        sent = dict(local)
-        for name, change in reply.update.items():
-            sent[name] = request.weights[name] + change
-        # A tensor of two names is the same under both.
-        return self.spec.with_aliases(sent)
+    # ---- MONAI's calls
 
-    def _store(self, request: Request, state: Mapping[str, Any]) -> None:
-        """Store what the next round goes on from; the model in memory, too, where it is needed."""
-        self.states.save(request.run, request.round, state)
-        self._trainer_is_at = (request.run, request.round)
-        if self._needs_trained_model:
-            # Copies: the tensors of a reply are the server's.
-            local = on_cpu(state["local"])
-            self._trained_model = TrainedModel(request.run, request.round, local)
+    def train(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> None:
+        """Train from ``data.weights``; after the pre-filters they must hold every parameter.
 
-    def _save_own_model(self, path: Path, weights: Weights) -> None:
-        """Write this client's own model, with the training's recipe where the bundle has one."""
-        parser = self.train_workflow.parser
-        recipe: ModelRecipe | None = None
-        if "recipe" in parser:
-            declared: ModelRecipe = parser.get_parsed_content("recipe")
-            config = ensure_tuple(self.config_train_filename)
-            recipe = replace(declared, files=digests_of_files(self.bundle_root, config))
-        save_model_file(path, self.spec.with_aliases(weights), recipe)
+        As with ``MonaiAlgo`` an aborted training returns. The statistics of ``get_weights`` count
+        the steps that were done.
 
+        Raises:
+            ValueError: when ``data`` holds no weights, or those of another network.
+        """
+        extra = {} if extra is None else extra
+        self._require(self.trainer, "only evaluates: give it a config_train_filename to train")
+        weights = received_weights(data, self.pre_filters, extra, self.client_name)
+        self._require_all(weights, self.spec.parameters)
+        if self._old_checkpoints is None:
+            self._old_checkpoints = self._checkpoint_times()
+        self._received = set(weights)
+        for engine in (self.trainer, *self._evaluators()):
+            discard_interrupted_run(engine)
+        with self._without_filters():
+            super().train(ExchangeObject(weights=weights), extra)
 
-def _count_different(cases: Any) -> int:
-    """Number of cases, each counted once by its files.
+    def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
+        """Copies of the weights, or the differences of the tensors that were received.
 
-    A bundle may list a case several times in an epoch, and a free rider does.
-    """
-    if not isinstance(cases, Sequence):
-        return len(cases)
-    files = [image_files_of(case) for case in cases]
-    if None in files:
-        return len(cases)
-    return len(set(files))
+        ``MonaiAlgo`` would report a change of zero for a tensor that the server never sent.
+
+        Raises:
+            ConfigError: when the requested checkpoint is older than the training, or a filter
+                returns nothing.
+        """
+        extra = {} if extra is None else extra
+        if self.global_weights is not None:
+            received = self.global_weights.items()
+            self.global_weights = {name: one for name, one in received if name in self._received}
+        if ExtraItems.MODEL_TYPE in extra:
+            self._require_new_checkpoint(extra[ExtraItems.MODEL_TYPE])
+        with self._without_filters():
+            sent = super().get_weights(extra)
+        sent.weights = own_tensors(sent.weights)
+        sent = apply_filters(self.post_weight_filters, sent, extra, self.client_name)
+        # A filter may return NumPy's arrays.
+        sent.weights = own_tensors(sent.weights)
+        return sent
+
+    def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
+        """Evaluate with the bundle's own evaluator; the metrics are a copy.
+
+        Buffers that ``data.weights`` lacks, such as BatchNorm's, are those of the trained model.
+
+        Raises:
+            ConfigError: when the client has no evaluator.
+            ValueError: when ``data`` holds no weights, or those of another network.
+            TransportAborted: when ``abort`` ended the evaluation.
+        """
+        extra = {} if extra is None else extra
+        fix = f"give {self.bundle_root} a configs/evaluate.json, or set config_evaluate_filename"
+        self._require(self.evaluator, f"has no evaluator: {fix}")
+        weights = received_weights(data, self.pre_filters, extra, self.client_name)
+        spec = read_spec(self.evaluator.network)
+        self._require_all(weights, spec.parameters)
+        if self.trainer is not None:
+            own = get_state_dict(self.trainer.network)
+            for name in spec.buffers:
+                if name not in weights and name in own:
+                    weights[name] = own[name]
+        discard_interrupted_run(self.evaluator)
+        with self._without_filters():
+            result = super().evaluate(ExchangeObject(weights=weights), extra)
+        require_whole_run(self.evaluator)
+        result.metrics = dict(result.metrics)
+        return apply_filters(self.post_evaluate_filters, result, extra, self.client_name)
+
+    def abort(self, extra: dict[str, Any] | None = None) -> None:
+        """Stop training and evaluation; safe at any time."""
+        super().abort(extra)
+        for evaluator in self._evaluators():
+            evaluator.interrupt()
+
+    def finalize(self, extra: dict[str, Any] | None = None) -> None:
+        """End training and evaluation; safe at any time.
+
+        When the client was never built, the bundle's own ``finalize`` may fail on what is missing.
+        That is logged, so that the error of :meth:`initialize` stays the one that is seen.
+        """
+        for evaluator in self._evaluators():
+            evaluator.terminate()
+        try:
+            super().finalize(extra)
+        except Exception as error:
+            if self._built:
+                raise
+            logger.warning("finalize of a client that was not built: %s", in_words(error))
+
+    def _evaluators(self) -> list[Any]:
+        """The evaluator of the test data and that of the training, once they are built."""
+        known = (self.evaluator, self._validator)
+        return [evaluator for evaluator in known if evaluator is not None]
+
+    @contextmanager
+    def _without_filters(self) -> Iterator[None]:
+        """Inside, ``MonaiAlgo`` finds no filters: they act outside, on copies."""
+        filters = (self.pre_filters, self.post_weight_filters, self.post_evaluate_filters)
+        self.pre_filters = self.post_weight_filters = self.post_evaluate_filters = None
+        try:
+            yield
+        finally:
+            self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = filters
+
+    def _require(self, engine: Any, lacks: str) -> None:
+        """Refuse a call before the client is built, and one for which it has no engine."""
+        if not self._built:
+            raise ConfigError(f"client {self.client_name!r} is not built: call initialize() first")
+        if engine is None:
+            raise ConfigError(f"client {self.client_name!r} {lacks}")
+
+    def _require_all(self, weights: Mapping[str, Any], parameters: Collection[str]) -> None:
+        missing = sorted(set(parameters) - set(weights))
+        if missing:
+            raise ValueError(
+                f"client {self.client_name!r}: the received weights lack {len(missing)} of "
+                f"{len(parameters)} parameters, for example {missing[0]!r}; they are of another "
+                "network"
+            )
+
+    def _checkpoint_times(self) -> dict[ModelType, int]:
+        """When each best or final model was written that is on disk, in ns."""
+        times = {}
+        for model_type, file in self.model_filepaths.items():
+            path = Path(self.bundle_root, file or "")
+            if path.is_file():
+                times[model_type] = path.stat().st_mtime_ns
+        return times
+
+    def _require_new_checkpoint(self, model_type: Any) -> None:
+        """Refuse a model that an earlier training left: the engine would take it for this one's."""
+        if self._old_checkpoints is None:
+            return
+        old = self._old_checkpoints.get(model_type)
+        if old is not None and old == self._checkpoint_times().get(model_type):
+            raise ConfigError(
+                f"client {self.client_name!r}: {self.model_filepaths[model_type]} in "
+                f"{self.bundle_root} is older than this training, which saved no model there. "
+                "The bundle's ValidationHandler saves the best: turn it on with all_handlers=True, "
+                "and let ckpt_dir be the folder of best_model_filepath"
+            )

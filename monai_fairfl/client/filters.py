@@ -50,7 +50,13 @@ def apply_filters(
     monai_fairfl.errors.ConfigError: client 'alder': the filter '<lambda>' returned NoneType. It ...
     """
     for site_filter in filters or ():
-        data = _apply(site_filter, data, extra, client)
+        data = site_filter(data, extra)
+        if not isinstance(data, ExchangeObject):
+            raise ConfigError(
+                f"client {client!r}: the filter {_name(site_filter)!r} returned "
+                f"{type(data).__name__}. It must return an ExchangeObject: end it with "
+                "'return data'"
+            )
     return data
 
 
@@ -76,15 +82,13 @@ def received_weights(
         raise ValueError(f"client {client!r}: expected an ExchangeObject, but received {found}")
     incoming = copy.copy(data)
     incoming.weights = own_tensors(data.weights)
-    filtered = apply_filters(filters, incoming, extra, client)
-    if not isinstance(filtered.weights, Mapping):
-        found = type(filtered.weights).__name__
-        after = " after the site's pre-filters" if filters else ""
+    weights = apply_filters(filters, incoming, extra, client).weights
+    if not isinstance(weights, Mapping):
         raise ValueError(
-            f"client {client!r}: there are no weights to load{after}, but {found}. "
-            "Send all parameters of the network"
+            f"client {client!r}: there are no weights to load, but {type(weights).__name__}: send "
+            "all parameters of the network, and let the site's pre-filters return them"
         )
-    return dict(filtered.weights)
+    return dict(weights)
 
 
 def filtered_update(
@@ -106,14 +110,17 @@ def filtered_update(
     >>> filtered_update({"w": torch.ones(2)}, [halve], {}, "alder")
     {'w': tensor([0.5000, 0.5000])}
     """
-    data = ExchangeObject(weights=dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
+    data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
     for site_filter in filters or ():
-        data = _apply(site_filter, data, extra, client)
+        data = apply_filters([site_filter], data, extra, client)
         data.weights = own_tensors(data.weights)
-        who = f"client {client!r}: the post-weight filter {_name(site_filter)!r}"
-        _check_update(data.weights, update, who)
-    filtered: Any = data.weights
-    return dict(filtered)
+        fault = _fault_of(data.weights, update)
+        if fault:
+            raise ConfigError(
+                f"client {client!r}: the post-weight filter {_name(site_filter)!r} {fault}. It "
+                "must return every tensor under its name and in its shape"
+            )
+    return dict(data.weights)
 
 
 def own_tensors(weights: Any) -> Any:
@@ -127,56 +134,30 @@ def own_tensors(weights: Any) -> Any:
     """
     if not isinstance(weights, Mapping):
         return weights
-    return {name: _own_tensor(value) for name, value in weights.items()}
-
-
-def _own_tensor(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in NUMERIC:
-        return torch.tensor(value)
-    return value
-
-
-def _apply(
-    site_filter: SiteFilter, data: ExchangeObject, extra: dict[str, Any], client: str | None
-) -> ExchangeObject:
-    filtered = site_filter(data, extra)
-    if not isinstance(filtered, ExchangeObject):
-        raise ConfigError(
-            f"client {client!r}: the filter {_name(site_filter)!r} returned "
-            f"{type(filtered).__name__}. It must return an ExchangeObject: end it with "
-            "'return data'"
-        )
-    return filtered
-
-
-def _check_update(weights: Any, update: Weights, who: str) -> None:
-    """Refuse filtered ``weights`` unless they have the names and shapes of ``update``."""
-    if update and not weights:
-        raise ConfigError(f"{who} left nothing of the update. Let it return the weights")
-    if not isinstance(weights, Mapping):
-        found = type(weights).__name__
-        raise ConfigError(f"{who} made {found} of the update. It must return a mapping of tensors")
-    missing = sorted(set(update) - set(weights))
-    unexpected = sorted(set(weights) - set(update))
-    if missing or unexpected:
-        raise ConfigError(
-            f"{who} changed the names of the update: {missing[:3]} are missing, "
-            f"{unexpected[:3]} are new. It must return every tensor under its name"
-        )
+    copies: dict[str, Any] = {}
     for name, value in weights.items():
-        if not isinstance(value, torch.Tensor):
-            raise ConfigError(
-                f"{who} made {type(value).__name__} of {name!r}. "
-                "It must return tensors, or NumPy's arrays"
-            )
-        shape = tuple(update[name].shape)
-        if tuple(value.shape) != shape:
-            raise ConfigError(
-                f"{who} changed the shape of {name!r} from {shape} to {tuple(value.shape)}. "
-                "It must return every tensor in its shape"
-            )
+        if isinstance(value, torch.Tensor):
+            value = value.detach().clone()
+        elif isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in NUMERIC:
+            value = torch.tensor(value)
+        copies[name] = value
+    return copies
+
+
+def _fault_of(weights: Any, update: Weights) -> str:
+    """What is wrong with filtered ``weights``; empty: they have the names and shapes they had."""
+    if not isinstance(weights, Mapping) or (update and not weights):
+        return f"left nothing of the update, but {type(weights).__name__}"
+    changed = set(update) ^ set(weights)
+    if changed:
+        return f"changed the names of the update, such as {sorted(changed)[0]!r}"
+    for name, value in weights.items():
+        before = tuple(update[name].shape)
+        shape = tuple(getattr(value, "shape", ()))
+        if not isinstance(value, torch.Tensor) or shape != before:
+            kind = type(value).__name__
+            return f"made {kind} of shape {shape} of the tensor {name!r} of shape {before}"
+    return ""
 
 
 def _name(site_filter: SiteFilter) -> str:

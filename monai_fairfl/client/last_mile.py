@@ -10,21 +10,29 @@ Nothing leaves the site but scores.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from monai.engines import SupervisedTrainer
+from monai.handlers import LrScheduleHandler
 
-from monai_fairfl.client.adapting import adapted
-from monai_fairfl.client.judge import Judge
+from monai_fairfl.client.training import load_state, one_round, state_of
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
 from monai_fairfl.messages import Estimate, Request, Weights, chosen
 from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
+from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import names_not_finite
 
 logger = logging.getLogger(__name__)
+
+PATIENCE = 5
+"""Epochs in a row without a better validation score after which the further training ends."""
 
 
 @dataclass(frozen=True)
@@ -42,86 +50,100 @@ class Candidate:
     epochs: int | None = None
 
 
-@dataclass(frozen=True)
-class SiteModels:
-    """The models of a site when a run ends.
-
-    Args:
-        own: the one that it would use.
-        alone: file of the one that the site trained alone; ``None``: it did not.
-    """
-
-    own: Weights
-    alone: Path | None
-
-
 def candidates(
-    models: SiteModels,
-    judge: Judge,
     trainer: SupervisedTrainer,
-    initial_state: Mapping[str, Any],
+    probe: Probe,
+    begin: Mapping[str, Any],
+    alone: Path | None,
     request: Request,
 ) -> dict[str, Candidate]:
     """Name -> candidate, of :data:`~monai_fairfl.messages.CANDIDATES`.
 
     Args:
-        models: of the site.
-        judge: compares models with the one that the site would use.
-        trainer: of the bundle; what it goes on from is put back.
-        initial_state: of that model, with an optimizer of its own.
+        trainer: of the bundle; it goes on from another state afterwards.
+        probe: of the validation cases.
+        begin: state of the model that the site would use, with an optimizer of its own.
+        alone: file of the one that the site trained alone; ``None``: it did not.
         request: with the settings of the last mile.
+
+    Raises:
+        TransportAborted: when the further training was interrupted.
     """
-    found = {}
-    context = request.context
+    own = begin["local"]
+    before = _scores_of_cases(probe, own)
 
-    # The site's own model, trained a little further.
-    further = adapted(
-        trainer,
-        judge,
-        initial_state,
-        epochs=int(context["adapt_epochs"]),
-        rate=context["adapt_rate"],
-        seed=request.seed,
-    )
-    found["adapted"] = Candidate(further.weights, further.gain, further.epochs)
+    def gain_of(weights: Weights) -> Estimate:
+        """The mean over the cases of a model's score less that of the site's own."""
+        after = _scores_of_cases(probe, weights)
+        differences = [after[case] - before[case] for case in before]
+        found = estimate(torch.tensor(differences, dtype=torch.float64))
+        # A case may have no score, such as one without any label.
+        return found if found.n else Estimate(0.0, None, 0)
 
-    # The model that the site trained alone.
-    if models.alone is not None:
-        alone = _read(models.alone, models.own, request.client)
-        if alone is not None:
-            found["alone"] = Candidate(alone, judge.gain(alone))
-            if context.get("adapt_fuse", 0):
-                fused = _fused(found, models.own, alone)
-                found["fused"] = Candidate(fused, judge.gain(fused))
+    unchanged = Candidate(own, Estimate(0.0, None, len(before)), 0)
+    found = {"adapted": _adapted(trainer, gain_of, begin, unchanged, request)}
+    other = None if alone is None else _read(alone, own, request.client)
+    if other is not None:
+        found["alone"] = Candidate(other, gain_of(other))
+        if request.context.get("adapt_fuse", 0):
+            # What the site would take so far, fused with the model that it trained alone. A site
+            # that would take this one fuses it with the model that it would use.
+            taken = chosen({name: candidate.gain for name, candidate in found.items()})
+            first = own if taken in (None, "alone") else found[taken].weights
+            fused = fused_weights([first, other])
+            found["fused"] = Candidate(fused, gain_of(fused))
     return found
 
 
-def _fused(found: Mapping[str, Candidate], own: Weights, alone: Weights) -> Weights:
-    """The model that the site would take so far, fused with the one that it trained alone.
+def _scores_of_cases(probe: Probe, weights: Weights) -> dict[str, float]:
+    """Validation case -> its score; none where the metric gives a mean alone."""
+    probe.score(weights)
+    return {case: columns[MEAN_COLUMN] for case, columns in probe.take_cases().items()}
 
-    A site that would take the one trained alone fuses this with the one that it would use.
+
+def _adapted(
+    trainer: SupervisedTrainer,
+    gain_of: Callable[[Weights], Estimate],
+    begin: Mapping[str, Any],
+    best: Candidate,
+    request: Request,
+) -> Candidate:
+    """Train the site's own model on with a small, constant learning rate, and stop early.
+
+    The best epoch counts; after :data:`PATIENCE` epochs without a better one the training ends.
     """
-    taken = chosen({name: candidate.gain for name, candidate in found.items()})
-    if taken in (None, "alone"):
-        return fused_weights([own, alone])
-    return fused_weights([found[taken].weights, alone])
+    load_state(trainer, begin)
+    for epoch in range(1, int(request.context["adapt_epochs"]) + 1):
+        for group in trainer.optimizer.param_groups:
+            group["lr"] = request.context["adapt_rate"]
+        trainer.state.max_epochs = trainer.state.epoch + 1
+        seed = seed_of(request.seed, "adapt", epoch)
+        with only_handlers(trainer, _is_no_schedule), one_round(trainer, seed, []):
+            trainer.run()
+        weights = state_of(trainer)["local"]
+        if names_not_finite(weights):
+            logger.warning("the further training diverged in epoch %d: it ends there", epoch)
+            break
+        gain = gain_of(weights)
+        if gain.value > best.gain.value:
+            best = Candidate(weights, gain, epoch)
+        if epoch - (best.epochs or 0) >= PATIENCE:
+            break
+    return best
+
+
+def _is_no_schedule(handler: Handler) -> bool:
+    return not isinstance(handler_owner(handler), LrScheduleHandler)
 
 
 def _read(file: Path, own: Weights, client: str) -> Weights | None:
     """The model in ``file``; ``None``, with a warning, where it cannot replace ``own``."""
     try:
         weights = state_of_file(file)
+        for name, tensor in own.items():
+            if name not in weights or weights[name].shape != tensor.shape:
+                raise ConfigError(f"{file} is of another network, by its {name!r}")
     except ConfigError as error:
         logger.warning("client %s: the model trained alone is no candidate: %s", client, error)
         return None
-    for name, tensor in own.items():
-        if name not in weights or weights[name].shape != tensor.shape:
-            logger.warning(
-                "client %s: the model trained alone in %s is of another network: %r is missing or "
-                "has another shape. It is no candidate",
-                client,
-                file,
-                name,
-            )
-            return None
     return weights

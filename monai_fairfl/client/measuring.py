@@ -5,17 +5,26 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
-from monai_fairfl.client.case_lists import Overlap
 from monai_fairfl.client.state import ClientState, Past
-from monai_fairfl.measurements.entry import Entry, Memory
+from monai_fairfl.measurements.entry import Memory
+from monai_fairfl.measurements.forward import files_of_cases, has_no_batch
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.messages import Measurement, ModelSpec, Request, Weights
+from monai_fairfl.messages import (
+    IN_TRAINING,
+    IN_VALIDATION,
+    Estimate,
+    Measurement,
+    ModelSpec,
+    Request,
+    Weights,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -24,32 +33,41 @@ class Measuring:
     """Measures models on a site's validation, test and training data.
 
     Args:
+        client: the site's name, for the log.
         spec: the model's tensors.
         states: the site's private files; each case's score is stored there when a run ends.
         workflow: of the training; its metadata may name the classes.
         trainer: of the training data.
-        validator: the evaluator of the validation data; ``None``: the bundle has none.
-        tester: the evaluator of the test data; ``None``: the bundle has none.
-        test_overlap: test cases that are used for something else besides; their counts are sent in
-            place of every test score. ``None``: the test is one.
+        evaluators: ``"validation"`` and ``"test"`` -> the evaluator of these data; ``None``: the
+            bundle has none.
     """
 
     def __init__(
         self,
+        client: str,
         spec: ModelSpec,
         states: ClientState,
         workflow: Any,
         trainer: SupervisedTrainer,
-        validator: SupervisedEvaluator | None,
-        tester: SupervisedEvaluator | None,
-        test_overlap: Overlap | None,
+        evaluators: dict[str, SupervisedEvaluator | None],
     ):
         self._spec = spec
         self._states = states
-        self._workflow = workflow
         self._trainer = trainer
-        self._evaluators = {"validation": validator, "test": tester}
-        self._test_overlap = test_overlap
+        self._evaluators = evaluators
+        self._no_test = overlap_of(client, trainer, evaluators)
+        # The output channels' names, where the bundle's metadata names them.
+        config = getattr(getattr(workflow, "parser", None), "config", {})
+        formats = config.get("_meta_", {}).get("network_data_format", {})
+        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
+        self._classes = tuple(str(label) for label in channels.values())
+        for part, evaluator in evaluators.items():
+            if evaluator is not None and has_no_batch(evaluator):
+                logger.warning(
+                    "client %s: its data list has no %s case, so nothing is measured on that part",
+                    client,
+                    part,
+                )
 
     def measure(
         self, of: str, request: Request, weights: Weights, past: Past
@@ -65,12 +83,18 @@ class Measuring:
         values: dict[str, Measurement] = {}
         # Data -> what runs models on it: measurements of one model share its pass over the images.
         probes: dict[str, Probe | TrainingProbe | None] = {}
-        for name, entry in asked(of, request).items():
-            if entry.data == "test" and self._test_overlap is not None:
-                values.update(self._test_overlap.measurements())
+        for name in request.measure:
+            entry = MEASUREMENTS.get(name)
+            if entry is None or entry.of != of:
+                continue
+            # Before training, a model of this round is one that an earlier try left.
+            if entry.needs == "present" and request.task == "train":
+                continue
+            if entry.data == "test" and self._no_test:
+                values.update(self._no_test)
                 continue
 
-            data = entry.data_for(request.context)
+            data = "training" if request.context.get(entry.training_key, 0) else entry.data
             if data not in probes:
                 probes[data] = self.probe(data)
             probe = probes[data]
@@ -80,11 +104,24 @@ class Measuring:
                 )
                 continue
 
-            value = self._value(entry, probe, request, weights, past)
+            model = weights
+            memory = Memory()
+            if entry.needs == "previous":
+                memory = Memory(previous=past.previous)
+            elif entry.needs == "present" and past.present is not None:
+                memory = Memory(present=past.present)
+                # Two models of this round share the tensors that the site does not send.
+                model = self._spec.completed(request.weights, past.present)
+            model = self._spec.with_aliases(model)
+            value = entry.function(probe, model, memory, request.context)
             if value is not None:
                 values[name] = value
             if isinstance(probe, Probe):
-                self._store_cases(name, request, probe)
+                # Taken every time: the next measurement of the probe may score nothing.
+                cases = probe.take_cases()
+                if request.context.get("closing", 0) and cases:
+                    file = f"{name}-{request.round:d}-{request.id:d}"
+                    self._states.save_cases(request.run, file, cases)
         return values
 
     def probe(self, data: str) -> Probe | TrainingProbe | None:
@@ -92,78 +129,47 @@ class Measuring:
         if data == "training":
             return TrainingProbe(self._trainer)
         evaluator = self._evaluators[data]
-        if evaluator is None:
-            return None
-        return Probe(evaluator, self._class_names(), remembers=True)
-
-    def _value(
-        self,
-        entry: Entry,
-        probe: Probe | TrainingProbe,
-        request: Request,
-        weights: Weights,
-        past: Past,
-    ) -> Measurement | None:
-        """One measurement of a model; ``None``: it could not be measured."""
-        memory = _memory_for(entry, past)
-        if memory.present is not None:
-            # Two models of this round share the tensors that the site does not send.
-            weights = self._spec.completed(request.weights, memory.present)
-        return entry.function(probe, self._spec.with_aliases(weights), memory, request.context)
-
-    def _store_cases(self, name: str, request: Request, probe: Probe) -> None:
-        """When a run ends, store the cases' own scores of a measurement at the site."""
-        # Taken every time: the next measurement of the probe may score nothing.
-        cases = probe.take_cases()
-        if request.context.get("closing", 0) and cases:
-            file = f"{name}-{request.round:d}-{request.id:d}"
-            self._states.save_cases(request.run, file, cases)
-
-    def _class_names(self) -> tuple[str, ...]:
-        """The output channels' names in the bundle's metadata; none where it names none."""
-        parser = getattr(self._workflow, "parser", None)
-        config = getattr(parser, "config", {})
-        formats = config.get("_meta_", {}).get("network_data_format", {})
-        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
-        return tuple(str(label) for label in channels.values())
+        return None if evaluator is None else Probe(evaluator, self._classes, remembers=True)
 
 
-def asked(of: str, request: Request) -> dict[str, Entry]:
-    """Name -> entry of each measurement of one model that a request asks for.
+def overlap_of(
+    client: str, trainer: SupervisedTrainer, evaluators: dict[str, SupervisedEvaluator | None]
+) -> dict[str, Estimate]:
+    """How many test cases of a client are validation or training cases, too; empty: none.
 
-    Args:
-        of: which model it is, see :class:`~monai_fairfl.measurements.entry.Entry`.
-        request: names the measurements.
-
-    >>> list(asked("trained", Request("A", "train", {}, ("global_score", "local_score"))))
-    ['local_score']
+    A bundle's evaluator may score cases that the model was trained or chosen on. These counts, of
+    the number of test cases, then take the place of every test score: no name of a case leaves the
+    site. Cases are compared by the files of their images; the log says which lists cannot be
+    compared, and which files are in two.
     """
-    found = {}
-    for name in request.measure:
-        entry = MEASUREMENTS.get(name)
-        if entry is None or entry.of != of:
-            continue
-        if entry.needs == "present" and request.task == "train":
-            # Before training, a model of this round is one that an earlier try left.
-            continue
-        found[name] = entry
-    return found
+    if evaluators["test"] is None:
+        return {}
+    files: dict[str, set[tuple[str, ...]]] = {}
+    for use, engine in {"training": trainer, **evaluators}.items():
+        listed = None if engine is None else files_of_cases(engine)
+        if listed is not None:
+            files[use] = {tuple(map(os.path.realpath, case)) for case in listed}
+        elif engine is not None:
+            logger.warning(
+                "client %s: its %s cases are no list of files, so whether its test cases are used "
+                "elsewhere is not checked",
+                client,
+                use,
+            )
 
-
-def needs_earlier_model(request: Request) -> bool:
-    """Whether a request asks for a measurement that needs a model of an earlier training.
-
-    >>> needs_earlier_model(Request("A", "train", {}, ("leave_one_out_error",)))
-    True
-    """
-    entries = [MEASUREMENTS[name] for name in request.measure if name in MEASUREMENTS]
-    return any(entry.needs for entry in entries)
-
-
-def _memory_for(entry: Entry, past: Past) -> Memory:
-    """The earlier model that a measurement needs."""
-    if entry.needs == "previous":
-        return Memory(previous=past.previous)
-    if entry.needs == "present":
-        return Memory(present=past.present)
-    return Memory()
+    test = files.get("test", set())
+    counts = {}
+    for use, name in (("validation", IN_VALIDATION), ("training", IN_TRAINING)):
+        shared = sorted(test & files.get(use, set()))
+        counts[name] = Estimate(float(len(shared)), None, len(test))
+        if shared:
+            logger.warning(
+                "client %s: %d of its %d test cases are %s cases, too (%s): no test score is "
+                "reported",
+                client,
+                len(shared),
+                len(test),
+                use,
+                ", ".join(os.path.basename(case[0]) for case in shared),
+            )
+    return counts if any(count.value for count in counts.values()) else {}

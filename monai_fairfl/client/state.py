@@ -1,22 +1,23 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Stores a client's state between rounds: one file per round, written whole or not at all."""
+"""What a site stores: its state after each round, written whole or not at all, and receipts."""
 
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Weights
-from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.messages import Request, Weights
+from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.saved_files import damaged_part, system_reason
@@ -25,22 +26,24 @@ from monai_fairfl.utils.spreadsheets import csv_text
 logger = logging.getLogger(__name__)
 
 
+KEPT_ROUNDS = 3
+"""Rounds that stay on disk: a server repeats its last round, and the one before where its newest
+checkpoint was damaged.
+"""
+
+RECEIPTS = "receipts.jsonl"
+"""The file in a site's private folder, for all of its runs."""
+
+
 class ClientState:
     """The state files of one client, by run and round, because a resumed server repeats rounds.
 
     Args:
         folder: private to this client.
-        keep: number of rounds that stay on disk: 2 when the server repeats its last round, 3 when
-            its newest checkpoint was damaged too.
     """
 
-    def __init__(self, folder: str | Path, keep: int = 3):
-        if keep < 2:
-            raise ValueError(
-                f"keep must be at least 2, so that a resumed server can repeat a round; got {keep}"
-            )
+    def __init__(self, folder: str | Path):
         self.folder = Path(folder)
-        self.keep = keep
 
     def begin(self, run: str, run_id: str) -> bool:
         """Delete the states of an earlier run of the same name, if there are any.
@@ -76,10 +79,6 @@ class ClientState:
         earlier = [stored for stored in self._rounds(run) if stored < number]
         return sorted(earlier, reverse=True)
 
-    def has(self, run: str, number: int) -> bool:
-        """Whether the state after round ``number`` is on disk."""
-        return self._path(run, number).exists()
-
     def load(self, run: str, number: int) -> dict[str, Any]:
         """The state after round ``number``.
 
@@ -89,6 +88,7 @@ class ClientState:
             FederationError: when the file is damaged, or the system does not let it be read.
         """
         path = self._path(run, number)
+        about = f"the state after round {number} in {path}"
         damaged = damaged_part(path)
         if damaged is None:
             try:
@@ -98,31 +98,29 @@ class ClientState:
                 reason = system_reason(error)
                 if reason is not None:
                     raise FederationError(
-                        f"the state after round {number} in {path} cannot be read ({reason}): let "
-                        "this client's process read the file, which may be whole, and look at its "
-                        "disk; then the client goes on"
+                        f"{about} cannot be read ({reason}): let this client's process read the "
+                        "file, which may be whole"
                     ) from error
                 damaged = type(error).__name__
         raise FederationError(
-            f"the state after round {number} in {path} is damaged ({damaged}): delete the file, "
-            "and this client goes on from an earlier round's state, or with a new optimizer where "
-            "there is none"
+            f"{about} is damaged ({damaged}): delete the file, and this client goes on from an "
+            "earlier round's state"
         )
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
         """Write the state after round ``number``, and delete what is obsolete.
 
-        Later rounds are of an earlier try; of the others the newest ``keep`` stay.
+        Later rounds are of an earlier try; of the others the newest :data:`KEPT_ROUNDS` stay.
         """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
         write_atomically(self._path(run, number), buffer.getbuffer())
 
-        stored = sorted(self._rounds(run))
-        of_earlier_try = [other for other in stored if other > number]
-        up_to_now = [other for other in stored if other <= number]
-        for obsolete in of_earlier_try + up_to_now[: -self.keep]:
-            self._path(run, obsolete).unlink()
+        up_to_now = [other for other in self._rounds(run) if other <= number]
+        kept = sorted(up_to_now)[-KEPT_ROUNDS:]
+        for other in self._rounds(run):
+            if other not in kept:
+                self._path(run, other).unlink()
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
         """Write the cases' own scores of a measurement to ``RUN-name.csv``.
@@ -131,14 +129,48 @@ class ClientState:
         with another encoding, is written with escapes.
         """
         columns = list(next(iter(cases.values())))
-        rows = []
+        rows: list[dict[str, Any]] = []
         for case, scores in cases.items():
-            row: dict[str, Any] = {"case": case}
-            for column in columns:
-                row[column] = f"{scores[column]:.6f}"
-            rows.append(row)
+            rows.append({"case": case, **{column: f"{scores[column]:.6f}" for column in columns}})
         table = csv_text(["case", *columns], rows)
         write_atomically(self.path(run, f"{name}.csv"), table.encode(errors="backslashreplace"))
+
+    def add_receipt(self, request: Request, update: str) -> None:
+        """Append the receipt of one request to :data:`RECEIPTS`, on disk before the reply leaves.
+
+        It has the head of the ledger that came with the request, which is the SHA-256 of the
+        ledger's last line. A change of a record changes every later head, so a stored head shows
+        the change, see :mod:`monai_fairfl.audit.receipts`. A request without a head is of no
+        ledger, such as one of a valuation, and gets no receipt.
+
+        Args:
+            request: that was answered.
+            update: SHA-256 of the update that was sent; empty where none was.
+
+        >>> import tempfile
+        >>> states = ClientState(tempfile.mkdtemp())
+        >>> asked = Request("elm", "measure", {}, run="fedce", round=0, ledger_head="ab12")
+        >>> states.add_receipt(asked, "")
+        >>> (states.folder / RECEIPTS).read_text().count('"head": "ab12"')
+        1
+        """
+        if not request.ledger_head:
+            return
+        receipt = {
+            "client": request.client,
+            "run": request.run,
+            "round": request.round,
+            "id": request.id,
+            "task": request.task,
+            "ended": bool(request.context.get("ended", 0)),
+            "head": request.ledger_head,
+            "update": update or None,
+        }
+        file = private_folder(self.folder) / RECEIPTS
+        written = file.read_bytes() if file.exists() else b""
+        # A crash may have cut the last line short.
+        begin = b"" if written.endswith(b"\n") or not written else b"\n"
+        append_line(file, begin + json.dumps(receipt).encode() + b"\n")
 
     def path(self, run: str, name: str) -> Path:
         """This client's file ``name`` of ``run``.
@@ -154,26 +186,13 @@ class ClientState:
 
     def _rounds(self, run: str) -> list[int]:
         """Rounds of ``run`` whose state is on disk, in any order."""
-        prefix = self.path(run, "round-").name
         # The whole name must match: another run's name may begin like this one's.
-        pattern = re.compile(re.escape(prefix) + r"([0-9]+)\.pt")
-        rounds = []
-        for path in self.folder.glob("*.pt"):
-            match = pattern.fullmatch(path.name)
-            if match is not None:
-                rounds.append(int(match[1]))
-        return rounds
+        pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")
+        matches = [pattern.fullmatch(path.name) for path in self.folder.glob("*.pt")]
+        return [int(match[1]) for match in matches if match is not None]
 
     def _path(self, run: str, number: int) -> Path:
         return self.path(run, f"round-{number:04d}.pt")
-
-
-class TrainedModel(NamedTuple):
-    """A model in memory, and the round in which it was trained."""
-
-    run: str
-    round: int
-    weights: Weights
 
 
 class Past:
@@ -183,61 +202,40 @@ class Past:
         states: the client's files.
         run: of the request.
         number: the request's round.
-        at_hand: the model that this process trained last, where it has it: then no file is read.
     """
 
-    def __init__(
-        self, states: ClientState, run: str, number: int, at_hand: TrainedModel | None = None
-    ):
+    def __init__(self, states: ClientState, run: str, number: int):
         self._states = states
         self._run = run
-        self._at_hand = at_hand
         self.round = number
-        earlier = states.before(run, number)
-        self.newest = earlier[0] if earlier else -1
+        # Of the earlier rounds, newest first.
+        self._earlier = states.before(run, number)
+        self.newest = self._earlier[0] if self._earlier else -1
 
     @cached_property
     def state(self) -> dict[str, Any] | None:
         """The newest state of an earlier round."""
-        if self.newest < 0:
-            return None
-        return self._states.load(self._run, self.newest)
-
-    @property
-    def local(self) -> Weights | None:
-        """The model trained last, in whichever earlier round."""
-        if self.newest >= 0 and self._is_at_hand(self.newest):
-            assert self._at_hand is not None
-            return self._at_hand.weights
-        return None if self.state is None else self.state["local"]
-
-    def _is_at_hand(self, number: int) -> bool:
-        """Whether the model trained in this round is in memory."""
-        known = self._at_hand
-        return known is not None and (known.run, known.round) == (self._run, number)
+        return self._states.load(self._run, self.newest) if self._earlier else None
 
     @property
     def previous(self) -> Weights | None:
         """The model trained in the previous round, exactly that one."""
-        return self.local if self.newest == self.round - 1 else None
+        if self.newest != self.round - 1 or self.state is None:
+            return None
+        return self.state["local"]
 
     @cached_property
     def present(self) -> Weights | None:
         """The model trained in this round."""
-        if not self._states.has(self._run, self.round):
+        if self.round not in self._states.before(self._run, self.round + 1):
             return None
-        if self._is_at_hand(self.round):
-            assert self._at_hand is not None
-            return self._at_hand.weights
-        local: Weights = self._states.load(self._run, self.round)["local"]
-        return local
+        return self._states.load(self._run, self.round)["local"]
 
     @cached_property
     def personal(self) -> dict[str, Any] | None:
         """The newest state of the personal model; a round without one does not end it."""
-        for number in self._states.before(self._run, self.round):
+        for number in self._earlier:
             state = self.state if number == self.newest else self._states.load(self._run, number)
             if state is not None and "personal" in state:
-                personal: dict[str, Any] = state["personal"]
-                return personal
+                return state["personal"]
         return None

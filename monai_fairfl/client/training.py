@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one round's training at a client: the handlers that a request chooses, Ditto's own model."""
+"""Runs one round's training at a client, with the handlers that a request chooses."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from itertools import product
+from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
@@ -15,12 +15,10 @@ from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
-from monai_fairfl.client.trainer_state import load_state, state_of
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import Proximal, SharpnessAware
-from monai_fairfl.handlers.base import Detachable
-from monai_fairfl.measurements.batches import seed_loader
-from monai_fairfl.messages import Weights
+from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.measurements.forward import load_weights, seed_loader
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -33,29 +31,11 @@ from monai_fairfl.utils.engine_internals import (
     require_whole_run,
 )
 from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import on_cpu
 
-
-class TrainingHandler(Protocol):
-    """What acts during a round's training: an ignite handler that can be detached."""
-
-    def attach(self, engine: Any) -> None:
-        """Add its callbacks."""
-
-    def detach(self) -> None:
-        """Remove them."""
-
-
-def _sharpness_aware(context: Mapping[str, float]) -> TrainingHandler:
-    return SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0))
-
-
-def _proximal(context: Mapping[str, float]) -> TrainingHandler:
-    return Proximal(context["prox_mu"])
-
-
-TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], TrainingHandler]] = {
-    "sam_rho": _sharpness_aware,
-    "prox_mu": _proximal,
+TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], Detachable]] = {
+    "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),
+    "prox_mu": lambda context: Proximal(context["prox_mu"]),
 }
 """context key -> maker of the handler that it chooses, from the whole context.
 
@@ -64,32 +44,62 @@ gradients comes before one that adds to them.
 """
 
 
-def chosen_handlers(context: Mapping[str, float]) -> list[TrainingHandler]:
-    """The handlers that ``context`` asks for, in the order of :data:`TRAINING_HANDLERS`.
+def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:
+    """Everything that training goes on from; the random state follows from each request's seed.
 
-    >>> [type(handler).__name__ for handler in chosen_handlers({"prox_mu": 0.1, "sam_rho": 0.05})]
-    ['SharpnessAware', 'Proximal']
+    Args:
+        trainer: of the bundle.
+
+    Returns:
+        ``"local"``, the network's tensors; ``"optimizer"``; ``"schedulers"``, a list; the counters
+        ``"epoch"`` and ``"iteration"``; and ``"scaler"``, empty without mixed precision. In a
+        site's file, :class:`~monai_fairfl.client.algo.FairMonaiAlgo` adds ``"personal"``, such a
+        state of the personal model.
     """
-    return [make(context) for key, make in TRAINING_HANDLERS.items() if key in context]
+    state = {
+        "local": trainer.network.state_dict(),
+        "optimizer": trainer.optimizer.state_dict(),
+        "schedulers": [scheduler.state_dict() for scheduler in _schedulers(trainer)],
+        "epoch": trainer.state.epoch,
+        "iteration": trainer.state.iteration,
+        "scaler": {} if trainer.scaler is None else trainer.scaler.state_dict(),
+    }
+    # All of it at once: from a GPU it comes by one transfer.
+    copied: dict[str, Any] = on_cpu(state)
+    return copied
 
 
-def discard_interrupted_run(engine: Engine) -> None:
-    """Let the next run of ``engine`` be a whole one.
+def load_state(trainer: SupervisedTrainer, state: Mapping[str, Any]) -> None:
+    """The inverse of :func:`state_of`.
 
-    The counters go back to whole epochs: ignite would take the steps that were done for a part of
-    the next epoch.
+    Tensors that ``local`` does not name stay as they are.
     """
-    if not forget_unfinished_run(engine):
-        return
-    steps_per_epoch = engine.state.epoch_length
-    if steps_per_epoch:
-        engine.state.epoch = engine.state.iteration // steps_per_epoch
-        engine.state.iteration = engine.state.epoch * steps_per_epoch
+    load_weights(trainer.network, state["local"])
+    trainer.optimizer.load_state_dict(on_cpu(state["optimizer"]))
+    for scheduler, saved in zip(_schedulers(trainer), state["schedulers"], strict=True):
+        scheduler.load_state_dict(on_cpu(saved))
+    trainer.state.epoch = state["epoch"]
+    trainer.state.iteration = state["iteration"]
+    trainer.scaler = None
+    if trainer.amp and state["scaler"]:
+        # The same class that ``Trainer.run`` makes.
+        trainer.scaler = torch.cuda.amp.GradScaler()
+        trainer.scaler.load_state_dict(state["scaler"])
+
+
+def _schedulers(trainer: SupervisedTrainer) -> list[Any]:
+    """Learning-rate schedulers, found in the trainer's handlers, each once."""
+    schedulers: dict[int, Any] = {}
+    for handler in handlers_of(trainer):
+        scheduler = getattr(handler_owner(handler), "lr_scheduler", None)
+        if hasattr(scheduler, "state_dict"):
+            schedulers[id(scheduler)] = scheduler
+    return list(schedulers.values())
 
 
 @contextmanager
 def one_round(
-    trainer: SupervisedTrainer, seed: int, handlers: Sequence[TrainingHandler]
+    trainer: SupervisedTrainer, seed: int, handlers: Sequence[Detachable]
 ) -> Iterator[None]:
     """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``.
 
@@ -99,33 +109,22 @@ def one_round(
         TransportAborted: when the training inside was interrupted.
     """
     forget_unfinished_run(trainer)
-    with ExitStack() as stack:
-        stack.enter_context(own_random_state(seed))
-        stack.enter_context(without_unread_output(trainer))
+    with own_random_state(seed), without_unread_output(trainer), ExitStack() as stack:
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
-        scaler = _scaler_of_round(trainer)
+        scaler: Any = trainer.scaler
+        if trainer.amp and trainer.amp_kwargs.get("dtype") is torch.bfloat16:
+            # The range of bfloat16 is that of float32, so that nothing overflows. A scaler that is
+            # on would ask after every step whether anything did, and so wait for the GPU.
+            scaler = torch.amp.GradScaler(enabled=False)
         if scaler is not None:
             # ``Trainer.run`` makes a new loss scaler, which would have to find the scale again.
-            give_back = trainer.add_event_handler(Events.STARTED, _set_scaler, scaler)
-            stack.enter_context(give_back)
-        seed_loader(trainer.data_loader, seed)
+            handle = trainer.add_event_handler(Events.STARTED, setattr, "scaler", scaler)
+            stack.enter_context(handle)
+        seed_loader(trainer, seed)
         yield
         require_whole_run(trainer)
-
-
-def _scaler_of_round(trainer: SupervisedTrainer) -> Any:
-    """The loss scaler to go on with; ``None``: the one that ``Trainer.run`` makes."""
-    if trainer.amp and trainer.amp_kwargs.get("dtype") is torch.bfloat16:
-        # The range of bfloat16 is that of float32, so that nothing overflows. A scaler that is on
-        # would ask after every step whether anything did, and so wait for the GPU.
-        return torch.amp.GradScaler(enabled=False)
-    return trainer.scaler
-
-
-def _set_scaler(trainer: SupervisedTrainer, scaler: Any) -> None:
-    trainer.scaler = scaler
 
 
 @contextmanager
@@ -136,36 +135,40 @@ def without_unread_output(trainer: SupervisedTrainer) -> Iterator[None]:
     handlers read the output when the loss is computed, which is before. Where the bundle has a
     handler that may read it, such as one that logs or saves, everything stays.
     """
-    if any(_may_read_output(handler, trainer) for handler in handlers_of(trainer)):
+
+    def makes_output(handler: Handler) -> bool:
+        is_metric = isinstance(handler_owner(handler), Metric)
+        return is_metric or is_monai_output_step(handler) or is_monai_best_metric(handler)
+
+    def may_read_output(handler: Handler) -> bool:
+        owner = handler_owner(handler)
+        if not isinstance(owner, LrScheduleHandler):
+            is_known = isinstance(owner, Detachable) or is_monai_sampler_step(handler)
+            return not (is_known or makes_output(handler))
+        try:
+            # It steps by epochs alone, or by a value such as the best metric.
+            return owner.step_transform(trainer) != ()
+        except Exception:
+            # What it reads is not there before the first epoch.
+            return True
+
+    if any(may_read_output(handler) for handler in handlers_of(trainer)):
         yield
-        return
-    with only_handlers(trainer, lambda handler: not _makes_output(handler)):
-        yield
+    else:
+        with only_handlers(trainer, lambda handler: not makes_output(handler)):
+            yield
 
 
-def _makes_output(handler: Handler) -> bool:
-    """Whether ``handler`` makes what comes after the optimizer's step: predictions, metrics."""
-    if isinstance(handler_owner(handler), Metric):
-        return True
-    return is_monai_output_step(handler) or is_monai_best_metric(handler)
+def discard_interrupted_run(engine: Engine) -> None:
+    """Let the next run of ``engine`` be a whole one.
 
-
-def _may_read_output(handler: Handler, trainer: SupervisedTrainer) -> bool:
-    """Whether ``handler`` may need what :func:`_makes_output`; a handler of others may."""
-    owner = handler_owner(handler)
-    if isinstance(owner, LrScheduleHandler):
-        return _reads_a_value(owner, trainer)
-    is_known = isinstance(owner, Detachable) or is_monai_sampler_step(handler)
-    return not (is_known or _makes_output(handler))
-
-
-def _reads_a_value(schedule: LrScheduleHandler, trainer: SupervisedTrainer) -> bool:
-    """Whether ``schedule`` steps by a value, such as the best metric, and not by epochs alone."""
-    try:
-        return schedule.step_transform(trainer) != ()
-    except Exception:
-        # What it reads is not there before the first epoch.
-        return True
+    The counters go back to whole epochs: ignite would take the steps that were done for a part of
+    the next epoch.
+    """
+    steps_per_epoch = engine.state.epoch_length
+    if forget_unfinished_run(engine) and steps_per_epoch:
+        engine.state.epoch = engine.state.iteration // steps_per_epoch
+        engine.state.iteration = engine.state.epoch * steps_per_epoch
 
 
 def check_schedules(
@@ -173,85 +176,27 @@ def check_schedules(
 ) -> None:
     """Refuse a schedule that reads an evaluator's score, which is not computed during training.
 
+    Each schedule is tried without the evaluator's state.
+
     Raises:
         ConfigError: naming the client.
     """
+    schedules = []
     for handler in handlers_of(trainer):
-        schedule = handler_owner(handler)
-        if not isinstance(schedule, LrScheduleHandler):
-            continue
-        for evaluator in evaluators:
-            if _reads_state_of(evaluator, schedule, trainer):
+        if isinstance(handler_owner(handler), LrScheduleHandler):
+            schedules.append(handler_owner(handler))
+    for schedule, evaluator in product(schedules, evaluators):
+        state = evaluator.state
+        del evaluator.state
+        try:
+            schedule.step_transform(trainer)
+        except Exception as error:
+            # Before the first step the trainer has no output either, which says nothing.
+            if getattr(error, "obj", None) is evaluator:
                 raise ConfigError(
                     f"client {client!r}: the schedule {type(schedule.lr_scheduler).__name__} reads "
                     "the validation score, which is not there during federated training: use a "
                     "schedule by epoch, for example LambdaLR"
-                )
-
-
-def _reads_state_of(
-    evaluator: SupervisedEvaluator, schedule: LrScheduleHandler, trainer: SupervisedTrainer
-) -> bool:
-    """Whether ``schedule`` needs the evaluator's state: tried without that state."""
-    state = evaluator.state
-    del evaluator.state
-    try:
-        schedule.step_transform(trainer)
-    except Exception as error:
-        # Before the first step the trainer has no output either, whose absence says nothing.
-        return getattr(error, "obj", None) is evaluator
-    finally:
-        evaluator.state = state
-    return False
-
-
-def train_personal(
-    trainer: SupervisedTrainer,
-    initial_state: Mapping[str, Any],
-    anchor: Weights,
-    strength: float,
-    epochs: int,
-    seed: int,
-) -> dict[str, Any]:
-    r"""One round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1).
-
-    .. math:: \min_v L(v) + \frac{\lambda}{2} \lVert v - w \rVert^2
-
-    The trainer's own network is used and put back, with optimizer, schedulers and counters: the
-    usual training never notices. Under the same ``seed`` both see the same batches.
-
-    Args:
-        trainer: of the bundle.
-        initial_state: of v, with an optimizer of its own.
-        anchor: w, the weights received in this round.
-        strength: lambda.
-        epochs: of training.
-        seed: of the random numbers.
-
-    Returns:
-        The state that v goes on from.
-    """
-    with another_model(trainer, initial_state):
-        trainer.state.max_epochs = trainer.state.epoch + epochs
-        with one_round(trainer, seed, [Proximal(strength, anchor)]):
-            trainer.run()
-        return state_of(trainer)
-
-
-@contextmanager
-def another_model(trainer: SupervisedTrainer, begin: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, ``trainer`` has another model; afterwards its own one, as if nothing had been.
-
-    Args:
-        trainer: of the bundle.
-        begin: state of the other model: weights, optimizer, schedulers and counters.
-    """
-    usual_state = state_of(trainer)
-    usual_counters = trainer.state
-    trainer.state = copy.copy(usual_counters)
-    try:
-        load_state(trainer, begin)
-        yield
-    finally:
-        trainer.state = usual_counters
-        load_state(trainer, usual_state)
+                ) from error
+        finally:
+            evaluator.state = state

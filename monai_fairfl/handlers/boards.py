@@ -17,12 +17,18 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Mapping
+from typing import Any
 
 from ignite.engine import Engine
+from monai.fl.utils.exchange_object import ExchangeObject
+from monai.fl.utils.filters import Filter
 
-from monai_fairfl.messages import Measurement
+from monai_fairfl.messages import Measurement, value_of
 
 logger = logging.getLogger(__name__)
+
+PREFIX = "fairfl/"
 
 
 class Board:
@@ -33,15 +39,16 @@ class Board:
 
     Attributes:
         values: measurements that were not sent yet.
+        context: the server's numbers for this round.
 
     >>> from ignite.engine import Engine
     >>> site, trainer = Board("alder"), Engine(lambda engine, batch: None)
     >>> site.write(trainer, "train_loss", 0.25)
     >>> site.take_values(), site.take_values()
     ({'train_loss': 0.25}, {})
-    >>> site.context = {"previous_weight": 0.5}
+    >>> site.take_context({"previous_weight": 0.5})
     >>> site.begin(trainer)  # as a training begins
-    >>> site.drop_used_context()  # as weights came without a context
+    >>> site.take_context(None)  # as weights came without a context
     >>> site.context
     {}
     """
@@ -49,47 +56,29 @@ class Board:
     def __init__(self, name: str):
         self.name = name
         self.values: dict[str, Measurement] = {}
-        self._context: dict[str, float] = {}
+        self.context: dict[str, float] = {}
         self._context_is_used = False
         self._writer: weakref.ReferenceType[Engine] | None = None
 
-    @property
-    def context(self) -> dict[str, float]:
-        """The server's numbers for this round."""
-        return self._context
+    def take_context(self, context: Mapping[str, float] | None) -> None:
+        """Weights came with the server's numbers for this round, or without any.
 
-    @context.setter
-    def context(self, context: dict[str, float]) -> None:
-        self._context = context
-        self._context_is_used = False
-
-    def begin(self, engine: Engine) -> None:
-        """A training begins under the context: weights that come later are of another round.
-
-        Values of another engine are dropped, as in :meth:`write`: this training may measure nothing
-        that would take their place.
+        A context lasts until weights come after a training under it: that of an earlier round is
+        not theirs.
         """
-        self._drop_those_of_another(engine)
-        self._context_is_used = True
-
-    def drop_used_context(self) -> None:
-        """Weights came without a context: that of an earlier round is not theirs."""
-        if self._context_is_used:
+        if context is not None:
+            self.context = {str(name): float(value) for name, value in context.items()}
+            self._context_is_used = False
+        elif self._context_is_used:
             self.context = {}
 
-    def write(self, engine: Engine, name: str, value: Measurement) -> None:
-        """Store a measurement that a handler of ``engine`` made.
+    def begin(self, engine: Engine) -> None:
+        """A training begins under the context.
 
         Values of another engine that were not sent by then are dropped with a warning, so that no
         client sends another client's numbers.
         """
-        self._drop_those_of_another(engine)
-        self._writer = weakref.ref(engine)
-        self.values[name] = value
-
-    def _drop_those_of_another(self, engine: Engine) -> None:
-        of_other_engine = self._writer is not None and self._writer() is not engine
-        if self.values and of_other_engine:
+        if self.values and self._writer is not None and self._writer() is not engine:
             logger.warning(
                 "the board %r holds %s of another training, which were not sent and are dropped; "
                 "clients that train at the same time in one process need names of their own: "
@@ -98,6 +87,13 @@ class Board:
                 ", ".join(sorted(self.values)),
             )
             self.values = {}
+        self._context_is_used = True
+
+    def write(self, engine: Engine, name: str, value: Measurement) -> None:
+        """Store a measurement that a handler of ``engine`` made."""
+        self.begin(engine)
+        self._writer = weakref.ref(engine)
+        self.values[name] = value
 
     def take_values(self) -> dict[str, Measurement]:
         """The measurements, which are not stored any longer: each is sent once."""
@@ -118,8 +114,50 @@ def board(name: str) -> Board:
     >>> board("doctest") is mine
     True
     """
-    found = _boards.get(name)
-    if found is None:
-        found = Board(name)
-        _boards[name] = found
-    return found
+    return _boards.setdefault(name, Board(name))
+
+
+class MeasurementsFilter(Filter):
+    """Sends what the handlers measured in ``statistics``, as ``fairfl/<measurement>``.
+
+    Adapters of FL engines forward the numbers in ``statistics``. Put the filter among
+    ``post_weight_filters``. Put it among ``pre_filters`` too, and the handlers get what the server
+    sent as ``data["context"]``, for example ``{"previous_weight": 0.25}``. Where weights come
+    without a context, the handlers get an empty one, and not that of an earlier round.
+
+    Args:
+        board: name that the handlers have, too.
+
+    Example, ``configs/fl_filters.json``::
+
+        {"post_weight_filters": [{"_target_": "monai_fairfl.handlers.MeasurementsFilter"}]}
+
+    >>> from monai.fl.utils.exchange_object import ExchangeObject
+    >>> from monai_fairfl.handlers import board
+    >>> site, filter_weights = board("birch"), MeasurementsFilter("birch")
+    >>> site.values["train_loss"] = 0.25  # as a handler stores it
+    >>> filter_weights(ExchangeObject(statistics={})).statistics
+    {'fairfl/train_loss': 0.25}
+    >>> incoming = ExchangeObject(weights={})
+    >>> incoming["context"] = {"previous_weight": 0.5}
+    >>> _ = filter_weights(incoming)
+    >>> site.context
+    {'previous_weight': 0.5}
+    """
+
+    def __init__(self, board: str = "default"):
+        self.board = _boards.setdefault(board, Board(board))
+
+    def __call__(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
+        """Add the measurements to outgoing weights, or read the context of incoming ones."""
+        context = data.get("context")
+        # Incoming weights have no statistics; those of outgoing ones are the trainer's.
+        if isinstance(context, dict):
+            self.board.take_context(context)
+        elif data.statistics is None:
+            self.board.take_context(None)
+        if data.statistics is not None:
+            data.statistics = dict(data.statistics)
+            for name, value in self.board.take_values().items():
+                data.statistics[PREFIX + name] = value_of(value)
+        return data

@@ -10,7 +10,7 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.base import Detachable
+from monai_fairfl.handlers.detachable import Detachable
 from monai_fairfl.messages import Weights
 
 
@@ -76,16 +76,11 @@ class Proximal(Detachable):
         if engine.amp and engine.scaler is not None:
             loss_scale = engine.scaler.get_scale()
         strength = self.mu * loss_scale / engine.accumulation_steps
-        gradients: list[torch.Tensor] = []
-        parameters: list[torch.Tensor] = []
-        anchors: list[torch.Tensor] = []
-        for parameter, anchor in self._pairs:
-            if parameter.grad is not None:
-                gradients.append(parameter.grad)
-                parameters.append(parameter)
-                anchors.append(anchor)
-        if not gradients:
+        pulled = [(one, anchor) for one, anchor in self._pairs if one.grad is not None]
+        if not pulled:
             return
+        parameters, anchors = zip(*pulled, strict=True)
+        gradients = [parameter.grad for parameter in parameters]
         with torch.no_grad():
             # For the whole model at once: on a GPU few kernels, and not some for each parameter.
             distances = torch._foreach_sub(parameters, anchors)

@@ -12,7 +12,7 @@ from monai.engines import SupervisedTrainer
 from torch.nn.utils import get_total_norm
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.base import Detachable
+from monai_fairfl.handlers.detachable import Detachable
 
 
 class RandomUpdate(Detachable):
@@ -60,19 +60,18 @@ class RandomUpdate(Detachable):
         ]
 
     def _remember_start(self, engine: SupervisedTrainer) -> None:
-        self._start = {}
-        for name, parameter in engine.network.named_parameters():
-            # A frozen one is no part of the update.
-            if parameter.requires_grad:
-                self._start[name] = parameter.detach().clone()
+        # A frozen parameter is no part of the update.
+        parameters = engine.network.parameters()
+        self._trained = [parameter for parameter in parameters if parameter.requires_grad]
+        self._start = [parameter.detach().clone() for parameter in self._trained]
 
     def _replace(self, engine: SupervisedTrainer) -> None:
         with torch.no_grad():
-            parameters = dict(engine.network.named_parameters())
-            learnt = {name: parameters[name] - start for name, start in self._start.items()}
-            noise = {name: torch.randn_like(start) for name, start in self._start.items()}
-            length = get_total_norm([change.double() for change in learnt.values()])
-            of_noise = get_total_norm([numbers.double() for numbers in noise.values()])
+            pairs = zip(self._trained, self._start, strict=True)
+            learnt = [parameter - start for parameter, start in pairs]
+            noise = [torch.randn_like(start) for start in self._start]
+            length = get_total_norm([change.double() for change in learnt])
+            of_noise = get_total_norm([numbers.double() for numbers in noise])
             scale = float(self.factor * length / of_noise)
-            for name, start in self._start.items():
-                parameters[name].copy_(start + scale * noise[name])
+            for parameter, start, numbers in zip(self._trained, self._start, noise, strict=True):
+                parameter.copy_(start + scale * numbers)

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from contextlib import nullcontext
 
 import torch
 from ignite.engine import Events
@@ -15,7 +13,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.base import Detachable
+from monai_fairfl.handlers.detachable import Detachable
 from monai_fairfl.measurements.forward import inferred, prepared
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.utils.engine_internals import put_last_handler_first
@@ -87,16 +85,18 @@ class SharpnessAware(Detachable):
             )
 
     def _store_random_state(self, engine: SupervisedTrainer) -> None:
+        device = engine.state.device
+        self._devices = [device] if device is not None and device.type == "cuda" else []
         self._cpu_state = torch.random.get_rng_state()
-        self._cuda_states = []
-        for device in _cuda_devices(engine):
-            self._cuda_states.append(torch.cuda.get_rng_state(device))
+        self._cuda_states = [torch.cuda.get_rng_state(device) for device in self._devices]
 
     def _replace_gradients(self, engine: SupervisedTrainer) -> None:
-        parameters = _parameters_with_gradient(engine.optimizer)
-        clean = [parameter.grad for parameter in parameters]
         if self.rho == 0:
             return
+        parameters = []
+        for group in engine.optimizer.param_groups:
+            parameters += [one for one in group["params"] if one.grad is not None]
+        clean = [parameter.grad for parameter in parameters]
         loss_scale = 1.0
         if engine.amp and engine.scaler is not None and engine.scaler.is_enabled():
             # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
@@ -105,16 +105,24 @@ class SharpnessAware(Detachable):
                 return
             loss_scale = float(engine.scaler.get_scale())
 
-        # Gradient at w + epsilon. Afterwards weights and buffers are w's again.
+        # Gradient at w + epsilon, with the random numbers of this iteration's first pass.
         unchanged = [*parameters, *engine.network.buffers()]
-        with torch.no_grad(), _restored(unchanged), self._same_random_state(engine):
-            steps = perturbation(clean, self.rho, loss_scale)
-            torch._foreach_add_(parameters, steps)
+        values = [tensor.detach().clone() for tensor in unchanged]
+        steps = perturbation(clean, self.rho, loss_scale)
+        with torch.random.fork_rng(devices=self._devices):
+            torch.random.set_rng_state(self._cpu_state)
+            for device, state in zip(self._devices, self._cuda_states, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            with torch.no_grad():
+                torch._foreach_add_(parameters, steps)
             for parameter in parameters:
                 parameter.grad = None
-            with torch.enable_grad():
-                _backward(engine)
+            _backward(engine)
 
+        # Weights and buffers are w's again, to the bit.
+        with torch.no_grad():
+            for tensor, value in zip(unchanged, values, strict=True):
+                tensor.copy_(value)
         for parameter in parameters:
             # The second pass did not use this parameter.
             if parameter.grad is None:
@@ -126,28 +134,6 @@ class SharpnessAware(Detachable):
             directions = gsam_direction(clean, perturbed, self.alpha)
             for parameter, direction in zip(parameters, directions, strict=True):
                 parameter.grad = direction
-
-    @contextmanager
-    def _same_random_state(self, engine: SupervisedTrainer) -> Iterator[None]:
-        """Inside, the random numbers of this iteration's first pass come again.
-
-        Afterwards those come that would have come without the second pass.
-        """
-        devices = _cuda_devices(engine)
-        with torch.random.fork_rng(devices=devices):
-            torch.random.set_rng_state(self._cpu_state)
-            for device, state in zip(devices, self._cuda_states, strict=True):
-                torch.cuda.set_rng_state(state, device)
-            yield
-
-
-def _parameters_with_gradient(optimizer: torch.optim.Optimizer) -> list[Any]:
-    parameters = []
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                parameters.append(parameter)
-    return parameters
 
 
 def _backward(engine: SupervisedTrainer) -> None:
@@ -169,21 +155,3 @@ def _backward(engine: SupervisedTrainer) -> None:
     if scaler is not None:
         loss = scaler.scale(loss)
     loss.backward()
-
-
-@contextmanager
-def _restored(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Afterwards ``tensors`` have the values that they had, to the bit."""
-    values = [tensor.detach().clone() for tensor in tensors]
-    try:
-        yield
-    finally:
-        for tensor, value in zip(tensors, values, strict=True):
-            tensor.copy_(value)
-
-
-def _cuda_devices(engine: SupervisedTrainer) -> list[torch.device]:
-    device = engine.state.device
-    if device is None or device.type != "cuda":
-        return []
-    return [device]

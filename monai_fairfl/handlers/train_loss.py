@@ -12,7 +12,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys, convert_to_tensor
 
 from monai_fairfl.handlers import boards
-from monai_fairfl.handlers.base import Detachable
+from monai_fairfl.handlers.detachable import Detachable
 from monai_fairfl.losses import labelled_channels
 from monai_fairfl.utils.tensors import values_of
 
@@ -97,8 +97,7 @@ class TrainLoss(Detachable):
         self._losses.append(loss.mean())
         self._batch_sizes.append(images)
         self.images += images
-        if _is_optimizer_step(engine):
-            self.steps += 1
+        self.steps += _is_optimizer_step(engine)
 
         label = output.get(CommonKeys.LABEL)
         predicted = output.get(CommonKeys.PRED)
@@ -135,7 +134,7 @@ def _is_optimizer_step(engine: Engine) -> bool:
     """
     batches_per_step = getattr(engine, "accumulation_steps", 1)
     epoch_length = engine.state.epoch_length
-    if epoch_length is None:
-        return engine.state.iteration % batches_per_step == 0
-    batch_of_epoch = (engine.state.iteration - 1) % epoch_length + 1
-    return batch_of_epoch % batches_per_step == 0 or batch_of_epoch == epoch_length
+    batch = engine.state.iteration
+    if epoch_length is not None:
+        batch = (batch - 1) % epoch_length + 1
+    return batch % batches_per_step == 0 or batch == epoch_length

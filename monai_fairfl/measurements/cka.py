@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-r"""Computes centred kernel alignment: how alike two sets of features of the same samples are.
+r"""Measures how alike the features of two models are, layer by layer (Fed-LWR).
+
+It is the centred kernel alignment of two sets of features of the same samples.
 
 Source: Kornblith et al., ICML 2019. With features U (n x z) and V, the linear kernel's Gram
 matrices K = U Uᵀ and L = V Vᵀ, and H = I - 11ᵀ/n:
@@ -18,9 +20,23 @@ neither varies, else 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping
 
 import torch
+
+from monai_fairfl.measurements.entry import Context, Memory
+from monai_fairfl.measurements.features import (
+    count_different,
+    features_of,
+    network_inputs,
+    scored_layers,
+)
+from monai_fairfl.measurements.forward import has_no_batch
+from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.messages import Measurement, Weights
+from monai_fairfl.utils.tensors import CPU, moved
 
 LEAST_IMAGES = 4
 """Different images that CKA needs: of two the biased estimate is 1 whatever the models are, and the
@@ -37,6 +53,95 @@ PRODUCT_COLUMNS = 4096
 
 ROUNDING = 1e-12
 """Share of the features' squares below which their variance between samples is rounding error."""
+
+
+def cka(
+    probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    """Fed-LWR's CKA between this client's trained model and ``weights``, the anchor.
+
+    Source: MICCAI 2024, Eq. 3-4. The value is layer -> CKA, and ``"mean"`` over the layers; nothing
+    of fewer than four different images: of two, the biased estimate is 1 whatever the models are.
+    ``cka_unbiased`` takes the mini-batch estimator of the authors' code.
+    """
+    if memory.present is None or has_no_batch(probe.engine):
+        return None
+    images = network_inputs(probe.engine)
+    if count_different(images) < LEAST_IMAGES:
+        return None
+    own_grams = _grams(probe, memory.present, images)
+    anchor_grams = _grams(probe, weights, images)
+
+    values = {}
+    for layer, own_gram in own_grams.items():
+        anchor_gram = anchor_grams[layer]
+        if context.get("cka_unbiased", 0):
+            values[layer] = minibatch_cka(own_gram, anchor_gram)
+        else:
+            values[layer] = cka_of_grams(own_gram, anchor_gram)
+    return _with_mean(values)
+
+
+def _grams(probe: Probe | TrainingProbe, weights: Weights, images: torch.Tensor) -> Weights:
+    """Layer -> centred Gram matrix (n, n) of its features under ``weights``.
+
+    They are computed where the network is, and come to the CPU together.
+    """
+    network = probe.engine.network
+    grams: dict[str, torch.Tensor] = {}
+    for layer, [features] in features_of(network, [weights], images, scored_layers(network)):
+        gram = centred_gram(features)
+        # Those of a layer's pieces add up to that of the layer.
+        grams[layer] = grams[layer] + gram if layer in grams else gram
+    return moved(grams, CPU)
+
+
+def feature_cosine(
+    probe: Probe | TrainingProbe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    """The cosine of both models' features, mean over images (Fed-LWR's ablation).
+
+    The value is layer -> cosine, and ``"mean"`` over the layers; nothing without any image.
+    """
+    if memory.present is None or has_no_batch(probe.engine):
+        return None
+    network = probe.engine.network
+    images = network_inputs(probe.engine)
+    pairs = features_of(network, [memory.present, weights], images, scored_layers(network))
+
+    # layer -> (3, n): inner products u.v, u.u and v.v of each image's features.
+    products: dict[str, torch.Tensor] = {}
+    for layer, [own_features, anchor_features] in pairs:
+        # Blocks of columns: float64 copies of all columns would be large.
+        own_blocks = own_features.split(COLUMNS, 1)
+        anchor_blocks = anchor_features.split(COLUMNS, 1)
+        for own_block, anchor_block in zip(own_blocks, anchor_blocks, strict=True):
+            u = own_block.double()
+            v = anchor_block.double()
+            block = torch.stack([(u * v).sum(1), u.square().sum(1), v.square().sum(1)])
+            products[layer] = products[layer] + block if layer in products else block
+
+    values = {}
+    for layer, (product, first, second) in moved(products, CPU).items():
+        cosines = product / (first.sqrt() * second.sqrt())
+        # 1 where both vectors are zero, 0 where one is.
+        one_is_zero = (first == 0) | (second == 0)
+        both_are_zero = (first == 0) & (second == 0)
+        cosines = torch.where(one_is_zero, both_are_zero.double(), cosines)
+        values[layer] = float(cosines.mean())
+    return _with_mean(values)
+
+
+def _with_mean(values: Mapping[str, float]) -> Measurement | None:
+    """The ``values`` that are finite, and their ``"mean"``; ``None`` when none is finite."""
+    finite = {layer: value for layer, value in values.items() if math.isfinite(value)}
+    if not finite:
+        return None
+    mean = sum(finite.values()) / len(finite)
+    return {"mean": mean, **finite}
+
+
+# ---- the formulas
 
 
 def cka_of_grams(first: torch.Tensor, second: torch.Tensor) -> float:
@@ -56,25 +161,19 @@ def minibatch_cka(first: torch.Tensor, second: torch.Tensor, batch: int = 8) -> 
         first: Gram matrix (n, n) of all samples, centred or not; the blocks of ``batch`` samples on
             its diagonal count.
         second: the same of the other features.
-        batch: samples per batch, at least 4; n for the unbiased estimator over all samples.
+        batch: samples per batch, at least 4 as n; n for the unbiased estimator over all samples.
     """
-    if batch < 4 or len(first) < 4:
-        raise ValueError(
-            f"the unbiased CKA needs batches of at least 4 samples, got {min(batch, len(first))}"
-        )
-    cross = []
-    first_alone = []
-    second_alone = []
+    criteria = []
     for begin in range(0, len(first), batch):
         if len(first) - begin < 4:
             break
         block = slice(begin, begin + batch)
         k = first[block, block]
         v = second[block, block]
-        cross.append(hsic_unbiased(k, v))
-        first_alone.append(hsic_unbiased(k, k))
-        second_alone.append(hsic_unbiased(v, v))
-    return _ratio(_total(cross), _total(first_alone), _total(second_alone))
+        terms = (hsic_unbiased(k, v), hsic_unbiased(k, k), hsic_unbiased(v, v))
+        criteria.append(torch.stack(terms))
+    cross, first_alone, second_alone = (sums.sum() for sums in torch.stack(criteria, 1))
+    return _ratio(cross, first_alone, second_alone)
 
 
 def centred_gram(features: torch.Tensor) -> torch.Tensor:
@@ -98,16 +197,13 @@ def centred_gram(features: torch.Tensor) -> torch.Tensor:
         differences = block - first_block
         total += differences @ differences.T
 
-    squares = n * _squares(first) + total.trace()
+    # In float64: in float32 the squares of a diverged model would be infinite.
+    length = torch.linalg.vector_norm(first, dtype=torch.float64)
+    squares = n * length.square() + total.trace()
     centred = total - total.mean(0) - total.mean(1, keepdim=True) + total.mean()
     # No question in between: a GPU would be waited for.
     is_constant = centred.trace() <= ROUNDING * squares
     return torch.where(is_constant, torch.zeros_like(total), centred)
-
-
-def _squares(features: torch.Tensor) -> torch.Tensor:
-    """The sum of squares, in float64: in float32 those of a diverged model would be infinite."""
-    return torch.linalg.vector_norm(features, dtype=torch.float64).square()
 
 
 def hsic(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -129,8 +225,8 @@ def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     Centring the features first does not change it.
     """
     n = len(first)
-    k = _without_diagonal(first)
-    v = _without_diagonal(second)  # L
+    k = first - torch.diag(torch.diagonal(first))
+    v = second - torch.diag(torch.diagonal(second))  # L
 
     # The three terms in the brackets; K and L are symmetric.
     trace = (k * v).sum()
@@ -139,17 +235,9 @@ def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return (trace + (product_of_sums - product_of_rows)) / (n * (n - 3))
 
 
-def _without_diagonal(gram: torch.Tensor) -> torch.Tensor:
-    return gram - torch.diag(torch.diagonal(gram))
-
-
 def _ratio(cross: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> float:
     """cross / sqrt(first second); 1 where neither varies, 0 where one does not."""
     if bool(cross.isnan()) or (first > 0 and second > 0):
         return float(cross / (first.sqrt() * second.sqrt()))
     neither_varies = bool(first == 0 and second == 0)
     return float(neither_varies)
-
-
-def _total(values: Sequence[torch.Tensor]) -> torch.Tensor:
-    return torch.stack(list(values)).sum()

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import (
-    CANDIDATES,
     OWN_MODEL_PREFIXES,
     RANGES,
     Measurement,
@@ -41,10 +40,6 @@ class Memory:
     present: Weights | None = None
 
 
-MODELS = ("received", "trained", "personal", *CANDIDATES)
-DATA = ("validation", "test", "training")
-MEMORIES = ("", "previous", "present")
-
 Context = Mapping[str, float]
 """The numbers that the server sent with its request."""
 
@@ -67,25 +62,13 @@ class Entry:
         data: ``"validation"``, ``"test"`` or ``"training"``.
         needs: the field of :class:`Memory` that the client fills in; none when empty.
         training_key: context key that, at 1, moves it to the training data.
-
-    Raises:
-        ConfigError: when ``of``, ``data`` or ``needs`` is none of these.
     """
 
-    of: str
+    of: Literal["received", "trained", "personal", "adapted", "alone", "fused"]
     function: Function
-    data: str = "validation"
-    needs: str = ""
+    data: Literal["validation", "test", "training"] = "validation"
+    needs: Literal["", "previous", "present"] = ""
     training_key: str = ""
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (
-            ("of", self.of, MODELS),
-            ("data", self.data, DATA),
-            ("needs", self.needs, MEMORIES),
-        ):
-            if value not in allowed:
-                raise ConfigError(f"a measurement's {name} must be one of {allowed}, got {value!r}")
 
     def check_name(self, name: str) -> None:
         """Refuse a name that the server would misunderstand, or whose range nobody declared.
@@ -104,19 +87,13 @@ class Entry:
         >>> Entry("trained", print).check_name("worst_class")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: its ...
+        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: the ...
         """
-        own = self.of != "received"
-        if own and not is_of_own_model(name):
+        if (self.of != "received") != is_of_own_model(name):
             raise ConfigError(
-                f"measurement {name!r} is of the {self.of} model: its name must begin with one of "
-                f"{OWN_MODEL_PREFIXES}, such as 'local_{name}', because the ledger names a score's "
-                "round by it"
-            )
-        if not own and is_of_own_model(name):
-            raise ConfigError(
-                f"measurement {name!r} is of the received model: its name must not begin with one "
-                f"of {OWN_MODEL_PREFIXES}, because the ledger names a score's round by it"
+                f"measurement {name!r} is of the {self.of} model: the ledger names a score's round "
+                f"by its beginning, which is one of {OWN_MODEL_PREFIXES} for every model but the "
+                "received one"
             )
         if name not in RANGES:
             raise ConfigError(
@@ -124,7 +101,3 @@ class Entry:
                 f"value: declare it, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
                 "monai_fairfl.messages"
             )
-
-    def data_for(self, context: Context) -> str:
-        """The data that it is of under this context."""
-        return "training" if context.get(self.training_key, 0) else self.data

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,8 +16,7 @@ from monai.utils import convert_to_tensor
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.forward import inferred, prepared, same_epoch
-from monai_fairfl.measurements.loading import device_of, load_weights, loaded
+from monai_fairfl.measurements.forward import device_of, inferred, loaded, prepared, same_epoch
 from monai_fairfl.messages import Weights, read_spec
 
 MAX_SAMPLES = 64
@@ -26,8 +25,8 @@ MAX_SAMPLES = 64
 BATCH = 8
 """Images per forward pass, and per batch of the unbiased CKA."""
 
-FLOATS = 3 * 2**23
-"""Feature values in memory per model: 96 MiB."""
+FLOATS = 6 * 2**23
+"""Feature values in memory, of all models: 192 MiB."""
 
 
 class Piece(NamedTuple):
@@ -77,52 +76,39 @@ def network_inputs(
     """
     if most < 1:
         raise ConfigError(f"network_inputs: most must be at least 1 image, got {most}")
-    sample = _SpacedSample(most)
+    # Every stride-th image is stored. When there are twice as many as asked for, every second one
+    # is dropped and the stride doubles: so they are evenly spaced over all, in bounded memory.
+    images: list[torch.Tensor] = []
+    seen = 0
+    stride = 1
 
-    def stand_in(images: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def stand_in(batch: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        nonlocal images, seen, stride
         if args or kwargs:
             raise ValueError(
                 "features of a network that takes more than an image cannot be compared here"
             )
-        for image in convert_to_tensor(images, track_meta=False):
-            sample.add(image)
+        for image in convert_to_tensor(batch, track_meta=False):
+            # Features must have one length: images of another shape than the first are left out.
+            if images and image.shape != images[0].shape:
+                continue
+            if seen % stride == 0:
+                images.append(image.cpu().clone())
+            seen += 1
+            if len(images) == 2 * most:
+                images = images[::2]
+                stride *= 2
         # The inferer puts together an output of one channel, which nobody reads.
-        return images.new_zeros((len(images), 1, *images.shape[2:]))
+        return batch.new_zeros((len(batch), 1, *batch.shape[2:]))
 
     with torch.no_grad():
         for batch in same_epoch(engine):
             inferred(engine, prepared(engine, batch), stand_in)
 
-    found = len(sample.images)
-    if found == 0:
+    if not images:
         raise ValueError("no image passed the network: the data list is empty")
-    chosen = torch.linspace(0, found - 1, min(most, found)).round().long()
-    return torch.stack([sample.images[i] for i in chosen])
-
-
-class _SpacedSample:
-    """Up to ``2 * most - 1`` images, evenly spaced over all that were seen.
-
-    Every ``stride``-th image is stored. When there are ``2 * most``, every second one is dropped
-    and the stride doubles.
-    """
-
-    def __init__(self, most: int):
-        self.images: list[torch.Tensor] = []
-        self.most = most
-        self.seen = 0
-        self.stride = 1
-
-    def add(self, image: torch.Tensor) -> None:
-        # Features must have one length: images of another shape than the first are left out.
-        if self.images and image.shape != self.images[0].shape:
-            return
-        if self.seen % self.stride == 0:
-            self.images.append(image.cpu().clone())
-        self.seen += 1
-        if len(self.images) == 2 * self.most:
-            self.images = self.images[::2]
-            self.stride *= 2
+    chosen = torch.linspace(0, len(images) - 1, min(most, len(images))).round().long()
+    return torch.stack([images[i] for i in chosen])
 
 
 def count_different(images: torch.Tensor) -> int:
@@ -135,33 +121,9 @@ def count_different(images: torch.Tensor) -> int:
 
 
 def features_of(
-    network: nn.Module, weights: Weights, images: torch.Tensor, layers: Sequence[str]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields (layer, its features under ``weights``), piece by piece; see :func:`paired_features`.
-
-    The features of one model fill the memory that those of two take there, so that the images pass
-    half as often.
-
-    Args:
-        network: its own weights, mode and random state are left as they were.
-        weights: the model.
-        images: (n, C, ...).
-        layers: names of modules of ``network``; ``""`` is the network itself.
-    """
-    sizes = _sizes(network, images[:2], layers)
-    width = max(1, 2 * FLOATS // len(images))
-    for pieces in _groups(sizes, width):
-        with loaded(network, weights):
-            features = _features(network, images, pieces, sizes)
-        for piece in pieces:
-            # ``pop`` frees a piece's memory before the next group takes as much.
-            yield piece.layer, features.pop(0)
-
-
-def paired_features(
-    network: nn.Module, first: Weights, second: Weights, images: torch.Tensor, layers: Sequence[str]
-) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Yields (layer, its features under ``first``, the same under ``second``), piece by piece.
+    network: nn.Module, models: Sequence[Weights], images: torch.Tensor, layers: Sequence[str]
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """Yields (layer, its features under each model), piece by piece.
 
     Features are (n, columns). A large layer comes in several pieces; only as many are computed at
     once as fit in memory, and the images pass again for the next ones. Outputs are found by the
@@ -170,21 +132,25 @@ def paired_features(
 
     Args:
         network: its own weights, mode and random state are left as they were.
-        first: one model.
-        second: the other.
+        models: weights, one model or several.
         images: (n, C, ...).
         layers: names of modules of ``network``; ``""`` is the network itself.
     """
-    sizes = _sizes(network, images[:BATCH], layers)
-    width = max(1, FLOATS // len(images))
+    # layer -> length of one image's features in it.
+    sizes: dict[str, int] = {}
+
+    def read_size(layer: str, output: torch.Tensor) -> None:
+        sizes[layer] = output.shape[1]
+
+    _forward(network, images[:BATCH], layers, read_size)
+    width = max(1, FLOATS // (len(models) * len(images)))
     for pieces in _groups(sizes, width):
-        with loaded(network, first):
-            first_features = _features(network, images, pieces, sizes)
-            load_weights(network, second)
-            second_features = _features(network, images, pieces, sizes)
-        for piece in pieces:
-            # ``pop`` frees a piece's memory before the next group takes as much.
-            yield piece.layer, first_features.pop(0), second_features.pop(0)
+        of_models = []
+        for weights in models:
+            with loaded(network, weights):
+                of_models.append(_features(network, images, pieces, sizes))
+        for piece, *features in zip(pieces, *of_models, strict=True):
+            yield piece.layer, features
 
 
 def _groups(sizes: Mapping[str, int], width: int) -> Iterator[list[Piece]]:
@@ -206,17 +172,6 @@ def _groups(sizes: Mapping[str, int], width: int) -> Iterator[list[Piece]]:
         yield group
 
 
-def _sizes(network: nn.Module, images: torch.Tensor, layers: Sequence[str]) -> dict[str, int]:
-    """layer -> length of one image's features in it."""
-    sizes: dict[str, int] = {}
-
-    def read_size(layer: str, output: torch.Tensor) -> None:
-        sizes[layer] = output.shape[1]
-
-    _forward(network, images, layers, read_size)
-    return sizes
-
-
 def _features(
     network: nn.Module, images: torch.Tensor, pieces: Sequence[Piece], sizes: Mapping[str, int]
 ) -> list[torch.Tensor]:
@@ -224,12 +179,10 @@ def _features(
 
     They stay where the network is.
     """
-    layers = [piece.layer for piece in pieces]
-    device = device_of(network)
     features = []
     for piece in pieces:
-        width = piece.columns.stop - piece.columns.start
-        features.append(torch.full((len(images), width), torch.nan, device=device))
+        shape = (len(images), piece.columns.stop - piece.columns.start)
+        features.append(torch.full(shape, torch.nan, device=device_of(network)))
 
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
@@ -242,19 +195,20 @@ def _features(
                 if piece.layer == layer:
                     tensor[rows] = output[:, piece.columns].float()
 
-        _forward(network, images[rows], layers, copy_rows)
+        # A large layer may come in several pieces.
+        _forward(network, images[rows], {piece.layer for piece in pieces}, copy_rows)
     return features
 
 
 def _forward(
     network: nn.Module,
     images: torch.Tensor,
-    layers: Sequence[str],
+    layers: Collection[str],
     read: Callable[[str, torch.Tensor], None],
 ) -> None:
-    """One forward pass in evaluation mode; calls ``read(layer, output)`` for each layer's output.
+    """One forward pass in evaluation mode.
 
-    Outputs are (images, features).
+    It calls ``read(layer, output)`` for each layer's output (images, features), which is not kept.
     """
 
     def hook(layer: str, module: nn.Module, inputs: Any, output: Any) -> None:
@@ -265,8 +219,7 @@ def _forward(
             read(layer, tensor.detach().reshape(len(images), -1))
 
     with ExitStack() as stack, eval_mode(network):
-        # A large layer may come in several pieces: dict.fromkeys drops repetitions, in order.
-        for layer in dict.fromkeys(layers):
+        for layer in layers:
             handle = network.get_submodule(layer).register_forward_hook(partial(hook, layer))
             stack.callback(handle.remove)
         # A compiled network does not call hooks that came after its compilation.

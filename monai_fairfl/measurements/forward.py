@@ -1,54 +1,72 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Gives an engine's batches to a network as the engine itself does."""
+"""Runs other weights on an engine's own batches, as the engine does, and leaves no trace in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.networks.utils import eval_mode
+from monai.transforms import Randomizable
 from torch import nn
+from torch.utils.data import Dataset
 
-from monai_fairfl.measurements.batches import same_batches
+from monai_fairfl.messages import Weights
+from monai_fairfl.utils.case_files import image_files_of
+from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import CPU, moved
+
+TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
+"""Where MONAI's datasets hold the transforms that they apply."""
+
+INNER_DATASETS = ("dataset", "datasets", "data")
+"""Where datasets hold others: torch's Subset, torch's ConcatDataset, MONAI's datasets."""
 
 
-class PreparedBatch(NamedTuple):
-    """A batch as ``prepare_batch`` of an engine makes it.
+# ---- weights
 
-    Args:
-        inputs: images (B, C, ...), on the engine's device.
-        targets: labels, likewise.
-        args: what the network takes beside the images.
-        kwargs: the same by name.
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
     """
-
-    inputs: torch.Tensor
-    targets: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    first = next(network.parameters(), None)
+    return CPU if first is None else first.device
 
 
-def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]:
-    """Yields one epoch of the engine's batches, the same ones every time.
+def load_weights(network: nn.Module, weights: Weights) -> None:
+    """Load ``weights`` into ``network``; tensors that ``weights`` lacks stay as they are.
 
-    See :func:`~monai_fairfl.measurements.batches.same_batches`.
+    Raises:
+        KeyError: when ``weights`` holds a name that the network does not have.
     """
-    with same_batches(engine.data_loader) as loader:
-        yield from islice(loader, engine.state.epoch_length)
+    there = moved(weights, device_of(network))
+    unexpected = network.load_state_dict(dict(there), strict=False).unexpected_keys
+    if unexpected:
+        raise KeyError(
+            f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"
+        )
 
 
-def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
-    """Whether the engine has no batch of data. MONAI then skips its run.
-
-    >>> has_no_batch(SupervisedEvaluator("cpu", [], nn.Identity()))
-    True
-    """
-    return engine.state.epoch_length == 0
+@contextmanager
+def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
+    """Inside, ``network`` has ``weights``; afterwards it has its own again, to the bit."""
+    own_weights = {}
+    for name, tensor in network.state_dict().items():
+        own_weights[name] = tensor.detach().clone()
+    try:
+        load_weights(network, weights)
+        yield
+    finally:
+        network.load_state_dict(own_weights)
 
 
 @contextmanager
@@ -72,6 +90,25 @@ def layers_in_eval_mode(network: nn.Module) -> Iterator[None]:
             network.training = False
 
 
+# ---- batches
+
+
+class PreparedBatch(NamedTuple):
+    """A batch as ``prepare_batch`` of an engine makes it.
+
+    Args:
+        inputs: images (B, C, ...), on the engine's device.
+        targets: labels, likewise.
+        args: what the network takes beside the images.
+        kwargs: the same by name.
+    """
+
+    inputs: torch.Tensor
+    targets: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def prepared(engine: SupervisedEvaluator | SupervisedTrainer, batch: Any) -> PreparedBatch:
     """``batch`` on the engine's device, split into what the network and the loss take."""
     inputs, targets, *further = engine.prepare_batch(
@@ -88,3 +125,88 @@ def inferred(
 ) -> Any:
     """What the engine's inferer makes of ``batch`` with ``network``."""
     return engine.inferer(batch.inputs, network, *batch.args, **batch.kwargs)
+
+
+def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]:
+    """Yields one epoch of the engine's batches: the same order and random crops every time.
+
+    The transforms are copied, so that the datasets' own go on afterwards as if nothing had
+    happened, and so does the loader's generator. Workers that outlive an epoch
+    (``persistent_workers``) have a random state of their own and cannot be repeated.
+    """
+    loader = engine.data_loader
+    with own_random_state(0), ExitStack() as stack:
+        for dataset, attribute, transform in list(_transforms_in(_dataset(engine))):
+            setattr(dataset, attribute, copy.deepcopy(transform))
+            stack.callback(setattr, dataset, attribute, transform)
+        for generator in _generators_of(loader):
+            stack.callback(generator.set_state, generator.get_state())
+        seed_loader(engine, 0)
+        yield from islice(loader, engine.state.epoch_length)
+
+
+def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> None:
+    """Seed every part of the engine's loader that has a random state of its own.
+
+    These are the transforms of its datasets, its generator and that of its sampler.
+    """
+    for _, _, transform in _transforms_in(_dataset(engine)):
+        if isinstance(transform, Randomizable):
+            transform.set_random_state(seed)
+    for generator in _generators_of(engine.data_loader):
+        generator.manual_seed(seed)
+
+
+def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
+    """Whether the engine has no batch of data. MONAI then skips its run.
+
+    >>> has_no_batch(SupervisedEvaluator("cpu", [], nn.Identity()))
+    True
+    """
+    return engine.state.epoch_length == 0
+
+
+def cases_of(engine: Any) -> Any:
+    """The cases that the engine's dataset lists, or the dataset; nothing where there is neither."""
+    dataset = _dataset(engine)
+    return getattr(dataset, "data", () if dataset is None else dataset)
+
+
+def files_of_cases(engine: Any) -> list[tuple[str, ...]] | None:
+    """The image files of each of the engine's cases; ``None`` where the dataset lists no files."""
+    cases = cases_of(engine)
+    if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
+        return None
+    found = []
+    for case in cases:
+        files = image_files_of(case)
+        if files is None:
+            return None
+        found.append(files)
+    return found
+
+
+def _dataset(engine: Any) -> Any:
+    return getattr(getattr(engine, "data_loader", None), "dataset", None)
+
+
+def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yields (dataset, attribute, transform) of ``dataset`` and of those inside it.
+
+    Of anything else, such as a case, nothing.
+    """
+    if not isinstance(dataset, Dataset):
+        return
+    for attribute in TRANSFORM_ATTRIBUTES:
+        if hasattr(dataset, attribute):
+            yield dataset, attribute, getattr(dataset, attribute)
+    for attribute in INNER_DATASETS:
+        inner = getattr(dataset, attribute, None)
+        for one in inner if isinstance(inner, (list, tuple)) else [inner]:
+            yield from _transforms_in(one)
+
+
+def _generators_of(loader: Any) -> list[torch.Generator]:
+    holders = (loader, getattr(loader, "sampler", None))
+    generators = [getattr(holder, "generator", None) for holder in holders]
+    return [generator for generator in generators if generator is not None]

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import torch
 
-from monai_fairfl.measurements.empty_parts import has_no_case
 from monai_fairfl.measurements.entry import Context, Memory
-from monai_fairfl.measurements.loading import device_of
+from monai_fairfl.measurements.forward import device_of, has_no_batch
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.messages import Estimate, Measurement, Weights
 from monai_fairfl.utils.tensors import moved
@@ -27,7 +26,7 @@ def leave_one_out_error(
     is itself the one without this client. ``None`` where this client was alone in the average, or
     has no validation case.
     """
-    if has_no_case(probe, "validation"):
+    if has_no_batch(probe.engine):
         return None
     previous_weight = context.get("previous_weight", 0.0)
     if previous_weight == 0:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import torch
 from ignite.metrics import Metric
@@ -25,10 +25,16 @@ from monai.utils.enums import CommonKeys
 from torch.utils.data import SequentialSampler
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.forward import has_no_batch, inferred, prepared, same_epoch
-from monai_fairfl.measurements.loading import loaded, runs_with
+from monai_fairfl.measurements.forward import (
+    files_of_cases,
+    has_no_batch,
+    inferred,
+    loaded,
+    prepared,
+    same_epoch,
+)
 from monai_fairfl.messages import Estimate, Weights
-from monai_fairfl.utils.case_files import image_files_of
+from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -51,12 +57,11 @@ COUNTING_METRICS = (ConfusionMatrixMetric, FBetaScore, PanopticQualityMetric)
 """MONAI's metrics that store counts of each case, such as its true positives, and no score."""
 
 
-class _Scored(NamedTuple):
-    """A model, its score and the scores of the cases."""
+Scores = dict[str, float | Estimate]
+"""``"mean"`` and the names of classes -> score."""
 
-    weights: Weights
-    estimates: dict[str, float | Estimate]
-    cases: dict[str, dict[str, float]]
+Cases = dict[str, dict[str, float]]
+"""Case -> ``"dice"`` and the names of classes -> score."""
 
 
 class Probe:
@@ -91,12 +96,12 @@ class Probe:
         self.engine = evaluator
         self.classes = tuple(classes)
         self.remembers = remembers
-        self.cases: dict[str, dict[str, float]] = {}
+        self.cases: Cases = {}
         self._yields_outputs = False
         # The model that was scored last, its score and its cases' own.
-        self._last: _Scored | None = None
+        self._last: tuple[Weights, Scores, Cases] | None = None
 
-    def score(self, weights: Weights) -> dict[str, float | Estimate]:
+    def score(self, weights: Weights) -> Scores:
         """The evaluator's key metric (mean Dice): ``"mean"`` over cases, and one value per class.
 
         Each value has its standard error. Cases whose score is NaN do not count, nor does a class
@@ -116,54 +121,47 @@ class Probe:
                 several numbers and stores nothing of single cases.
             TransportAborted: when the evaluator was interrupted.
         """
-        last = self._last
-        if last is None or not self.remembers or not _same_tensors(last.weights, weights):
-            estimates = self._score(weights)
-            last = self._last = _Scored(weights, estimates, self.cases)
-        self.cases = last.cases
-        return dict(last.estimates)
+        known = self._last
+        if known is None or not self.remembers or not _same_tensors(known[0], weights):
+            known = self._last = (weights, *self._score(weights))
+        _, scores, self.cases = known
+        return dict(scores)
 
-    def _score(self, weights: Weights) -> dict[str, float | Estimate]:
-        """The evaluator's key metric of ``weights``, by a run over all cases."""
+    def _score(self, weights: Weights) -> tuple[Scores, Cases]:
         name = self.engine.state.key_metric_name
         if name is None:
             raise ValueError(
                 "the bundle's evaluator has no key_val_metric, so no score can be measured"
             )
-        _refuse_counts(name, metric_named(self.engine, name))
-        # Those of the model that was scored before.
-        self.cases = {}
+        metric = metric_named(self.engine, name)
+        _refuse_counts(name, metric)
         if has_no_batch(self.engine):
-            return {"mean": Estimate(math.nan, None, 0)}
+            return {"mean": Estimate(math.nan, None, 0)}, {}
 
-        makers = _makers_of_the_score(self.engine)
-        with (
-            self._bare(makers) as evaluator,
-            runs_with(evaluator, weights),
-            own_random_state(0),
-        ):
-            evaluator.run()
-            require_whole_run(evaluator)
-            details = evaluator.state.metric_details.get(name)
-            metric_value = evaluator.state.metrics[name]
-
-        # A metric that stores no details gives only its mean.
+        details, value = self._run(weights, name, metric)
         if details is None:
-            mean_over_cases = _one_number(name, metric_value)
-            _check_range(name, torch.as_tensor([mean_over_cases]).double())
-            return {"mean": Estimate(mean_over_cases)}
+            # A metric that stores no details gives only its mean.
+            numbers = torch.as_tensor(value)
+            if numbers.numel() != 1:
+                raise ConfigError(
+                    f"the evaluator's key metric {name!r} gives {numbers.numel()} numbers, and a "
+                    "score is one: set its reduction to 'mean', or its save_details to true"
+                )
+            _check_range(name, numbers.double())
+            return {"mean": Estimate(float(numbers))}, {}
 
-        scores = torch.as_tensor(details).detach().cpu().double()
-        _check_range(name, scores)
-        columns = self._columns(scores.flatten(1))
-        self.cases = self._by_case(columns)
-        estimates: dict[str, float | Estimate] = {}
+        _check_range(name, details)
+        columns = self._columns(details)
+        scores: Scores = {}
         for column, values in columns.items():
-            label = "mean" if column == MEAN_COLUMN else column
-            estimates[label] = estimate(values)
-        return estimates
+            scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
+        cases = {}
+        rows = torch.stack(list(columns.values()), 1).tolist()
+        for case, row in zip(self._case_names(len(rows)), rows, strict=True):
+            cases[case] = dict(zip(columns, row, strict=True))
+        return scores, cases
 
-    def take_cases(self) -> dict[str, dict[str, float]]:
+    def take_cases(self) -> Cases:
         """The cases' own scores of the model that was scored last; once only.
 
         Returns:
@@ -192,20 +190,52 @@ class Probe:
         metric = metric_named(self.engine, name)
         if metric is None or has_no_batch(self.engine):
             return None
-
-        def makes_it(handler: Handler) -> bool:
-            return is_monai_output_step(handler) or handler_owner(handler) is metric
-
-        with self._bare(makes_it) as evaluator, runs_with(evaluator, weights):
-            with own_random_state(0):
-                evaluator.run()
-            require_whole_run(evaluator)
-            details = evaluator.state.metric_details.get(name)
+        details, _ = self._run(weights, name, metric)
         if details is None:
             return None
-        per_case = torch.as_tensor(details).detach().cpu().double().flatten(1)
-        found = estimate(per_case.nanmean(1))
+        found = estimate(details.nanmean(1))
         return found if found.n else None
+
+    def _run(
+        self, weights: Weights, name: str, metric: Metric | None
+    ) -> tuple[torch.Tensor | None, Any]:
+        """One metric's details (cases, classes) and its value, by a run over all cases.
+
+        The evaluator has only the handlers that make the metric; its network and its state are put
+        back. A fused model runs in a network of its own, made of copies of the evaluator's. Further
+        metrics are left out: nobody reads them here. Only a metric that is not MONAI's, such as
+        ignite's ``MetricsLambda``, may be computed from others.
+        """
+        depends_on_none = isinstance(metric, IgniteMetricHandler)
+
+        def makes_the_metric(handler: Handler) -> bool:
+            owner = handler_owner(handler)
+            is_wanted = owner is metric if depends_on_none else isinstance(owner, Metric)
+            return is_wanted or is_monai_output_step(handler)
+
+        engine: Any = self.engine
+        usual_state = engine.state
+        usual_network = engine.network
+        engine.state = copy.copy(usual_state)
+        engine.state.metrics = {}
+        engine.state.metric_details = {}
+        engine.network = network_for(usual_network, weights)
+        try:
+            with (
+                only_handlers(engine, makes_the_metric),
+                loaded(engine.network, weights),
+                own_random_state(0),
+            ):
+                forget_unfinished_run(engine)
+                engine.run()
+                require_whole_run(engine)
+            details = engine.state.metric_details.get(name)
+            if details is not None:
+                details = torch.as_tensor(details).detach().cpu().double().flatten(1)
+            return details, engine.state.metrics[name]
+        finally:
+            engine.state = usual_state
+            engine.network = usual_network
 
     def outputs(self, weights: Weights) -> Iterator[torch.Tensor]:
         """Yields the network's output for each case, before any postprocessing.
@@ -234,27 +264,21 @@ class Probe:
                 "first model to its end before you ask for those of the second"
             )
         self._yields_outputs = True
+        evaluator = self.engine
         try:
-            with loaded(self.engine.network, weights):
-                for batch in same_epoch(self.engine):
-                    yield from self._outputs_of(batch)
+            with loaded(evaluator.network, weights):
+                for batch in same_epoch(evaluator):
+                    with torch.no_grad(), eval_mode(evaluator.network), _precision(evaluator):
+                        output = inferred(evaluator, prepared(evaluator, batch), evaluator.network)
+                    if not isinstance(output, torch.Tensor):
+                        raise ValueError(
+                            f"the network gives a {type(output).__name__}, and outputs of cases "
+                            "are read from one tensor (B, C, ...): let the evaluator's inferer "
+                            "return that tensor"
+                        )
+                    yield from convert_to_tensor(output, track_meta=False)
         finally:
             self._yields_outputs = False
-
-    def _outputs_of(self, batch: Any) -> torch.Tensor:
-        """The network's output (B, C, ...) for one batch, at its present weights."""
-        evaluator = self.engine
-        precision: Any = nullcontext()
-        if evaluator.amp:
-            precision = torch.autocast("cuda", **evaluator.amp_kwargs)
-        with torch.no_grad(), eval_mode(evaluator.network), precision:
-            output = inferred(evaluator, prepared(evaluator, batch), evaluator.network)
-        if not isinstance(output, torch.Tensor):
-            raise ValueError(
-                f"the network gives a {type(output).__name__}, and outputs of cases are read from "
-                "one tensor (B, C, ...): let the evaluator's inferer return that tensor"
-            )
-        return convert_to_tensor(output, track_meta=False)
 
     def activation(self) -> str | None:
         """How a case's output becomes probabilities: ``"softmax"``, ``"sigmoid"`` or ``None``.
@@ -264,7 +288,11 @@ class Probe:
         other, or by a sigmoid of each channel, which is a structure of its own. ``None``: no
         transform names either.
         """
-        for transform in _flattened(postprocessing_of(self.engine)):
+        postprocessing = postprocessing_of(self.engine)
+        transforms = [postprocessing]
+        if isinstance(postprocessing, Compose):
+            transforms = postprocessing.flatten().transforms
+        for transform in transforms:
             if not isinstance(transform, Activationsd) or CommonKeys.PRED not in transform.keys:
                 continue
             position = transform.keys.index(CommonKeys.PRED)
@@ -293,51 +321,15 @@ class Probe:
                 columns[label] = values
         return columns
 
-    def _by_case(self, columns: Mapping[str, torch.Tensor]) -> dict[str, dict[str, float]]:
-        """case -> column -> score."""
-        rows = torch.stack(list(columns.values()), 1).tolist()
-        by_case = {}
-        for case, row in zip(self._case_names(len(rows)), rows, strict=True):
-            by_case[case] = dict(zip(columns, row, strict=True))
-        return by_case
-
     def _case_names(self, count: int) -> list[str]:
         """The cases' files where the loader gives the cases in their order; else numbers."""
-        numbers = [str(number) for number in range(count)]
-        loader = self.engine.data_loader
-
+        batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
         # Any other loader, or a shuffled one, does not give its cases in the order of a list.
-        batch_sampler = getattr(loader, "batch_sampler", None)
-        sampler = getattr(batch_sampler, "sampler", None)
-        dataset = getattr(loader, "dataset", None)
-        cases = getattr(dataset, "data", None)
-        if not isinstance(sampler, SequentialSampler) or not isinstance(cases, Sequence):
-            return numbers
-        if len(cases) != count:
-            return numbers
-
-        files = []
-        for case in cases:
-            of_case = image_files_of(case)
-            if of_case is None:
-                return numbers
-            files.append(of_case[0])
-        return distinct_names(files)
-
-    @contextmanager
-    def _bare(self, wanted: Callable[[Handler], bool]) -> Iterator[SupervisedEvaluator]:
-        """The evaluator with only the handlers that are wanted; its state is put back after."""
-        engine: Any = self.engine
-        usual_state = engine.state
-        engine.state = copy.copy(usual_state)
-        engine.state.metrics = {}
-        engine.state.metric_details = {}
-        try:
-            with only_handlers(engine, wanted):
-                forget_unfinished_run(engine)
-                yield engine
-        finally:
-            engine.state = usual_state
+        is_in_order = isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler)
+        files = files_of_cases(self.engine)
+        if not is_in_order or files is None or len(files) != count:
+            return [str(number) for number in range(count)]
+        return distinct_names([of_case[0] for of_case in files])
 
 
 def _same_tensors(first: Weights, second: Weights) -> bool:
@@ -363,13 +355,6 @@ def estimate(values: torch.Tensor) -> Estimate:
     return Estimate(mean, stderr, n)
 
 
-def _flattened(transform: Any) -> list[Any]:
-    """The single transforms of ``transform``, in their order."""
-    if isinstance(transform, Compose):
-        return list(transform.flatten().transforms)
-    return [transform]
-
-
 def _refuse_counts(name: str, metric: Metric | None) -> None:
     """Refuse a key metric whose details are counts: their mean would pass for a score.
 
@@ -380,27 +365,10 @@ def _refuse_counts(name: str, metric: Metric | None) -> None:
         return
     if isinstance(metric.metric_fn, COUNTING_METRICS):
         raise ConfigError(
-            f"the evaluator's key metric {name!r} is a {type(metric.metric_fn).__name__}, which "
-            "stores counts of each case, such as its true positives, and no score of it: make a "
-            "metric with a score of each case, such as MeanDice, the key_val_metric, and this one "
-            "an entry of additional_metrics. Or set its save_details to false: then only its value "
-            "of all cases counts, without a standard error"
+            f"the evaluator's key metric {name!r} stores counts of each case and no score of it: "
+            "make MeanDice the key_val_metric, and this one an entry of additional_metrics; or set "
+            "its save_details to false, and its value of all cases counts"
         )
-
-
-def _one_number(name: str, value: Any) -> float:
-    """The value of a key metric that stores nothing of single cases.
-
-    Raises:
-        ConfigError: when it is several numbers.
-    """
-    numbers = torch.as_tensor(value)
-    if numbers.numel() != 1:
-        raise ConfigError(
-            f"the evaluator's key metric {name!r} gives {numbers.numel()} numbers, and a score is "
-            "one: set its reduction to 'mean', or its save_details to true"
-        )
-    return float(numbers)
 
 
 def _check_range(name: str, scores: torch.Tensor) -> None:
@@ -412,27 +380,11 @@ def _check_range(name: str, scores: torch.Tensor) -> None:
     if len(outside):
         example = float(outside.flatten()[0])
         raise ValueError(
-            f"the evaluator's key metric {name!r} is {example:.4g} for a case, and a score must be "
-            "between 0 and 1, the higher the better, as Dice is: make such a metric the "
-            "key_val_metric, and this one an entry of additional_metrics"
+            f"the evaluator's key metric {name!r} is {example:.4g} for a case, and a score is "
+            "between 0 and 1, the higher the better: make MeanDice the key_val_metric, and this "
+            "one an entry of additional_metrics"
         )
 
 
-def _makers_of_the_score(engine: Any) -> Callable[[Handler], bool]:
-    """Tells the handlers that make the key metric from the others.
-
-    Further metrics of the evaluator are left out: nobody reads them here. Only a key metric that
-    is not MONAI's, such as ignite's ``MetricsLambda``, may be computed from others.
-    """
-    key_metric = metric_named(engine, engine.state.key_metric_name)
-    depends_on_none = isinstance(key_metric, IgniteMetricHandler)
-
-    def makes_the_score(handler: Handler) -> bool:
-        if is_monai_output_step(handler):
-            return True
-        owner = handler_owner(handler)
-        if depends_on_none:
-            return owner is key_metric
-        return isinstance(owner, Metric)
-
-    return makes_the_score
+def _precision(engine: SupervisedEvaluator) -> Any:
+    return torch.autocast("cuda", **engine.amp_kwargs) if engine.amp else nullcontext()

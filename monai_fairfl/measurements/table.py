@@ -8,9 +8,9 @@ CONTRIBUTING.md has a complete example.
 
 from __future__ import annotations
 
-from monai_fairfl.measurements.alignment import cka, feature_cosine
-from monai_fairfl.measurements.empty_parts import has_no_case
+from monai_fairfl.measurements.cka import cka, feature_cosine
 from monai_fairfl.measurements.entry import Context, Entry, Memory
+from monai_fairfl.measurements.forward import has_no_batch
 from monai_fairfl.measurements.leave_one_out import leave_one_out_error
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
@@ -21,25 +21,8 @@ SAM_RADIUS = 0.05
 
 
 def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
-    """Mean Dice of ``weights`` on this client's validation data; per class too.
-
-    ``None`` where the client has no validation case.
-    """
-    if has_no_case(probe, "validation"):
-        return None
-    return probe.score(weights)
-
-
-def score_of_tests(
-    probe: Probe, weights: Weights, memory: Memory, context: Context
-) -> Measurement | None:
-    """Mean Dice of ``weights`` on this client's test data; per class too.
-
-    ``None`` where the client has no test case.
-    """
-    if has_no_case(probe, "testing"):
-        return None
-    return probe.score(weights)
+    """Mean Dice of ``weights`` on the probe's data, per class too; ``None`` without any case."""
+    return None if has_no_batch(probe.engine) else probe.score(weights)
 
 
 def loss(probe: TrainingProbe, weights: Weights, memory: Memory, context: Context) -> Measurement:
@@ -63,8 +46,6 @@ def surface_distance(
     ``Federation(final=("score", "test_score", "test_hd95"))`` asks for it. ``None`` where the
     evaluator has no such metric, or the client has no test case.
     """
-    if has_no_case(probe, "testing"):
-        return None
     return probe.further("hd95", weights)
 
 
@@ -72,17 +53,17 @@ MEASUREMENTS: dict[str, Entry] = {
     "leave_one_out_error": Entry("received", leave_one_out_error, needs="previous"),
     "global_score": Entry("received", score),
     "score": Entry("received", score),
-    "test_score": Entry("received", score_of_tests, data="test"),
+    "test_score": Entry("received", score, data="test"),
     "test_hd95": Entry("received", surface_distance, data="test"),
     "local_score": Entry("trained", score),
     "personal_score": Entry("personal", score),
-    "personal_test_score": Entry("personal", score_of_tests, data="test"),
+    "personal_test_score": Entry("personal", score, data="test"),
     "adapted_score": Entry("adapted", score),
-    "adapted_test_score": Entry("adapted", score_of_tests, data="test"),
+    "adapted_test_score": Entry("adapted", score, data="test"),
     "alone_score": Entry("alone", score),
-    "alone_test_score": Entry("alone", score_of_tests, data="test"),
+    "alone_test_score": Entry("alone", score, data="test"),
     "fused_score": Entry("fused", score),
-    "fused_test_score": Entry("fused", score_of_tests, data="test"),
+    "fused_test_score": Entry("fused", score, data="test"),
     "global_loss": Entry("received", loss, data="training"),
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),

@@ -19,10 +19,10 @@ from monai_fairfl.measurements.forward import (
     has_no_batch,
     inferred,
     layers_in_eval_mode,
+    loaded,
     prepared,
     same_epoch,
 )
-from monai_fairfl.measurements.loading import loaded
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.utils.tensors import values_of
@@ -32,13 +32,14 @@ class BatchGradients(NamedTuple):
     """The gradient of one batch's mean loss.
 
     Args:
-        loss: of the batch, the mean over its images.
+        loss: of the batch, the mean over its images; where the network is, since a GPU would be
+            waited for after every batch.
         images: number of images in the batch.
         gradients: one tensor per trainable parameter, in the order of ``network.parameters()``;
             zeros for a parameter that the batch did not use.
     """
 
-    loss: float
+    loss: torch.Tensor
     images: int
     gradients: list[torch.Tensor]
 
@@ -77,7 +78,6 @@ class TrainingProbe:
         Raises:
             DataError: when the trainer has no batch of training images.
         """
-        self._require_batches()
         with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
             losses = self._losses()
         mean = _mean(losses)
@@ -104,26 +104,23 @@ class TrainingProbe:
         Raises:
             DataError: when the trainer has no batch of training images.
         """
-        self._require_batches()
         network = self.engine.network
-        parameters = self._parameters()
-        with loaded(network, weights), layers_in_eval_mode(network):
-            # Gradient of the mean loss over all images.
-            losses = []
-            batch_sizes = []
-            sums = [torch.zeros_like(parameter) for parameter in parameters]
-            for loss, images, batch_gradients in self._batch_gradients(parameters):
-                losses.append(loss)
-                batch_sizes.append(images)
-                for total, gradient in zip(sums, batch_gradients, strict=True):
-                    total += images * gradient
-            all_images = sum(batch_sizes)
-            gradients = [total / all_images for total in sums]
+        # Gradient of the mean loss over all images.
+        losses = []
+        batch_sizes = []
+        sums = [torch.zeros_like(parameter) for parameter in self._parameters()]
+        for batch in self.batch_gradients(weights):
+            losses.append(batch.loss)
+            batch_sizes.append(batch.images)
+            for total, gradient in zip(sums, batch.gradients, strict=True):
+                total += batch.images * gradient
+        all_images = sum(batch_sizes)
+        steps = perturbation([total / all_images for total in sums], rho)
 
-            # Loss at w + epsilon. ``loaded`` puts the weights back.
+        # Loss at w + epsilon. ``loaded`` puts the weights back.
+        with loaded(network, weights), layers_in_eval_mode(network):
             with torch.no_grad():
-                steps = perturbation(gradients, rho)
-                for parameter, step in zip(parameters, steps, strict=True):
+                for parameter, step in zip(self._parameters(), steps, strict=True):
                     parameter.add_(step)
             perturbed_losses = self._losses()
         clean_losses = list(zip(values_of(losses), batch_sizes, strict=True))
@@ -135,17 +132,26 @@ class TrainingProbe:
         While the generator runs, the network has ``weights``: run it to its end.
         """
         network = self.engine.network
+        parameters = self._parameters()
         with loaded(network, weights), layers_in_eval_mode(network):
-            for loss, images, gradients in self._batch_gradients(self._parameters()):
-                yield BatchGradients(float(loss), images, gradients)
+            for batch in self._batches():
+                with torch.enable_grad():
+                    loss, images = self._batch_loss(batch)
+                # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place
+                # of ``None`` would make an optimizer move what the training never touches.
+                found = torch.autograd.grad(loss, parameters, allow_unused=True)
+                gradients = []
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
+                yield BatchGradients(loss.detach(), images, gradients)
 
-    def _require_batches(self) -> None:
+    def _batches(self) -> Iterator[Any]:
         if has_no_batch(self.engine):
             raise DataError(
                 "the trainer has no batch of training images, so no loss can be measured: add "
-                "cases to 'training' in the file of the site's data list (datalist_file); if it "
-                "has fewer than one batch, lower batch_size or set the loader's drop_last to false"
+                "cases to 'training' in the site's data list (datalist_file), or lower batch_size"
             )
+        return same_epoch(self.engine)
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         parameters = self.engine.network.parameters()
@@ -155,41 +161,22 @@ class TrainingProbe:
         """Each batch's (loss, images), at the network's present weights."""
         losses = []
         batch_sizes = []
-        for batch in same_epoch(self.engine):
+        for batch in self._batches():
             with torch.no_grad():
-                loss, images = _batch_loss(self.engine, batch)
+                loss, images = self._batch_loss(batch)
             losses.append(loss)
             batch_sizes.append(images)
         return list(zip(values_of(losses), batch_sizes, strict=True))
 
-    def _batch_gradients(
-        self, parameters: Sequence[torch.nn.Parameter]
-    ) -> Iterator[tuple[torch.Tensor, int, list[torch.Tensor]]]:
-        """Each batch's loss, images and gradient, at the network's present weights.
-
-        The loss is not read here: a GPU would be waited for after every batch.
-        """
-        for batch in same_epoch(self.engine):
-            with torch.enable_grad():
-                loss, images = _batch_loss(self.engine, batch)
-            # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place of
-            # ``None`` would make an optimizer move what the training never touches.
-            found = torch.autograd.grad(loss, parameters, allow_unused=True)
-            gradients = []
-            for parameter, gradient in zip(parameters, found, strict=True):
-                gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
-            yield loss.detach(), images, gradients
+    def _batch_loss(self, batch: Any) -> tuple[torch.Tensor, int]:
+        """The loss of one batch as the trainer computes it, and the batch's number of images."""
+        ready = prepared(self.engine, batch)
+        predicted = inferred(self.engine, ready, self.engine.network)
+        loss = self.engine.loss_function(predicted, ready.targets).mean()
+        return loss, len(ready.inputs)
 
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:
     """The mean of (value, images) over images."""
     all_images = sum(images for _, images in values)
     return sum(value * images for value, images in values) / all_images
-
-
-def _batch_loss(engine: SupervisedTrainer, batch: Any) -> tuple[torch.Tensor, int]:
-    """The loss of one batch as the trainer computes it, and the batch's number of images."""
-    ready = prepared(engine, batch)
-    predicted = inferred(engine, ready, engine.network)
-    loss = engine.loss_function(predicted, ready.targets).mean()
-    return loss, len(ready.inputs)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ignite.engine import RemovableEventHandle
 
 
@@ -11,6 +13,10 @@ class Detachable:
     """Removes the callbacks whose handles ``attach`` stored in :attr:`_handles`."""
 
     _handles: list[RemovableEventHandle]
+
+    def attach(self, engine: Any) -> None:
+        """Add the callbacks, in a subclass."""
+        raise NotImplementedError
 
     def detach(self) -> None:
         """Remove all callbacks from the engine; there are none before ``attach``."""
