@@ -14,7 +14,7 @@ from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.detachable import Detachable
-from monai_fairfl.measurements.forward import inferred, prepared
+from monai_fairfl.measurements.forward import inferred
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.utils.engine_internals import put_last_handler_first
 
@@ -144,14 +144,11 @@ def _backward(engine: SupervisedTrainer) -> None:
     arguments are prepared again.
     """
     output = engine.state.output
-    batch = prepared(engine, engine.state.batch)._replace(
-        inputs=output[CommonKeys.IMAGE], targets=output[CommonKeys.LABEL]
-    )
     scaler = engine.scaler if engine.amp else None
     precision = nullcontext() if scaler is None else torch.autocast("cuda", **engine.amp_kwargs)
     with precision:
-        predicted = inferred(engine, batch, engine.network)
-        loss = engine.loss_function(predicted, batch.targets).mean()
+        predicted, _, _ = inferred(engine, engine.state.batch, images=output[CommonKeys.IMAGE])
+        loss = engine.loss_function(predicted, output[CommonKeys.LABEL]).mean()
     if scaler is not None:
         loss = scaler.scale(loss)
     loss.backward()

@@ -27,6 +27,7 @@ import torch
 
 from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.features import (
+    BATCH,
     count_different,
     features_of,
     network_inputs,
@@ -74,11 +75,9 @@ def cka(
 
     values = {}
     for layer, own_gram in own_grams.items():
-        anchor_gram = anchor_grams[layer]
-        if context.get("cka_unbiased", 0):
-            values[layer] = minibatch_cka(own_gram, anchor_gram)
-        else:
-            values[layer] = cka_of_grams(own_gram, anchor_gram)
+        values[layer] = cka_of_grams(
+            own_gram, anchor_grams[layer], is_unbiased=bool(context.get("cka_unbiased", 0))
+        )
     return _with_mean(values)
 
 
@@ -144,36 +143,26 @@ def _with_mean(values: Mapping[str, float]) -> Measurement | None:
 # ---- the formulas
 
 
-def cka_of_grams(first: torch.Tensor, second: torch.Tensor) -> float:
-    """Biased CKA of two centred Gram matrices (n, n), in [0, 1].
+def cka_of_grams(first: torch.Tensor, second: torch.Tensor, is_unbiased: bool = False) -> float:
+    r"""CKA of two centred Gram matrices (n, n); 1 where neither varies, 0 where one does not.
 
-    Source: Fed-LWR, MICCAI 2024, Eq. 2.
+    Biased it is in [0, 1] (Fed-LWR, MICCAI 2024, Eq. 2). Unbiased it is a ratio of sums of HSIC_1
+    over batches of eight images, the blocks on the diagonal (Nguyen et al., ICLR 2021, Eq. 2): it
+    can be negative or above 1, and a last batch of fewer than 4 images is dropped.
     """
-    return _ratio(hsic(first, second), hsic(first, first), hsic(second, second))
-
-
-def minibatch_cka(first: torch.Tensor, second: torch.Tensor, batch: int = 8) -> float:
-    r"""Unbiased CKA over batches: a ratio of sums of HSIC_1 (Nguyen et al., ICLR 2021, Eq. 2).
-
-    It can be negative or above 1. A last batch of fewer than 4 samples is dropped.
-
-    Args:
-        first: Gram matrix (n, n) of all samples, centred or not; the blocks of ``batch`` samples on
-            its diagonal count.
-        second: the same of the other features.
-        batch: samples per batch, at least 4 as n; n for the unbiased estimator over all samples.
-    """
+    criterion = hsic_unbiased if is_unbiased else hsic
+    batch = BATCH if is_unbiased else len(first)
     criteria = []
     for begin in range(0, len(first), batch):
-        if len(first) - begin < 4:
-            break
         block = slice(begin, begin + batch)
         k = first[block, block]
         v = second[block, block]
-        terms = (hsic_unbiased(k, v), hsic_unbiased(k, k), hsic_unbiased(v, v))
-        criteria.append(torch.stack(terms))
-    cross, first_alone, second_alone = (sums.sum() for sums in torch.stack(criteria, 1))
-    return _ratio(cross, first_alone, second_alone)
+        if len(k) >= LEAST_IMAGES:
+            criteria.append(torch.stack((criterion(k, v), criterion(k, k), criterion(v, v))))
+    cross, of_first, of_second = (terms.sum() for terms in torch.stack(criteria, 1))
+    if bool(cross.isnan()) or (of_first > 0 and of_second > 0):
+        return float(cross / (of_first.sqrt() * of_second.sqrt()))
+    return float(bool(of_first == 0 and of_second == 0))
 
 
 def centred_gram(features: torch.Tensor) -> torch.Tensor:
@@ -188,17 +177,14 @@ def centred_gram(features: torch.Tensor) -> torch.Tensor:
     """
     n = len(features)
     total = torch.zeros(n, n, dtype=torch.float64, device=features.device)
-    first = features[:1]
-    for block, first_block in zip(
-        features.split(PRODUCT_COLUMNS, dim=1), first.split(PRODUCT_COLUMNS, dim=1), strict=True
-    ):
+    for block in features.split(PRODUCT_COLUMNS, dim=1):
         # Without what all samples have in common: a small variation of large features loses no
         # digits.
-        differences = block - first_block
+        differences = block - block[:1]
         total += differences @ differences.T
 
     # In float64: in float32 the squares of a diverged model would be infinite.
-    length = torch.linalg.vector_norm(first, dtype=torch.float64)
+    length = torch.linalg.vector_norm(features[:1], dtype=torch.float64)
     squares = n * length.square() + total.trace()
     centred = total - total.mean(0) - total.mean(1, keepdim=True) + total.mean()
     # No question in between: a GPU would be waited for.
@@ -233,11 +219,3 @@ def hsic_unbiased(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     product_of_sums = k.sum() * v.sum() / ((n - 1) * (n - 2))
     product_of_rows = 2 / (n - 2) * (k.sum(0) @ v.sum(0))
     return (trace + (product_of_sums - product_of_rows)) / (n * (n - 3))
-
-
-def _ratio(cross: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> float:
-    """cross / sqrt(first second); 1 where neither varies, 0 where one does not."""
-    if bool(cross.isnan()) or (first > 0 and second > 0):
-        return float(cross / (first.sqrt() * second.sqrt()))
-    neither_varies = bool(first == 0 and second == 0)
-    return float(neither_varies)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -16,7 +16,7 @@ from monai.utils import convert_to_tensor
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.forward import device_of, inferred, loaded, prepared, same_epoch
+from monai_fairfl.measurements.forward import device_of, inferred, loaded, same_epoch
 from monai_fairfl.messages import Weights, read_spec
 
 MAX_SAMPLES = 64
@@ -27,13 +27,6 @@ BATCH = 8
 
 FLOATS = 6 * 2**23
 """Feature values in memory, of all models: 192 MiB."""
-
-
-class Piece(NamedTuple):
-    """Some columns of a layer's features."""
-
-    layer: str
-    columns: slice
 
 
 def scored_layers(network: nn.Module) -> tuple[str, ...]:
@@ -103,7 +96,7 @@ def network_inputs(
 
     with torch.no_grad():
         for batch in same_epoch(engine):
-            inferred(engine, prepared(engine, batch), stand_in)
+            inferred(engine, batch, stand_in)
 
     if not images:
         raise ValueError("no image passed the network: the data list is empty")
@@ -144,59 +137,52 @@ def features_of(
 
     _forward(network, images[:BATCH], layers, read_size)
     width = max(1, FLOATS // (len(models) * len(images)))
-    for pieces in _groups(sizes, width):
+    for begin in range(0, sum(sizes.values()), width):
+        pieces = _columns(sizes, begin, begin + width)
         of_models = []
         for weights in models:
             with loaded(network, weights):
                 of_models.append(_features(network, images, pieces, sizes))
-        for piece, *features in zip(pieces, *of_models, strict=True):
-            yield piece.layer, features
+        for layer in pieces:
+            yield layer, [features[layer] for features in of_models]
 
 
-def _groups(sizes: Mapping[str, int], width: int) -> Iterator[list[Piece]]:
-    """All layers' columns as pieces, in groups of at most ``width`` columns together."""
-    group: list[Piece] = []
-    room = width
+def _columns(sizes: Mapping[str, int], begin: int, end: int) -> dict[str, slice]:
+    """Layer -> its columns between two places of all layers' columns, put end to end."""
+    found = {}
     for layer, size in sizes.items():
-        begin = 0
-        while begin < size:
-            end = min(size, begin + room)
-            group.append(Piece(layer, slice(begin, end)))
-            room -= end - begin
-            begin = end
-            if room == 0:
-                yield group
-                group = []
-                room = width
-    if group:
-        yield group
+        first = max(0, begin)
+        last = min(size, end)
+        if first < last:
+            found[layer] = slice(first, last)
+        begin -= size
+        end -= size
+    return found
 
 
 def _features(
-    network: nn.Module, images: torch.Tensor, pieces: Sequence[Piece], sizes: Mapping[str, int]
-) -> list[torch.Tensor]:
-    """Features of every piece, one tensor (n, columns) each; NaN where a layer gave none.
+    network: nn.Module,
+    images: torch.Tensor,
+    pieces: Mapping[str, slice],
+    sizes: Mapping[str, int],
+) -> dict[str, torch.Tensor]:
+    """Layer -> features of its piece (n, columns); NaN where it gave none.
 
     They stay where the network is.
     """
-    features = []
-    for piece in pieces:
-        shape = (len(images), piece.columns.stop - piece.columns.start)
-        features.append(torch.full(shape, torch.nan, device=device_of(network)))
-
+    features = {}
+    for layer, columns in pieces.items():
+        shape = (len(images), columns.stop - columns.start)
+        features[layer] = torch.full(shape, torch.nan, device=device_of(network))
     for begin in range(0, len(images), BATCH):
         rows = slice(begin, begin + BATCH)
 
         def copy_rows(layer: str, output: torch.Tensor, rows: slice = rows) -> None:
             # Another model may give a layer another length, which cannot be compared.
-            if output.shape[1] != sizes[layer]:
-                return
-            for piece, tensor in zip(pieces, features, strict=True):
-                if piece.layer == layer:
-                    tensor[rows] = output[:, piece.columns].float()
+            if output.shape[1] == sizes[layer]:
+                features[layer][rows] = output[:, pieces[layer]].float()
 
-        # A large layer may come in several pieces.
-        _forward(network, images[rows], {piece.layer for piece in pieces}, copy_rows)
+        _forward(network, images[rows], pieces, copy_rows)
     return features
 
 

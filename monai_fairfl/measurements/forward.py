@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -93,38 +93,32 @@ def layers_in_eval_mode(network: nn.Module) -> Iterator[None]:
 # ---- batches
 
 
-class PreparedBatch(NamedTuple):
-    """A batch as ``prepare_batch`` of an engine makes it.
-
-    Args:
-        inputs: images (B, C, ...), on the engine's device.
-        targets: labels, likewise.
-        args: what the network takes beside the images.
-        kwargs: the same by name.
-    """
-
-    inputs: torch.Tensor
-    targets: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-def prepared(engine: SupervisedEvaluator | SupervisedTrainer, batch: Any) -> PreparedBatch:
-    """``batch`` on the engine's device, split into what the network and the loss take."""
-    inputs, targets, *further = engine.prepare_batch(
-        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
-    )
-    args, kwargs = further or ((), {})
-    return PreparedBatch(inputs, targets, args, kwargs)
-
-
 def inferred(
     engine: SupervisedEvaluator | SupervisedTrainer,
-    batch: PreparedBatch,
-    network: Callable[..., Any],
-) -> Any:
-    """What the engine's inferer makes of ``batch`` with ``network``."""
-    return engine.inferer(batch.inputs, network, *batch.args, **batch.kwargs)
+    batch: Any,
+    network: Callable[..., Any] | None = None,
+    images: torch.Tensor | None = None,
+) -> tuple[Any, Any, int]:
+    """What the engine's inferer makes of a batch, as the engine itself calls it.
+
+    Args:
+        engine: whose ``prepare_batch`` splits the batch into images, labels, and what the network
+            takes besides.
+        batch: of the engine's loader.
+        network: that predicts; ``None``: the engine's own.
+        images: that take the place of the batch's own.
+
+    Returns:
+        The prediction; the labels, on the engine's device; and the number of images.
+    """
+    own_images, labels, *further = engine.prepare_batch(
+        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+    )
+    arguments, named = further or ((), {})
+    images = own_images if images is None else images
+    network = engine.network if network is None else network
+    predicted = engine.inferer(images, network, *arguments, **named)
+    return predicted, labels, len(images)
 
 
 def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]:

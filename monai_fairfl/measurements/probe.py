@@ -30,7 +30,6 @@ from monai_fairfl.measurements.forward import (
     has_no_batch,
     inferred,
     loaded,
-    prepared,
     same_epoch,
 )
 from monai_fairfl.messages import Estimate, Weights
@@ -269,7 +268,7 @@ class Probe:
             with loaded(evaluator.network, weights):
                 for batch in same_epoch(evaluator):
                     with torch.no_grad(), eval_mode(evaluator.network), _precision(evaluator):
-                        output = inferred(evaluator, prepared(evaluator, batch), evaluator.network)
+                        output, _, _ = inferred(evaluator, batch)
                     if not isinstance(output, torch.Tensor):
                         raise ValueError(
                             f"the network gives a {type(output).__name__}, and outputs of cases "

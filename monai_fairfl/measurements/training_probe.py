@@ -20,7 +20,6 @@ from monai_fairfl.measurements.forward import (
     inferred,
     layers_in_eval_mode,
     loaded,
-    prepared,
     same_epoch,
 )
 from monai_fairfl.measurements.sharpness import perturbation
@@ -170,10 +169,8 @@ class TrainingProbe:
 
     def _batch_loss(self, batch: Any) -> tuple[torch.Tensor, int]:
         """The loss of one batch as the trainer computes it, and the batch's number of images."""
-        ready = prepared(self.engine, batch)
-        predicted = inferred(self.engine, ready, self.engine.network)
-        loss = self.engine.loss_function(predicted, ready.targets).mean()
-        return loss, len(ready.inputs)
+        predicted, labels, images = inferred(self.engine, batch)
+        return self.engine.loss_function(predicted, labels).mean(), images
 
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:
