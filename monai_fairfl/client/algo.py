@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from monai.bundle import ConfigParser
 from monai.fl.client import MonaiAlgo
 from monai.fl.client.monai_algo import convert_global_weights
@@ -28,8 +27,8 @@ from monai_fairfl.client.filters import (
     received_weights,
 )
 from monai_fairfl.client.last_mile import candidates
-from monai_fairfl.client.measuring import Measuring
-from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.measuring import Measuring, overlap_of
+from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.client.training import (
     TRAINING_HANDLERS,
     check_schedules,
@@ -46,7 +45,6 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     CANDIDATES,
-    Measurement,
     Reply,
     Request,
     Weights,
@@ -235,15 +233,14 @@ class FairMonaiAlgo(MonaiAlgo):
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
             check_schedules(self.trainer, self._evaluators(), self.client_name)
         self._initial = state_of(self.trainer)
+
         evaluators = {"validation": self._validator, "test": self.evaluator}
-        self._measuring = Measuring(
-            str(self.client_name),
-            self.spec,
-            self.states,
-            self.train_workflow,
-            self.trainer,
-            evaluators,
-        )
+        overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
+        config = getattr(getattr(self.train_workflow, "parser", None), "config", {})
+        formats = config.get("_meta_", {}).get("network_data_format", {})
+        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
+        classes = [str(label) for label in channels.values()]
+        self._measuring = Measuring(self.spec, self.trainer, evaluators, classes, overlap)
 
     # ---- a federation's requests
 
@@ -278,29 +275,25 @@ class FairMonaiAlgo(MonaiAlgo):
         self.client_name = request.client
         self._require(self.trainer, "only evaluates: give it a config_train_filename to train")
         request = self._checked(request)
-
         self.states.begin(request.run, request.run_id)
-        past = Past(self.states, request.run, request.round)
+        task = Task(request, self.states)
         received = request.weights
         if self.spec.missing_from(received):
             # Its own tensors in place of those that were not sent: trained last, or initial ones.
-            own = self._initial if past.state is None else past.state
+            own = self._initial if task.state is None else task.state
             received = self.spec.completed(received, own["local"])
-        measurements = self._measuring.measure("received", request, received, past)
+        self._measuring.measure("received", task, received)
         if request.task == "measure":
-            reply = self._answer_measuring(request, received, past, measurements)
+            self._measure_own(task, received)
+            reply = request.reply(measurements=task.measurements)
         else:
-            reply = self._answer_training(request, received, past, measurements)
+            reply = self._train(task, received)
 
         digest = ""
         if reply.update is not None:
             digest = digest_of({**reply.update, **(reply.buffers or {})})
         self.states.add_receipt(request, digest)
         return replace(reply, digest=digest)
-
-    def local_epochs_of(self, request: Request) -> int:
-        """Epochs of this request's training."""
-        return int(request.context.get("local_epochs", self.local_epochs))
 
     def _checked(self, request: Request) -> Request:
         """``request`` with its weights after the site's pre-filters.
@@ -345,27 +338,19 @@ class FairMonaiAlgo(MonaiAlgo):
                 )
         return request
 
-    def _answer_measuring(
-        self,
-        request: Request,
-        received: Weights,
-        past: Past,
-        measurements: dict[str, Measurement],
-    ) -> Reply:
+    def _measure_own(self, task: Task, received: Weights) -> None:
         """Measure the personal model, too, and write this client's own model when a run ends."""
+        request = task.request
         # The client has a model of its own when the server did not send all of one.
         own = None if received is request.weights else received
-        is_asked = any(
-            MEASUREMENTS[name].of == "personal" for name in request.measure if name in MEASUREMENTS
-        )
-        if is_asked and past.personal is not None:
-            own = past.personal["local"]
-            measurements |= self._measuring.measure("personal", request, own, past)
+        entries = [MEASUREMENTS[name] for name in request.measure if name in MEASUREMENTS]
+        if any(entry.of == "personal" for entry in entries) and task.personal is not None:
+            own = task.personal["local"]
+            self._measuring.measure("personal", task, own)
         if "adapt_epochs" in request.context:
-            found, taken = self._last_mile(request, received if own is None else own, past)
-            measurements |= found
+            taken = self._last_mile(task, received if own is None else own)
             own = own if taken is None else taken
-        if request.context.get("closing", 0) and own is not None:
+        if task.number("closing") and own is not None:
             # With the training's recipe, where the bundle has one.
             parser = self.train_workflow.parser
             recipe = None
@@ -375,82 +360,56 @@ class FairMonaiAlgo(MonaiAlgo):
                 recipe = replace(parser.get_parsed_content("recipe"), files=digests)
             path = self.states.path(request.run, "own.pt")
             save_model_file(path, self.spec.with_aliases(own), recipe)
-        return request.reply(measurements=measurements)
 
-    def _last_mile(
-        self, request: Request, own: Weights, past: Past
-    ) -> tuple[dict[str, Measurement], Weights | None]:
-        """Look for a model that serves this client better than the one that it would use.
+    def _last_mile(self, task: Task, own: Weights) -> Weights | None:
+        """A model that serves this client better than ``own``, which it would use; ``None``: none.
 
-        Args:
-            request: with the settings of the last mile.
-            own: the model that this client would use.
-            past: the client's earlier models.
-
-        Returns:
-            What was measured of the candidates; and the weights of the one that the client takes.
+        The candidates are measured, too.
         """
         probe = self._measuring.probe("validation")
         if not isinstance(probe, Probe):
-            logger.warning(
-                "client %s: no last mile: the bundle has no evaluator that could judge it",
-                request.client,
-            )
-            return {}, None
+            logger.warning("client %s: no last mile without an evaluator", self.client_name)
+            return None
         begin = {**self._initial, "local": self.spec.with_aliases(own)}
-        found = candidates(self.trainer, probe, begin, self.alone, request)
-
-        measurements: dict[str, Measurement] = {}
+        found = candidates(self.trainer, probe, begin, self.alone, task.request)
         for name, candidate in found.items():
-            measurements |= self._measuring.measure(name, request, candidate.weights, past)
-            measurements[gain_name(name)] = candidate.gain
+            self._measuring.measure(name, task, candidate.weights)
+            task.measurements[gain_name(name)] = candidate.gain
             if candidate.epochs is not None:
-                measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
+                task.measurements[ADAPTED_EPOCHS] = float(candidate.epochs)
         taken = chosen({name: candidate.gain for name, candidate in found.items()})
-        return measurements, None if taken is None else found[taken].weights
+        return None if taken is None else found[taken].weights
 
-    def _answer_training(
-        self,
-        request: Request,
-        received: Weights,
-        past: Past,
-        measurements: dict[str, Measurement],
-    ) -> Reply:
+    def _train(self, task: Task, received: Weights) -> Reply:
         """Train the received weights, measure the result and store the state for the next round."""
-        if past.state is None and request.round > 0:
-            logger.warning(
-                "client %s has no state of an earlier round: its optimizer starts without moments",
-                request.client,
-            )
-        context = request.context
-        makers = [make for key, make in TRAINING_HANDLERS.items() if key in context]
-        train_loss = TrainLoss(board=None)
-        handlers = [train_loss, *(make(context) for make in makers)]
-        begin = self._initial if past.state is None else past.state
-        self._train(request, {**begin, "local": self.spec.with_aliases(received)}, handlers)
-        trained = self.trainer.network.state_dict()
-        self._require_finite(trained, received)
-        update = self._update(request, trained)
-        # Copies of the trained model and of everything else that the next round goes on from.
-        state = state_of(self.trainer)
-
-        if "train_loss" in request.measure and train_loss.value is not None:
-            measurements["train_loss"] = train_loss.value
-        measurements |= self._measuring.measure("trained", request, state["local"], past)
+        request = task.request
+        begin = task.state
+        if begin is None:
+            begin = self._initial
+            if request.round > 0:
+                logger.warning(
+                    "client %s has no state of an earlier round: its optimizer has no moments",
+                    request.client,
+                )
+        makers = [make for key, make in TRAINING_HANDLERS.items() if key in request.context]
+        counts = TrainLoss(board=None)
+        handlers = [counts, *(make(request.context) for make in makers)]
+        received = self.spec.with_aliases(received)
+        state = self._trained(task, {**begin, "local": received}, received, handlers)
+        update = self._update(request)
+        if "train_loss" in request.measure and counts.value is not None:
+            task.measurements["train_loss"] = counts.value
+        self._measuring.measure("trained", task, state["local"])
 
         # A round of Ditto's personal model v (Li et al., ICML 2021, Algorithm 1), which begins with
         # the received weights: min_v L(v) + lambda / 2 ||v - w||^2. It sees the same batches.
-        if "ditto_lambda" in context:
-            personal = past.personal
-            if personal is None:
-                personal = {**self._initial, "local": self.spec.with_aliases(received)}
-            self._train(request, personal, [Proximal(context["ditto_lambda"], request.weights)])
-            state["personal"] = state_of(self.trainer)
-            personal = state["personal"]["local"]
-            self._require_finite(personal, received)
-            measurements |= self._measuring.measure("personal", request, personal, past)
+        if "ditto_lambda" in request.context:
+            begin = task.personal or {**self._initial, "local": received}
+            pull = Proximal(task.number("ditto_lambda"), request.weights)
+            state["personal"] = self._trained(task, begin, received, [pull])
+            self._measuring.measure("personal", task, state["personal"]["local"])
 
-        reply = self._reply(request, update, state["local"], past, measurements, train_loss)
+        reply = self._reply(task, update, state["local"], counts)
         if self.post_weight_filters and reply.update is not None:
             # What enters the average has the noise of the site's filters.
             sent = dict(state["local"])
@@ -461,18 +420,27 @@ class FairMonaiAlgo(MonaiAlgo):
         self.states.save(request.run, request.round, state)
         return reply
 
-    def _train(self, request: Request, state: Mapping[str, Any], handlers: Sequence[Any]) -> None:
-        """Train on from a state, with all random numbers from the request's seed."""
-        if request.context.get("reset_optimizer", 0):
+    def _epochs(self, task: Task) -> int:
+        return int(task.number("local_epochs", self.local_epochs))
+
+    def _trained(
+        self, task: Task, state: Mapping[str, Any], received: Weights, handlers: Sequence[Any]
+    ) -> dict[str, Any]:
+        """Train on from a state; returns copies of everything that the next round goes on from.
+
+        All random numbers follow from the request's seed.
+        """
+        if task.number("reset_optimizer"):
             # Without moments; the learning rate stays the schedule's.
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         load_state(self.trainer, state)
         for evaluator in self._evaluators():
             discard_interrupted_run(evaluator)
-        epochs = self.local_epochs_of(request)
-        self.trainer.state.max_epochs = self.trainer.state.epoch + epochs
-        with one_round(self.trainer, request.seed, handlers):
+        self.trainer.state.max_epochs = self.trainer.state.epoch + self._epochs(task)
+        with one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
+        self._require_finite(self.trainer.network.state_dict(), received)
+        return state_of(self.trainer)
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
         """Refuse a training that diverged before it is stored.
@@ -480,7 +448,6 @@ class FairMonaiAlgo(MonaiAlgo):
         Adam's moments would spoil every later round. A constant buffer, such as a mask of -inf, may
         stay what it was.
         """
-        received = self.spec.with_aliases(received)
         for name in names_not_finite(trained):
             tensor = trained[name]
             is_parameter = name in self.spec.parameters
@@ -492,44 +459,34 @@ class FairMonaiAlgo(MonaiAlgo):
                     "extreme values"
                 )
 
-    def _update(self, request: Request, trained: Weights) -> dict[str, torch.Tensor]:
+    def _update(self, request: Request) -> Weights:
         """The change of each parameter that was sent, on the CPU.
 
         It is computed where the network is: from a GPU the changes come by one transfer.
         """
+        trained = self.trainer.network.state_dict()
         names = [name for name in self.spec.parameters if name in request.weights]
         sent = {name: request.weights[name] for name in names}
         received = moved(sent, device_of(self.trainer.network))
-        changes = {}
-        for name in names:
-            # A network may lay its values out in another order (channels_last).
-            changes[name] = (trained[name] - received[name]).contiguous()
-        return dict(moved(changes, CPU))
+        # A network may lay its values out in another order (channels_last).
+        changes = {name: (trained[name] - received[name]).contiguous() for name in names}
+        return moved(changes, CPU)
 
-    def _reply(
-        self,
-        request: Request,
-        update: Weights,
-        local: Weights,
-        past: Past,
-        measurements: dict[str, Measurement],
-        train_loss: TrainLoss,
-    ) -> Reply:
+    def _reply(self, task: Task, update: Weights, local: Weights, counts: TrainLoss) -> Reply:
         """What leaves the site: the change of each parameter that was sent, and the buffers."""
-        buffers = {name: local[name] for name in self.spec.buffers if name in request.weights}
+        sent = task.request.weights
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
-        cases = cases_of(self.trainer)
-        return request.reply(
+        return task.request.reply(
             filtered_update(update, self.post_weight_filters, {}, self.client_name),
-            num_samples=round(train_loss.images / self.local_epochs_of(request)),
-            measurements=measurements,
-            buffers=buffers,
-            num_cases=len(cases if files is None else set(files)),
-            num_steps=train_loss.steps,
+            num_samples=round(counts.images / self._epochs(task)),
+            measurements=task.measurements,
+            buffers={name: local[name] for name in self.spec.buffers if name in sent},
+            num_cases=len(cases_of(self.trainer) if files is None else set(files)),
+            num_steps=counts.steps,
             # Empty: every channel is labelled, as at most sites.
-            labelled=() if all(train_loss.labelled) else train_loss.labelled,
-            state_round=past.newest,
+            labelled=() if all(counts.labelled) else counts.labelled,
+            state_round=task.newest,
             precision=getattr(self.trainer.inferer, "precision", ""),
         )
 

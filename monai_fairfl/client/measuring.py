@@ -6,81 +6,53 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
-from monai_fairfl.client.state import ClientState, Past
+from monai_fairfl.client.state import Task
 from monai_fairfl.measurements.entry import Memory
-from monai_fairfl.measurements.forward import files_of_cases, has_no_batch
+from monai_fairfl.measurements.forward import files_of_cases
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.messages import (
-    IN_TRAINING,
-    IN_VALIDATION,
-    Estimate,
-    Measurement,
-    ModelSpec,
-    Request,
-    Weights,
-)
+from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate, ModelSpec, Weights
 
 logger = logging.getLogger(__name__)
 
 
+Evaluators = Mapping[str, SupervisedEvaluator | None]
+"""``"validation"`` and ``"test"`` -> the evaluator of these data; ``None``: the bundle has none."""
+
+
+@dataclass(frozen=True)
 class Measuring:
     """Measures models on a site's validation, test and training data.
 
     Args:
-        client: the site's name, for the log.
         spec: the model's tensors.
-        states: the site's private files; each case's score is stored there when a run ends.
-        workflow: of the training; its metadata may name the classes.
         trainer: of the training data.
-        evaluators: ``"validation"`` and ``"test"`` -> the evaluator of these data; ``None``: the
-            bundle has none.
+        evaluators: of the other data.
+        classes: the output channels' names, where the bundle names them.
+        overlap: takes the place of every test score, see :func:`overlap_of`.
     """
 
-    def __init__(
-        self,
-        client: str,
-        spec: ModelSpec,
-        states: ClientState,
-        workflow: Any,
-        trainer: SupervisedTrainer,
-        evaluators: dict[str, SupervisedEvaluator | None],
-    ):
-        self._spec = spec
-        self._states = states
-        self._trainer = trainer
-        self._evaluators = evaluators
-        self._no_test = overlap_of(client, trainer, evaluators)
-        # The output channels' names, where the bundle's metadata names them.
-        config = getattr(getattr(workflow, "parser", None), "config", {})
-        formats = config.get("_meta_", {}).get("network_data_format", {})
-        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
-        self._classes = tuple(str(label) for label in channels.values())
-        for part, evaluator in evaluators.items():
-            if evaluator is not None and has_no_batch(evaluator):
-                logger.warning(
-                    "client %s: its data list has no %s case, so nothing is measured on that part",
-                    client,
-                    part,
-                )
+    spec: ModelSpec
+    trainer: SupervisedTrainer
+    evaluators: Evaluators
+    classes: Sequence[str]
+    overlap: Mapping[str, Estimate]
 
-    def measure(
-        self, of: str, request: Request, weights: Weights, past: Past
-    ) -> dict[str, Measurement]:
-        """What the request asks to be measured of one model: name -> value.
+    def measure(self, of: str, task: Task, weights: Weights) -> None:
+        """Add to the task what it asks to be measured of one model.
 
         Args:
             of: which model it is, see :class:`~monai_fairfl.measurements.entry.Entry`.
-            request: names the measurements.
+            task: names the measurements.
             weights: the model.
-            past: the site's earlier models.
         """
-        values: dict[str, Measurement] = {}
+        request = task.request
         # Data -> what runs models on it: measurements of one model share its pass over the images.
         probes: dict[str, Probe | TrainingProbe | None] = {}
         for name in request.measure:
@@ -90,86 +62,73 @@ class Measuring:
             # Before training, a model of this round is one that an earlier try left.
             if entry.needs == "present" and request.task == "train":
                 continue
-            if entry.data == "test" and self._no_test:
-                values.update(self._no_test)
+            if entry.data == "test" and self.overlap:
+                task.measurements.update(self.overlap)
                 continue
 
-            data = "training" if request.context.get(entry.training_key, 0) else entry.data
+            data = "training" if task.number(entry.training_key) else entry.data
             if data not in probes:
                 probes[data] = self.probe(data)
             probe = probes[data]
             if probe is None:
-                logger.warning(
-                    "client %s: the bundle has no evaluator for %r", request.client, name
-                )
+                logger.warning("client %s: no evaluator for %r", request.client, name)
                 continue
 
             model = weights
             memory = Memory()
             if entry.needs == "previous":
-                memory = Memory(previous=past.previous)
-            elif entry.needs == "present" and past.present is not None:
-                memory = Memory(present=past.present)
+                memory = Memory(previous=task.previous)
+            elif entry.needs == "present" and task.present is not None:
+                memory = Memory(present=task.present)
                 # Two models of this round share the tensors that the site does not send.
-                model = self._spec.completed(request.weights, past.present)
-            model = self._spec.with_aliases(model)
+                model = self.spec.completed(request.weights, task.present)
+            model = self.spec.with_aliases(model)
             value = entry.function(probe, model, memory, request.context)
             if value is not None:
-                values[name] = value
+                task.measurements[name] = value
             if isinstance(probe, Probe):
                 # Taken every time: the next measurement of the probe may score nothing.
                 cases = probe.take_cases()
-                if request.context.get("closing", 0) and cases:
+                if task.number("closing") and cases:
                     file = f"{name}-{request.round:d}-{request.id:d}"
-                    self._states.save_cases(request.run, file, cases)
-        return values
+                    task.states.save_cases(request.run, file, cases)
 
     def probe(self, data: str) -> Probe | TrainingProbe | None:
         """What runs weights on this data; ``None`` where the bundle has no evaluator for it."""
         if data == "training":
-            return TrainingProbe(self._trainer)
-        evaluator = self._evaluators[data]
-        return None if evaluator is None else Probe(evaluator, self._classes, remembers=True)
+            return TrainingProbe(self.trainer)
+        evaluator = self.evaluators[data]
+        return None if evaluator is None else Probe(evaluator, self.classes, remembers=True)
 
 
 def overlap_of(
-    client: str, trainer: SupervisedTrainer, evaluators: dict[str, SupervisedEvaluator | None]
+    client: str, trainer: SupervisedTrainer, evaluators: Evaluators
 ) -> dict[str, Estimate]:
     """How many test cases of a client are validation or training cases, too; empty: none.
 
     A bundle's evaluator may score cases that the model was trained or chosen on. These counts, of
     the number of test cases, then take the place of every test score: no name of a case leaves the
-    site. Cases are compared by the files of their images; the log says which lists cannot be
-    compared, and which files are in two.
+    site. Cases are compared by the files of their images. The log says which files are in two
+    lists, and which lists are empty or cannot be compared.
     """
-    if evaluators["test"] is None:
-        return {}
     files: dict[str, set[tuple[str, ...]]] = {}
     for use, engine in {"training": trainer, **evaluators}.items():
+        files[use] = set()
         listed = None if engine is None else files_of_cases(engine)
         if listed is not None:
             files[use] = {tuple(map(os.path.realpath, case)) for case in listed}
         elif engine is not None:
-            logger.warning(
-                "client %s: its %s cases are no list of files, so whether its test cases are used "
-                "elsewhere is not checked",
-                client,
-                use,
-            )
+            logger.warning("client %s: its %s cases are none, or no list of files", client, use)
 
-    test = files.get("test", set())
     counts = {}
     for use, name in (("validation", IN_VALIDATION), ("training", IN_TRAINING)):
-        shared = sorted(test & files.get(use, set()))
-        counts[name] = Estimate(float(len(shared)), None, len(test))
+        shared = sorted(os.path.basename(case[0]) for case in files["test"] & files[use])
+        counts[name] = Estimate(float(len(shared)), None, len(files["test"]))
         if shared:
             logger.warning(
-                "client %s: %d of its %d test cases are %s cases, too (%s): no test score is "
-                "reported",
+                "client %s: no test score is reported, since test cases are %s cases, too: %s",
                 client,
-                len(shared),
-                len(test),
                 use,
-                ", ".join(os.path.basename(case[0]) for case in shared),
+                ", ".join(shared),
             )
     return counts if any(count.value for count in counts.values()) else {}

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.messages import Request, Weights
+from monai_fairfl.messages import Measurement, Request, Weights
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.private import private_folder
@@ -195,47 +195,55 @@ class ClientState:
         return self.path(run, f"round-{number:04d}.pt")
 
 
-class Past:
-    """The earlier models that one request may use; each file is read when it is first needed.
+class Task:
+    """One request: what was measured for it, and the earlier models that it may use.
+
+    Each file is read when it is first needed.
 
     Args:
+        request: to the client.
         states: the client's files.
-        run: of the request.
-        number: the request's round.
     """
 
-    def __init__(self, states: ClientState, run: str, number: int):
-        self._states = states
-        self._run = run
-        self.round = number
-        # Of the earlier rounds, newest first.
-        self._earlier = states.before(run, number)
+    def __init__(self, request: Request, states: ClientState):
+        self.request = request
+        self.states = states
+        self.measurements: dict[str, Measurement] = {}
+        # The earlier rounds, newest first.
+        self._earlier = states.before(request.run, request.round)
         self.newest = self._earlier[0] if self._earlier else -1
+
+    def number(self, key: str, default: float = 0.0) -> float:
+        """A number of the request's context."""
+        return self.request.context.get(key, default)
 
     @cached_property
     def state(self) -> dict[str, Any] | None:
         """The newest state of an earlier round."""
-        return self._states.load(self._run, self.newest) if self._earlier else None
+        return self.states.load(self.request.run, self.newest) if self._earlier else None
 
     @property
     def previous(self) -> Weights | None:
         """The model trained in the previous round, exactly that one."""
-        if self.newest != self.round - 1 or self.state is None:
+        if self.newest != self.request.round - 1 or self.state is None:
             return None
         return self.state["local"]
 
     @cached_property
     def present(self) -> Weights | None:
         """The model trained in this round."""
-        if self.round not in self._states.before(self._run, self.round + 1):
+        run, number = self.request.run, self.request.round
+        if number not in self.states.before(run, number + 1):
             return None
-        return self._states.load(self._run, self.round)["local"]
+        return self.states.load(run, number)["local"]
 
     @cached_property
     def personal(self) -> dict[str, Any] | None:
         """The newest state of the personal model; a round without one does not end it."""
         for number in self._earlier:
-            state = self.state if number == self.newest else self._states.load(self._run, number)
+            state = self.state
+            if number != self.newest:
+                state = self.states.load(self.request.run, number)
             if state is not None and "personal" in state:
                 return state["personal"]
         return None
