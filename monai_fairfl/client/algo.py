@@ -66,6 +66,9 @@ from monai_fairfl.utils.tensors import CPU, moved, names_not_finite
 
 logger = logging.getLogger(__name__)
 
+CHANNELS = "_meta_#network_data_format#outputs#pred#channel_def"
+"""Where a bundle's metadata names the channels of the network's output."""
+
 
 class FairMonaiAlgo(MonaiAlgo):
     """Runs any MONAI bundle as a site of a federation.
@@ -145,14 +148,12 @@ class FairMonaiAlgo(MonaiAlgo):
         super().__init__(bundle_root, **arguments)
         self.states = ClientState(state_dir)
         self.all_handlers = all_handlers
-        self.alone = None if alone is None else Path(alone)
+        self.alone = alone
         self._built = False
         # The training's own evaluator.
         self._validator: Any = None
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
-        # Names of the weights that a training by the engine began from.
-        self._received: set[str] = set()
         # When each checkpoint on disk was written, before the first training by the engine;
         # None: there was none yet.
         self._old_checkpoints: dict[ModelType, int] | None = None
@@ -175,15 +176,12 @@ class FairMonaiAlgo(MonaiAlgo):
         extra = dict(extra or {})
         # MonaiAlgo would attach it to an evaluator that is None.
         stats_sender = extra.pop(ExtraItems.STATS_SENDER, None)
-        given_root = self.bundle_root
-        try:
-            self._choose_evaluation(Path(extra.get(ExtraItems.APP_ROOT, ""), given_root))
-            super().initialize(extra)
-            self._prepare_engines()
-        except Exception:
-            # The next try joins it with the app root again.
-            self.bundle_root = given_root
-            raise
+        # An absolute path stays what it is when a second try joins it with the app root again.
+        root = Path(extra.get(ExtraItems.APP_ROOT, ""), self.bundle_root).absolute()
+        self.bundle_root = str(root)
+        self._choose_evaluation(root)
+        super().initialize(extra)
+        self._prepare_engines()
         if stats_sender is not None:
             self.stats_sender = stats_sender
             for engine in (self.trainer, self.evaluator):
@@ -236,10 +234,8 @@ class FairMonaiAlgo(MonaiAlgo):
 
         evaluators = {"validation": self._validator, "test": self.evaluator}
         overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
-        config = getattr(getattr(self.train_workflow, "parser", None), "config", {})
-        formats = config.get("_meta_", {}).get("network_data_format", {})
-        channels = formats.get("outputs", {}).get("pred", {}).get("channel_def", {})
-        classes = [str(label) for label in channels.values()]
+        parser = getattr(self.train_workflow, "parser", {})
+        classes = parser[CHANNELS].values() if CHANNELS in parser else ()
         self._measuring = Measuring(self.spec, self.trainer, evaluators, classes, overlap)
 
     # ---- a federation's requests
@@ -507,27 +503,30 @@ class FairMonaiAlgo(MonaiAlgo):
         self._require_all(weights, self.spec.parameters)
         if self._old_checkpoints is None:
             self._old_checkpoints = self._checkpoint_times()
-        self._received = set(weights)
         for engine in (self.trainer, *self._evaluators()):
             discard_interrupted_run(engine)
         with self._without_filters():
             super().train(ExchangeObject(weights=weights), extra)
+        # MonaiAlgo would report a change of zero for a tensor that the server never sent.
+        begin = self.global_weights or {}
+        self.global_weights = {name: begin[name] for name in weights if name in begin}
 
     def get_weights(self, extra: dict[str, Any] | None = None) -> ExchangeObject:
         """Copies of the weights, or the differences of the tensors that were received.
-
-        ``MonaiAlgo`` would report a change of zero for a tensor that the server never sent.
 
         Raises:
             ConfigError: when the requested checkpoint is older than the training, or a filter
                 returns nothing.
         """
         extra = {} if extra is None else extra
-        if self.global_weights is not None:
-            received = self.global_weights.items()
-            self.global_weights = {name: one for name, one in received if name in self._received}
-        if ExtraItems.MODEL_TYPE in extra:
-            self._require_new_checkpoint(extra[ExtraItems.MODEL_TYPE])
+        wanted: Any = extra.get(ExtraItems.MODEL_TYPE)
+        old = (self._old_checkpoints or {}).get(wanted)
+        if old is not None and old == self._checkpoint_times().get(wanted):
+            raise ConfigError(
+                f"client {self.client_name!r}: {self.model_filepaths[wanted]} in "
+                f"{self.bundle_root} is older than this training, which saved no model there: let "
+                "the bundle's ValidationHandler save the best (all_handlers=True, ckpt_dir)"
+            )
         with self._without_filters():
             sent = super().get_weights(extra)
         sent.weights = own_tensors(sent.weights)
@@ -552,11 +551,8 @@ class FairMonaiAlgo(MonaiAlgo):
         weights = received_weights(data, self.pre_filters, extra, self.client_name)
         spec = read_spec(self.evaluator.network)
         self._require_all(weights, spec.parameters)
-        if self.trainer is not None:
-            own = get_state_dict(self.trainer.network)
-            for name in spec.buffers:
-                if name not in weights and name in own:
-                    weights[name] = own[name]
+        own = {} if self.trainer is None else get_state_dict(self.trainer.network)
+        weights = {**{name: own[name] for name in spec.buffers if name in own}, **weights}
         discard_interrupted_run(self.evaluator)
         with self._without_filters():
             result = super().evaluate(ExchangeObject(weights=weights), extra)
@@ -618,22 +614,7 @@ class FairMonaiAlgo(MonaiAlgo):
 
     def _checkpoint_times(self) -> dict[ModelType, int]:
         """When each best or final model was written that is on disk, in ns."""
-        times = {}
-        for model_type, file in self.model_filepaths.items():
-            path = Path(self.bundle_root, file or "")
-            if path.is_file():
-                times[model_type] = path.stat().st_mtime_ns
-        return times
-
-    def _require_new_checkpoint(self, model_type: Any) -> None:
-        """Refuse a model that an earlier training left: the engine would take it for this one's."""
-        if self._old_checkpoints is None:
-            return
-        old = self._old_checkpoints.get(model_type)
-        if old is not None and old == self._checkpoint_times().get(model_type):
-            raise ConfigError(
-                f"client {self.client_name!r}: {self.model_filepaths[model_type]} in "
-                f"{self.bundle_root} is older than this training, which saved no model there. "
-                "The bundle's ValidationHandler saves the best: turn it on with all_handlers=True, "
-                "and let ckpt_dir be the folder of best_model_filepath"
-            )
+        paths = {
+            kind: Path(self.bundle_root, file or "") for kind, file in self.model_filepaths.items()
+        }
+        return {kind: path.stat().st_mtime_ns for kind, path in paths.items() if path.is_file()}

@@ -54,7 +54,7 @@ def candidates(
     trainer: SupervisedTrainer,
     probe: Probe,
     begin: Mapping[str, Any],
-    alone: Path | None,
+    alone: str | Path | None,
     request: Request,
 ) -> dict[str, Candidate]:
     """Name -> candidate, of :data:`~monai_fairfl.messages.CANDIDATES`.
@@ -112,13 +112,17 @@ def _adapted(
 
     The best epoch counts; after :data:`PATIENCE` epochs without a better one the training ends.
     """
+
+    def is_no_schedule(handler: Handler) -> bool:
+        return not isinstance(handler_owner(handler), LrScheduleHandler)
+
     load_state(trainer, begin)
     for epoch in range(1, int(request.context["adapt_epochs"]) + 1):
         for group in trainer.optimizer.param_groups:
             group["lr"] = request.context["adapt_rate"]
         trainer.state.max_epochs = trainer.state.epoch + 1
         seed = seed_of(request.seed, "adapt", epoch)
-        with only_handlers(trainer, _is_no_schedule), one_round(trainer, seed, []):
+        with only_handlers(trainer, is_no_schedule), one_round(trainer, seed, []):
             trainer.run()
         weights = state_of(trainer)["local"]
         if names_not_finite(weights):
@@ -132,11 +136,7 @@ def _adapted(
     return best
 
 
-def _is_no_schedule(handler: Handler) -> bool:
-    return not isinstance(handler_owner(handler), LrScheduleHandler)
-
-
-def _read(file: Path, own: Weights, client: str) -> Weights | None:
+def _read(file: str | Path, own: Weights, client: str) -> Weights | None:
     """The model in ``file``; ``None``, with a warning, where it cannot replace ``own``."""
     try:
         weights = state_of_file(file)

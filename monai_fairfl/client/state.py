@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from monai_fairfl.errors import FederationError
+from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measurement, Request, Weights
 from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.private import private_folder
-from monai_fairfl.utils.saved_files import damaged_part, system_reason
+from monai_fairfl.utils.saved_files import load_saved
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
@@ -87,25 +87,14 @@ class ClientState:
         Raises:
             FederationError: when the file is damaged, or the system does not let it be read.
         """
-        path = self._path(run, number)
-        about = f"the state after round {number} in {path}"
-        damaged = damaged_part(path)
-        if damaged is None:
-            try:
-                state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-                return state
-            except Exception as error:  # PyTorch raises whatever a damaged byte leads to
-                reason = system_reason(error)
-                if reason is not None:
-                    raise FederationError(
-                        f"{about} cannot be read ({reason}): let this client's process read the "
-                        "file, which may be whole"
-                    ) from error
-                damaged = type(error).__name__
-        raise FederationError(
-            f"{about} is damaged ({damaged}): delete the file, and this client goes on from an "
-            "earlier round's state"
-        )
+        try:
+            state: dict[str, Any] = load_saved(self._path(run, number))
+        except ConfigError as error:
+            raise FederationError(
+                f"the state after round {number} is damaged or cannot be read, and without it this "
+                f"client would go on from an earlier round's: {error}"
+            ) from error
+        return state
 
     def save(self, run: str, number: int, state: Mapping[str, Any]) -> None:
         """Write the state after round ``number``, and delete what is obsolete.
@@ -156,16 +145,9 @@ class ClientState:
         """
         if not request.ledger_head:
             return
-        receipt = {
-            "client": request.client,
-            "run": request.run,
-            "round": request.round,
-            "id": request.id,
-            "task": request.task,
-            "ended": bool(request.context.get("ended", 0)),
-            "head": request.ledger_head,
-            "update": update or None,
-        }
+        receipt = {key: getattr(request, key) for key in ("client", "run", "round", "id", "task")}
+        receipt["ended"] = bool(request.context.get("ended", 0))
+        receipt |= {"head": request.ledger_head, "update": update or None}
         file = private_folder(self.folder) / RECEIPTS
         written = file.read_bytes() if file.exists() else b""
         # A crash may have cut the last line short.

@@ -26,7 +26,6 @@ from monai_fairfl.utils.engine_internals import (
     handlers_of,
     is_monai_best_metric,
     is_monai_output_step,
-    is_monai_sampler_step,
     only_handlers,
     require_whole_run,
 )
@@ -143,8 +142,7 @@ def without_unread_output(trainer: SupervisedTrainer) -> Iterator[None]:
     def may_read_output(handler: Handler) -> bool:
         owner = handler_owner(handler)
         if not isinstance(owner, LrScheduleHandler):
-            is_known = isinstance(owner, Detachable) or is_monai_sampler_step(handler)
-            return not (is_known or makes_output(handler))
+            return not (isinstance(owner, Detachable) or makes_output(handler))
         try:
             # It steps by epochs alone, or by a value such as the best metric.
             return owner.step_transform(trainer) != ()

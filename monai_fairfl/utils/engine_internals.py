@@ -28,9 +28,8 @@ HandlersByEvent = defaultdict[Any, list[Any]]
 # qualified names tell what they are.
 MONAI_OUTPUT_STEPS = ("Workflow._register_decollate", "Workflow._register_postprocessing")
 
-# Two more of these closures: one looks for the best metric, one shuffles a distributed sampler.
+# One more of these closures looks for the best metric.
 MONAI_BEST_METRIC = "Workflow._register_metrics"
-MONAI_SAMPLER_STEP = "Workflow.__init__"
 
 
 def handlers_of(engine: Engine) -> list[Handler]:
@@ -75,11 +74,6 @@ def is_monai_output_step(handler: Handler) -> bool:
 def is_monai_best_metric(handler: Handler) -> bool:
     """Whether ``handler`` is the step with which MONAI remembers the best value of the metric."""
     return getattr(handler, "__qualname__", "").startswith(MONAI_BEST_METRIC)
-
-
-def is_monai_sampler_step(handler: Handler) -> bool:
-    """Whether ``handler`` is the step with which MONAI shuffles a distributed sampler."""
-    return getattr(handler, "__qualname__", "").startswith(MONAI_SAMPLER_STEP)
 
 
 def metric_named(engine: Engine, name: str | None) -> Metric | None:
