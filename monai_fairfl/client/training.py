@@ -179,10 +179,8 @@ def check_schedules(
     Raises:
         ConfigError: naming the client.
     """
-    schedules = []
-    for handler in handlers_of(trainer):
-        if isinstance(handler_owner(handler), LrScheduleHandler):
-            schedules.append(handler_owner(handler))
+    owners = map(handler_owner, handlers_of(trainer))
+    schedules = [owner for owner in owners if isinstance(owner, LrScheduleHandler)]
     for schedule, evaluator in product(schedules, evaluators):
         state = evaluator.state
         del evaluator.state

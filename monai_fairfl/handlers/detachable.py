@@ -4,21 +4,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ignite.engine import RemovableEventHandle
 
+Callbacks = dict[Any, Callable[..., None]]
+"""Event of an engine -> what a handler does then."""
+
 
 class Detachable:
-    """Removes the callbacks whose handles ``attach`` stored in :attr:`_handles`."""
+    """An ignite handler: a subclass says in :meth:`callbacks` when it does what.
+
+    >>> from ignite.engine import Engine, Events
+    >>> class Hello(Detachable):
+    ...     def callbacks(self):
+    ...         return {Events.STARTED: lambda engine: print("hello")}
+    >>> engine, hello = Engine(lambda engine, batch: None), Hello()
+    >>> hello.attach(engine)
+    >>> _ = engine.run([0])
+    hello
+    >>> hello.detach()
+    >>> _ = engine.run([0])
+    """
 
     _handles: list[RemovableEventHandle]
 
-    def attach(self, engine: Any) -> None:
-        """Add the callbacks, in a subclass."""
+    def callbacks(self) -> Callbacks:
+        """What the handler does when."""
         raise NotImplementedError
 
+    def attach(self, engine: Any) -> None:
+        """Act in every run of ``engine``."""
+        callbacks = self.callbacks().items()
+        self._handles = [engine.add_event_handler(event, act) for event, act in callbacks]
+
     def detach(self) -> None:
-        """Remove all callbacks from the engine; there are none before ``attach``."""
+        """Act no longer; nothing happens before ``attach``."""
         for handle in getattr(self, "_handles", []):
             handle.remove()

@@ -16,7 +16,7 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
-from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.leave_one_out import LARGEST_WEIGHT
 from monai_fairfl.measurements.probe import Probe
@@ -65,21 +65,17 @@ class MeasurementHandler(Detachable):
         """The numbers for the measurement of this round."""
         return {**self._context, **self.board.context}
 
-    def attach(self, engine: SupervisedTrainer) -> None:
-        """Measure in every run of ``engine``.
+    def callbacks(self) -> Callbacks:
+        """Measure when a run starts or when it ends.
 
         Raises:
             ConfigError: when :attr:`name` is no measurement's.
         """
         if getattr(self, "name", None) not in MEASUREMENTS:
             raise ConfigError(
-                f"{type(self).__name__}: name must be that of a measurement, such as "
-                f"{', '.join(sorted(MEASUREMENTS))}"
+                f"{type(self).__name__}: name must be one of {', '.join(sorted(MEASUREMENTS))}"
             )
-        self._handles = [
-            engine.add_event_handler(Events.STARTED, self._started),
-            engine.add_event_handler(Events.COMPLETED, self._completed),
-        ]
+        return {Events.STARTED: self._started, Events.COMPLETED: self._completed}
 
     def _started(self, engine: SupervisedTrainer) -> None:
         self.board.begin(engine)
@@ -318,16 +314,15 @@ class LeaveOneOutError(ScoreHandler):
         previous_weight: float | None = None,
         board: str = "default",
     ):
+        super().__init__(evaluator, board)
         if previous_weight is None:
-            super().__init__(evaluator, board)
-        elif 0 <= previous_weight <= LARGEST_WEIGHT:
-            super().__init__(evaluator, board, previous_weight=previous_weight)
-        else:
+            return
+        if not 0 <= previous_weight <= LARGEST_WEIGHT:
             raise ConfigError(
-                "LeaveOneOutError previous_weight must be at least 0 and below 1, got "
-                f"{previous_weight!r}: give this client's share of the average, not in percent, "
-                "such as 1 / (number of clients)"
+                "LeaveOneOutError previous_weight must be at least 0 and below 1, such as 1 / "
+                f"(number of clients), got {previous_weight!r}"
             )
+        self._context = {"previous_weight": previous_weight}
 
     def _completed(self, engine: SupervisedTrainer) -> None:
         self.memory = Memory(previous=on_cpu(engine.network.state_dict()))

@@ -10,7 +10,7 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable
 from monai_fairfl.messages import Weights
 
 
@@ -50,12 +50,9 @@ class Proximal(Detachable):
         self.mu = float(mu)
         self.anchor = anchor
 
-    def attach(self, engine: SupervisedTrainer) -> None:
-        """Act in every iteration of ``engine``."""
-        self._handles = [
-            engine.add_event_handler(Events.STARTED, self._take_anchor),
-            engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._pull),
-        ]
+    def callbacks(self) -> Callbacks:
+        """Take the anchor when a run starts, and act on the gradients of every iteration."""
+        return {Events.STARTED: self._take_anchor, IterationEvents.BACKWARD_COMPLETED: self._pull}
 
     def _take_anchor(self, engine: SupervisedTrainer) -> None:
         """Pair each trainable parameter with its anchor."""

@@ -12,7 +12,7 @@ from monai.engines import SupervisedTrainer
 from torch.nn.utils import get_total_norm
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable
 
 
 class RandomUpdate(Detachable):
@@ -52,12 +52,9 @@ class RandomUpdate(Detachable):
             raise ConfigError(f"RandomUpdate factor must be above 0 and finite, got {factor!r}")
         self.factor = float(factor)
 
-    def attach(self, engine: SupervisedTrainer) -> None:
-        """Act at the end of every run of ``engine``."""
-        self._handles = [
-            engine.add_event_handler(Events.STARTED, self._remember_start),
-            engine.add_event_handler(Events.COMPLETED, self._replace),
-        ]
+    def callbacks(self) -> Callbacks:
+        """Replace what a run has learnt when it ends."""
+        return {Events.STARTED: self._remember_start, Events.COMPLETED: self._replace}
 
     def _remember_start(self, engine: SupervisedTrainer) -> None:
         # A frozen parameter is no part of the update.

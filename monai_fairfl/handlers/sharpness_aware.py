@@ -13,7 +13,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable
 from monai_fairfl.measurements.forward import inferred
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.utils.engine_internals import put_last_handler_first
@@ -65,13 +65,17 @@ class SharpnessAware(Detachable):
         self.rho = float(rho)
         self.alpha = float(alpha)
 
+    def callbacks(self) -> Callbacks:
+        """Replace the gradients of every iteration."""
+        return {
+            Events.STARTED: self._check,
+            Events.ITERATION_STARTED: self._store_random_state,
+            IterationEvents.BACKWARD_COMPLETED: self._replace_gradients,
+        }
+
     def attach(self, engine: SupervisedTrainer) -> None:
-        """Act in every iteration of ``engine``."""
-        self._handles = [
-            engine.add_event_handler(Events.STARTED, self._check),
-            engine.add_event_handler(Events.ITERATION_STARTED, self._store_random_state),
-            engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self._replace_gradients),
-        ]
+        """Act in every run of ``engine``, before whatever else acts on gradients."""
+        super().attach(engine)
         # What clips gradients or adds to them acts on the gradients that this handler makes.
         put_last_handler_first(engine, IterationEvents.BACKWARD_COMPLETED)
 

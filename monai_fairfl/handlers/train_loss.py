@@ -12,7 +12,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys, convert_to_tensor
 
 from monai_fairfl.handlers import boards
-from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable
 from monai_fairfl.losses import labelled_channels
 from monai_fairfl.utils.tensors import values_of
 
@@ -82,13 +82,13 @@ class TrainLoss(Detachable):
         """The mean so far; ``None`` before the first step."""
         return self.total / self.images if self.images else None
 
-    def attach(self, engine: Engine) -> None:
-        """Count from the start of every run of ``engine``."""
-        self._handles = [
-            engine.add_event_handler(Events.STARTED, self.reset),
-            engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self._count),
-            engine.add_event_handler(Events.COMPLETED, self._publish),
-        ]
+    def callbacks(self) -> Callbacks:
+        """Count from the start of every run."""
+        return {
+            Events.STARTED: self.reset,
+            IterationEvents.LOSS_COMPLETED: self._count,
+            Events.COMPLETED: self._publish,
+        }
 
     def _count(self, engine: Engine) -> None:
         output: Any = engine.state.output

@@ -17,7 +17,6 @@ import torch
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator
 from monai.handlers import IgniteMetricHandler
-from monai.metrics import ConfusionMatrixMetric, FBetaScore, PanopticQualityMetric
 from monai.networks.utils import eval_mode
 from monai.transforms import Activationsd, Compose
 from monai.utils import convert_to_tensor
@@ -51,10 +50,6 @@ MEAN_COLUMN = "dice"
 """Name of a case's mean over classes, beside the classes' own names."""
 
 FLOAT32_ERROR = 1e-6
-
-COUNTING_METRICS = (ConfusionMatrixMetric, FBetaScore, PanopticQualityMetric)
-"""MONAI's metrics that store counts of each case, such as its true positives, and no score."""
-
 
 Scores = dict[str, float | Estimate]
 """``"mean"`` and the names of classes -> score."""
@@ -132,24 +127,29 @@ class Probe:
             raise ValueError(
                 "the bundle's evaluator has no key_val_metric, so no score can be measured"
             )
-        metric = metric_named(self.engine, name)
-        _refuse_counts(name, metric)
         if has_no_batch(self.engine):
             return {"mean": Estimate(math.nan, None, 0)}, {}
 
-        details, value = self._run(weights, name, metric)
+        details, value = self._run(weights, name, metric_named(self.engine, name))
+        about = f"the evaluator's key metric {name!r}"
         if details is None:
             # A metric that stores no details gives only its mean.
-            numbers = torch.as_tensor(value)
-            if numbers.numel() != 1:
+            details = torch.as_tensor(value).double().reshape(1, -1)
+            if details.numel() != 1:
                 raise ConfigError(
-                    f"the evaluator's key metric {name!r} gives {numbers.numel()} numbers, and a "
-                    "score is one: set its reduction to 'mean', or its save_details to true"
+                    f"{about} gives {details.numel()} numbers, and a score is one: set its "
+                    "reduction to 'mean', or its save_details to true"
                 )
-            _check_range(name, numbers.double())
-            return {"mean": Estimate(float(numbers))}, {}
+            _require_scores(about, details)
+            return {"mean": Estimate(float(details))}, {}
+        if details.ndim > 2:
+            # Such as its true positives: their mean would pass for a score.
+            raise ConfigError(
+                f"{about} stores counts of each case, and no score of it: make MeanDice the "
+                "key_val_metric, or set this one's save_details to false"
+            )
+        _require_scores(about, details)
 
-        _check_range(name, details)
         columns = self._columns(details)
         scores: Scores = {}
         for column, values in columns.items():
@@ -192,7 +192,7 @@ class Probe:
         details, _ = self._run(weights, name, metric)
         if details is None:
             return None
-        found = estimate(details.nanmean(1))
+        found = estimate(details.flatten(1).nanmean(1))
         return found if found.n else None
 
     def _run(
@@ -230,7 +230,7 @@ class Probe:
                 require_whole_run(engine)
             details = engine.state.metric_details.get(name)
             if details is not None:
-                details = torch.as_tensor(details).detach().cpu().double().flatten(1)
+                details = torch.as_tensor(details).detach().cpu().double()
             return details, engine.state.metrics[name]
         finally:
             engine.state = usual_state
@@ -287,11 +287,8 @@ class Probe:
         other, or by a sigmoid of each channel, which is a structure of its own. ``None``: no
         transform names either.
         """
-        postprocessing = postprocessing_of(self.engine)
-        transforms = [postprocessing]
-        if isinstance(postprocessing, Compose):
-            transforms = postprocessing.flatten().transforms
-        for transform in transforms:
+        # A single transform is a composition of one.
+        for transform in Compose(postprocessing_of(self.engine)).flatten().transforms:
             if not isinstance(transform, Activationsd) or CommonKeys.PRED not in transform.keys:
                 continue
             position = transform.keys.index(CommonKeys.PRED)
@@ -308,13 +305,13 @@ class Probe:
             per_case: scores (cases, classes).
         """
         columns = {MEAN_COLUMN: per_case.nanmean(1)}
-        number_of_classes = per_case.shape[1]
-        if number_of_classes == 1:
+        number = per_case.shape[1]
+        if number == 1:
             return columns
-        labels = [str(i) for i in range(number_of_classes)]
-        if len(self.classes) >= number_of_classes:
+        labels = [str(i) for i in range(number)]
+        if len(self.classes) >= number:
             # A background class in front is not scored.
-            labels = list(self.classes[-number_of_classes:])
+            labels = list(self.classes[-number:])
         for label, values in zip(labels, per_case.T, strict=True):
             if not values.isnan().all():
                 columns[label] = values
@@ -354,34 +351,13 @@ def estimate(values: torch.Tensor) -> Estimate:
     return Estimate(mean, stderr, n)
 
 
-def _refuse_counts(name: str, metric: Metric | None) -> None:
-    """Refuse a key metric whose details are counts: their mean would pass for a score.
-
-    Raises:
-        ConfigError: naming the metric, and the fix.
-    """
-    if not isinstance(metric, IgniteMetricHandler) or not metric.save_details:
-        return
-    if isinstance(metric.metric_fn, COUNTING_METRICS):
-        raise ConfigError(
-            f"the evaluator's key metric {name!r} stores counts of each case and no score of it: "
-            "make MeanDice the key_val_metric, and this one an entry of additional_metrics; or set "
-            "its save_details to false, and its value of all cases counts"
-        )
-
-
-def _check_range(name: str, scores: torch.Tensor) -> None:
-    """Refuse a distance, a loss or percent.
-
-    Methods read a score as Dice, and would take the worse client for the better one.
-    """
+def _require_scores(about: str, scores: torch.Tensor) -> None:
+    """Refuse a distance, a loss or percent: methods would take the worse client for the better."""
     outside = scores[(scores - 0.5).abs() > 0.5 + FLOAT32_ERROR]
     if len(outside):
-        example = float(outside.flatten()[0])
         raise ValueError(
-            f"the evaluator's key metric {name!r} is {example:.4g} for a case, and a score is "
-            "between 0 and 1, the higher the better: make MeanDice the key_val_metric, and this "
-            "one an entry of additional_metrics"
+            f"{about} is {float(outside[0]):.4g} for a case, and a score is between 0 and 1, the "
+            "higher the better: make MeanDice the key_val_metric"
         )
 
 
