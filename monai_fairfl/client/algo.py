@@ -20,23 +20,10 @@ from monai.handlers import StatsHandler, ValidationHandler
 from monai.networks.utils import get_state_dict
 from monai.utils import ensure_tuple
 
-from monai_fairfl.client.filters import (
-    apply_filters,
-    filtered_update,
-    own_tensors,
-    received_weights,
-)
+from monai_fairfl.client import filters, training
 from monai_fairfl.client.last_mile import candidates
 from monai_fairfl.client.measuring import Measuring, overlap_of
 from monai_fairfl.client.state import ClientState, Task
-from monai_fairfl.client.training import (
-    TRAINING_HANDLERS,
-    check_schedules,
-    discard_interrupted_run,
-    load_state,
-    one_round,
-    state_of,
-)
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.handlers import Proximal, TrainLoss
 from monai_fairfl.measurements.forward import cases_of, device_of, files_of_cases
@@ -44,7 +31,7 @@ from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
-    CANDIDATES,
+    RANGES,
     Reply,
     Request,
     Weights,
@@ -218,8 +205,7 @@ class FairMonaiAlgo(MonaiAlgo):
         engine = self.trainer or self.evaluator
         if engine is None:
             raise ConfigError(
-                f"client {self.client_name!r}: neither a training nor an evaluation is configured. "
-                "Give config_train_filename or config_evaluate_filename"
+                f"client {self.client_name!r}: no engine is configured: give config_train_filename"
             )
         self.spec = read_spec(engine.network)
         if self.trainer is None:
@@ -229,8 +215,8 @@ class FairMonaiAlgo(MonaiAlgo):
             # A federated training does without what validates or logs.
             central = (ValidationHandler, StatsHandler)
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
-            check_schedules(self.trainer, self._evaluators(), self.client_name)
-        self._initial = state_of(self.trainer)
+            training.check_schedules(self.trainer, self._evaluators(), self.client_name)
+        self._initial = training.state_of(self.trainer)
 
         evaluators = {"validation": self._validator, "test": self.evaluator}
         overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
@@ -269,7 +255,7 @@ class FairMonaiAlgo(MonaiAlgo):
         self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
-        self._require(self.trainer, "only evaluates: give it a config_train_filename to train")
+        self._require(self.trainer, "only evaluates: give it a config_train_filename")
         request = self._checked(request)
         self.states.begin(request.run, request.run_id)
         task = Task(request, self.states)
@@ -285,9 +271,8 @@ class FairMonaiAlgo(MonaiAlgo):
         else:
             reply = self._train(task, received)
 
-        digest = ""
-        if reply.update is not None:
-            digest = digest_of({**reply.update, **(reply.buffers or {})})
+        sent = {**(reply.update or {}), **(reply.buffers or {})}
+        digest = "" if reply.update is None else digest_of(sent)
         self.states.add_receipt(request, digest)
         return replace(reply, digest=digest)
 
@@ -298,26 +283,21 @@ class FairMonaiAlgo(MonaiAlgo):
         """
         if self.pre_filters:
             sent = ExchangeObject(weights=dict(request.weights))
-            weights = received_weights(sent, self.pre_filters, {}, self.client_name)
+            weights = filters.received_weights(sent, self.pre_filters, {}, self.client_name)
             # A difference needs tensors in the network's shapes; a filter may return flat arrays.
             shaped, _ = convert_global_weights(weights, dict(self._initial["local"]))
             weights.update({name: shaped[name] for name in shaped if name in weights})
             request = replace(request, weights=weights)
 
-        gains = [gain_name(candidate) for candidate in CANDIDATES]
-        known = {*MEASUREMENTS, *gains, "train_loss", ADAPTED_EPOCHS}
         for name in request.measure:
-            if name not in known:
+            if name not in RANGES:
                 raise ValueError(
-                    f"this client cannot do {name!r}; it measures {sorted(known)}: update "
-                    "monai_fairfl at this site, or use another strategy"
+                    f"this client cannot do {name!r}: update monai_fairfl at this site"
                 )
             if name in MEASUREMENTS:
                 MEASUREMENTS[name].check_name(name)
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
-            raise ValueError(
-                "'gsam_alpha' needs 'sam_rho', the radius: GSAM is a refinement of SAM"
-            )
+            raise ValueError("'gsam_alpha' needs 'sam_rho': GSAM is a refinement of SAM")
 
         # With local_norm the normalisation layers stay at the site (FedBN).
         not_sent = self.spec.norms if request.context.get("local_norm", 0) else ()
@@ -328,9 +308,8 @@ class FairMonaiAlgo(MonaiAlgo):
             if name in request.weights and request.weights[name].shape != own:
                 raise ValueError(
                     f"client {self.client_name!r}: the received {name!r} has shape "
-                    f"{tuple(request.weights[name].shape)}, and this site's network has "
-                    f"{tuple(own)}: give the site the overrides of the run that decide the "
-                    "network, such as channels"
+                    f"{tuple(request.weights[name].shape)} and not {tuple(own)}: give the site the "
+                    "overrides of the run, such as channels"
                 )
         return request
 
@@ -383,11 +362,10 @@ class FairMonaiAlgo(MonaiAlgo):
         if begin is None:
             begin = self._initial
             if request.round > 0:
-                logger.warning(
-                    "client %s has no state of an earlier round: its optimizer has no moments",
-                    request.client,
-                )
-        makers = [make for key, make in TRAINING_HANDLERS.items() if key in request.context]
+                logger.warning("client %s begins without an earlier state", request.client)
+        makers = [
+            make for key, make in training.TRAINING_HANDLERS.items() if key in request.context
+        ]
         counts = TrainLoss(board=None)
         handlers = [counts, *(make(request.context) for make in makers)]
         received = self.spec.with_aliases(received)
@@ -429,14 +407,14 @@ class FairMonaiAlgo(MonaiAlgo):
         if task.number("reset_optimizer"):
             # Without moments; the learning rate stays the schedule's.
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
-        load_state(self.trainer, state)
+        training.load_state(self.trainer, state)
         for evaluator in self._evaluators():
-            discard_interrupted_run(evaluator)
+            training.discard_interrupted_run(evaluator)
         self.trainer.state.max_epochs = self.trainer.state.epoch + self._epochs(task)
-        with one_round(self.trainer, task.request.seed, handlers):
+        with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
         self._require_finite(self.trainer.network.state_dict(), received)
-        return state_of(self.trainer)
+        return training.state_of(self.trainer)
 
     def _require_finite(self, trained: Weights, received: Weights) -> None:
         """Refuse a training that diverged before it is stored.
@@ -449,10 +427,8 @@ class FairMonaiAlgo(MonaiAlgo):
             is_parameter = name in self.spec.parameters
             if is_parameter or not is_finite_or_unchanged(tensor, received[name].to(tensor)):
                 raise ValueError(
-                    f"client {self.client_name!r}: the training diverged, {name!r} is not finite. "
-                    "Nothing of this round is stored, and the next goes on from the previous "
-                    "state. If it comes again: lower learning_rate, or look for images with "
-                    "extreme values"
+                    f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "
+                    "and nothing of it is stored: lower learning_rate, or look for extreme images"
                 )
 
     def _update(self, request: Request) -> Weights:
@@ -474,7 +450,7 @@ class FairMonaiAlgo(MonaiAlgo):
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
         return task.request.reply(
-            filtered_update(update, self.post_weight_filters, {}, self.client_name),
+            filters.applied_to_update(update, self.post_weight_filters, {}, self.client_name),
             num_samples=round(counts.images / self._epochs(task)),
             measurements=task.measurements,
             buffers={name: local[name] for name in self.spec.buffers if name in sent},
@@ -498,13 +474,13 @@ class FairMonaiAlgo(MonaiAlgo):
             ValueError: when ``data`` holds no weights, or those of another network.
         """
         extra = {} if extra is None else extra
-        self._require(self.trainer, "only evaluates: give it a config_train_filename to train")
-        weights = received_weights(data, self.pre_filters, extra, self.client_name)
+        self._require(self.trainer, "only evaluates: give it a config_train_filename")
+        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
         self._require_all(weights, self.spec.parameters)
         if self._old_checkpoints is None:
             self._old_checkpoints = self._checkpoint_times()
         for engine in (self.trainer, *self._evaluators()):
-            discard_interrupted_run(engine)
+            training.discard_interrupted_run(engine)
         with self._without_filters():
             super().train(ExchangeObject(weights=weights), extra)
         # MonaiAlgo would report a change of zero for a tensor that the server never sent.
@@ -524,15 +500,15 @@ class FairMonaiAlgo(MonaiAlgo):
         if old is not None and old == self._checkpoint_times().get(wanted):
             raise ConfigError(
                 f"client {self.client_name!r}: {self.model_filepaths[wanted]} in "
-                f"{self.bundle_root} is older than this training, which saved no model there: let "
-                "the bundle's ValidationHandler save the best (all_handlers=True, ckpt_dir)"
+                f"{self.bundle_root} is older than this training: let the bundle save its best "
+                "model there (all_handlers=True, ckpt_dir)"
             )
         with self._without_filters():
             sent = super().get_weights(extra)
-        sent.weights = own_tensors(sent.weights)
-        sent = apply_filters(self.post_weight_filters, sent, extra, self.client_name)
+        sent.weights = filters.own_tensors(sent.weights)
+        sent = filters.applied(self.post_weight_filters, sent, extra, self.client_name)
         # A filter may return NumPy's arrays.
-        sent.weights = own_tensors(sent.weights)
+        sent.weights = filters.own_tensors(sent.weights)
         return sent
 
     def evaluate(self, data: ExchangeObject, extra: dict[str, Any] | None = None) -> ExchangeObject:
@@ -546,19 +522,19 @@ class FairMonaiAlgo(MonaiAlgo):
             TransportAborted: when ``abort`` ended the evaluation.
         """
         extra = {} if extra is None else extra
-        fix = f"give {self.bundle_root} a configs/evaluate.json, or set config_evaluate_filename"
+        fix = f"give {self.bundle_root} a configs/evaluate.json"
         self._require(self.evaluator, f"has no evaluator: {fix}")
-        weights = received_weights(data, self.pre_filters, extra, self.client_name)
+        weights = filters.received_weights(data, self.pre_filters, extra, self.client_name)
         spec = read_spec(self.evaluator.network)
         self._require_all(weights, spec.parameters)
         own = {} if self.trainer is None else get_state_dict(self.trainer.network)
         weights = {**{name: own[name] for name in spec.buffers if name in own}, **weights}
-        discard_interrupted_run(self.evaluator)
+        training.discard_interrupted_run(self.evaluator)
         with self._without_filters():
             result = super().evaluate(ExchangeObject(weights=weights), extra)
         require_whole_run(self.evaluator)
         result.metrics = dict(result.metrics)
-        return apply_filters(self.post_evaluate_filters, result, extra, self.client_name)
+        return filters.applied(self.post_evaluate_filters, result, extra, self.client_name)
 
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
@@ -589,12 +565,12 @@ class FairMonaiAlgo(MonaiAlgo):
     @contextmanager
     def _without_filters(self) -> Iterator[None]:
         """Inside, ``MonaiAlgo`` finds no filters: they act outside, on copies."""
-        filters = (self.pre_filters, self.post_weight_filters, self.post_evaluate_filters)
+        own = (self.pre_filters, self.post_weight_filters, self.post_evaluate_filters)
         self.pre_filters = self.post_weight_filters = self.post_evaluate_filters = None
         try:
             yield
         finally:
-            self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = filters
+            self.pre_filters, self.post_weight_filters, self.post_evaluate_filters = own
 
     def _require(self, engine: Any, lacks: str) -> None:
         """Refuse a call before the client is built, and one for which it has no engine."""
@@ -607,9 +583,8 @@ class FairMonaiAlgo(MonaiAlgo):
         missing = sorted(set(parameters) - set(weights))
         if missing:
             raise ValueError(
-                f"client {self.client_name!r}: the received weights lack {len(missing)} of "
-                f"{len(parameters)} parameters, for example {missing[0]!r}; they are of another "
-                "network"
+                f"client {self.client_name!r}: the received weights are of another network: they "
+                f"lack {len(missing)} of {len(parameters)} parameters, such as {missing[0]!r}"
             )
 
     def _checkpoint_times(self) -> dict[ModelType, int]:

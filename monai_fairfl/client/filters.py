@@ -27,7 +27,7 @@ NUMERIC = "biuf"
 SiteFilter = Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]
 
 
-def apply_filters(
+def applied(
     filters: Iterable[SiteFilter] | None,
     data: ExchangeObject,
     extra: dict[str, Any],
@@ -44,18 +44,17 @@ def apply_filters(
     Raises:
         ConfigError: when a filter does not return an ``ExchangeObject``.
 
-    >>> apply_filters([lambda data, extra: None], ExchangeObject(), {}, "alder")
+    >>> applied([lambda data, extra: None], ExchangeObject(), {}, "alder")
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: client 'alder': the filter '<lambda>' returned NoneType. It ...
+    monai_fairfl.errors.ConfigError: client 'alder': the filter '<lambda>' returned NoneType: ...
     """
     for site_filter in filters or ():
         data = site_filter(data, extra)
         if not isinstance(data, ExchangeObject):
             raise ConfigError(
                 f"client {client!r}: the filter {_name(site_filter)!r} returned "
-                f"{type(data).__name__}. It must return an ExchangeObject: end it with "
-                "'return data'"
+                f"{type(data).__name__}: end it with 'return data'"
             )
     return data
 
@@ -78,20 +77,16 @@ def received_weights(
         ValueError: when ``data`` is no ``ExchangeObject``, or holds no weights after the filters.
     """
     if not isinstance(data, ExchangeObject):
-        found = type(data).__name__
-        raise ValueError(f"client {client!r}: expected an ExchangeObject, but received {found}")
+        raise ValueError(f"client {client!r}: {type(data).__name__} is no ExchangeObject")
     incoming = copy.copy(data)
     incoming.weights = own_tensors(data.weights)
-    weights = apply_filters(filters, incoming, extra, client).weights
+    weights = applied(filters, incoming, extra, client).weights
     if not isinstance(weights, Mapping):
-        raise ValueError(
-            f"client {client!r}: there are no weights to load, but {type(weights).__name__}: send "
-            "all parameters of the network, and let the site's pre-filters return them"
-        )
+        raise ValueError(f"client {client!r}: received {type(weights).__name__} and no weights")
     return dict(weights)
 
 
-def filtered_update(
+def applied_to_update(
     update: Weights, filters: Iterable[SiteFilter] | None, extra: dict[str, Any], client: str | None
 ) -> Weights:
     """``update`` after the site's post-weight filters, with the same tensor names and shapes.
@@ -107,18 +102,18 @@ def filtered_update(
             no tensor. A training whose update is lost must not go unnoticed.
 
     >>> halve = lambda data, extra: ExchangeObject({"w": data.weights["w"].numpy() / 2})
-    >>> filtered_update({"w": torch.ones(2)}, [halve], {}, "alder")
+    >>> applied_to_update({"w": torch.ones(2)}, [halve], {}, "alder")
     {'w': tensor([0.5000, 0.5000])}
     """
     data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
     for site_filter in filters or ():
-        data = apply_filters([site_filter], data, extra, client)
+        data = applied([site_filter], data, extra, client)
         data.weights = own_tensors(data.weights)
         fault = _fault_of(data.weights, update)
         if fault:
             raise ConfigError(
-                f"client {client!r}: the post-weight filter {_name(site_filter)!r} {fault}. It "
-                "must return every tensor under its name and in its shape"
+                f"client {client!r}: the post-weight filter {_name(site_filter)!r} {fault}: return "
+                "every tensor under its name and in its shape"
             )
     return dict(data.weights)
 

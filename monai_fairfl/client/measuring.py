@@ -125,10 +125,5 @@ def overlap_of(
         shared = sorted(os.path.basename(case[0]) for case in files["test"] & files[use])
         counts[name] = Estimate(float(len(shared)), None, len(files["test"]))
         if shared:
-            logger.warning(
-                "client %s: no test score is reported, since test cases are %s cases, too: %s",
-                client,
-                use,
-                ", ".join(shared),
-            )
+            logger.warning("client %s: no test score, %s cases are in it: %s", client, use, shared)
     return counts if any(count.value for count in counts.values()) else {}

@@ -61,12 +61,7 @@ class ClientState:
             return False
         stored = self._rounds(run)
         if stored:
-            logger.warning(
-                "the states of run %r in %s are of an earlier run of that name: they are deleted, "
-                "and this site begins anew",
-                run,
-                self.folder,
-            )
+            logger.warning("states of an earlier run %r in %s are deleted", run, self.folder)
         for number in stored:
             self._path(run, number).unlink()
         # A site of a job begins before its client makes the folder.

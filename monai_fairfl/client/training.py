@@ -190,9 +190,8 @@ def check_schedules(
             # Before the first step the trainer has no output either, which says nothing.
             if getattr(error, "obj", None) is evaluator:
                 raise ConfigError(
-                    f"client {client!r}: the schedule {type(schedule.lr_scheduler).__name__} reads "
-                    "the validation score, which is not there during federated training: use a "
-                    "schedule by epoch, for example LambdaLR"
+                    f"client {client!r}: {type(schedule.lr_scheduler).__name__} reads a validation "
+                    "score, which a federated training has not: use a schedule by epoch"
                 ) from error
         finally:
             evaluator.state = state

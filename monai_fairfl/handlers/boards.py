@@ -80,11 +80,10 @@ class Board:
         """
         if self.values and self._writer is not None and self._writer() is not engine:
             logger.warning(
-                "the board %r holds %s of another training, which were not sent and are dropped; "
-                "clients that train at the same time in one process need names of their own: "
-                "give their handlers and filters different board arguments",
+                "the board %r drops %s of another training: give clients of one process different "
+                "board arguments",
                 self.name,
-                ", ".join(sorted(self.values)),
+                sorted(self.values),
             )
             self.values = {}
         self._context_is_used = True

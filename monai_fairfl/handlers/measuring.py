@@ -72,9 +72,7 @@ class MeasurementHandler(Detachable):
             ConfigError: when :attr:`name` is no measurement's.
         """
         if getattr(self, "name", None) not in MEASUREMENTS:
-            raise ConfigError(
-                f"{type(self).__name__}: name must be one of {', '.join(sorted(MEASUREMENTS))}"
-            )
+            raise ConfigError(f"{type(self).__name__}: name must be one of {list(MEASUREMENTS)}")
         return {Events.STARTED: self._started, Events.COMPLETED: self._completed}
 
     def _started(self, engine: SupervisedTrainer) -> None:
@@ -318,10 +316,7 @@ class LeaveOneOutError(ScoreHandler):
         if previous_weight is None:
             return
         if not 0 <= previous_weight <= LARGEST_WEIGHT:
-            raise ConfigError(
-                "LeaveOneOutError previous_weight must be at least 0 and below 1, such as 1 / "
-                f"(number of clients), got {previous_weight!r}"
-            )
+            raise ConfigError(f"previous_weight must be from 0 to below 1, got {previous_weight!r}")
         self._context = {"previous_weight": previous_weight}
 
     def _completed(self, engine: SupervisedTrainer) -> None:
@@ -333,7 +328,4 @@ class LeaveOneOutError(ScoreHandler):
         if "previous_weight" in self.context():
             super()._measure(engine)
         else:
-            logger.warning(
-                "no leave_one_out_error: neither the server nor the configuration gives "
-                "previous_weight"
-            )
+            logger.warning("no leave_one_out_error: nobody gives previous_weight")

@@ -83,9 +83,8 @@ class SharpnessAware(Detachable):
         # When a bundle's trainer attaches its handlers, it does not know this number yet.
         if engine.accumulation_steps > 1:
             raise ConfigError(
-                "sharpness-aware training needs the whole gradient in every iteration, but this "
-                f"trainer accumulates over {engine.accumulation_steps} batches: set "
-                "accumulation_steps to 1 in the bundle's trainer"
+                "sharpness-aware training needs the whole gradient in every iteration: set the "
+                "trainer's accumulation_steps to 1"
             )
 
     def _store_random_state(self, engine: SupervisedTrainer) -> None:

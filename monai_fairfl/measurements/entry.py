@@ -87,17 +87,12 @@ class Entry:
         >>> Entry("trained", print).check_name("worst_class")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: the ...
+        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: ...
         """
         if (self.of != "received") != is_of_own_model(name):
             raise ConfigError(
-                f"measurement {name!r} is of the {self.of} model: the ledger names a score's round "
-                f"by its beginning, which is one of {OWN_MODEL_PREFIXES} for every model but the "
-                "received one"
+                f"measurement {name!r} is of the {self.of} model: names of all models' but the "
+                f"received one's begin with one of {OWN_MODEL_PREFIXES}, and only these"
             )
         if name not in RANGES:
-            raise ConfigError(
-                f"measurement {name!r} has no range, so no server could refuse an impossible "
-                f"value: declare it, as in RANGES[{name!r}] = Range('Dice', 0, 1), both from "
-                "monai_fairfl.messages"
-            )
+            raise ConfigError(f"measurement {name!r} has no range: declare it in messages.RANGES")

@@ -51,9 +51,7 @@ def load_weights(network: nn.Module, weights: Weights) -> None:
     there = moved(weights, device_of(network))
     unexpected = network.load_state_dict(dict(there), strict=False).unexpected_keys
     if unexpected:
-        raise KeyError(
-            f"the network has no tensor {unexpected[0]!r} ({len(unexpected)} unknown names)"
-        )
+        raise KeyError(f"the network has no tensor {unexpected[0]!r}")
 
 
 @contextmanager

@@ -124,31 +124,27 @@ class Probe:
     def _score(self, weights: Weights) -> tuple[Scores, Cases]:
         name = self.engine.state.key_metric_name
         if name is None:
-            raise ValueError(
-                "the bundle's evaluator has no key_val_metric, so no score can be measured"
-            )
+            raise ValueError("no score without a key_val_metric of the bundle's evaluator")
         if has_no_batch(self.engine):
             return {"mean": Estimate(math.nan, None, 0)}, {}
 
-        details, value = self._run(weights, name, metric_named(self.engine, name))
-        about = f"the evaluator's key metric {name!r}"
-        if details is None:
-            # A metric that stores no details gives only its mean.
-            details = torch.as_tensor(value).double().reshape(1, -1)
-            if details.numel() != 1:
-                raise ConfigError(
-                    f"{about} gives {details.numel()} numbers, and a score is one: set its "
-                    "reduction to 'mean', or its save_details to true"
-                )
-            _require_scores(about, details)
-            return {"mean": Estimate(float(details))}, {}
-        if details.ndim > 2:
-            # Such as its true positives: their mean would pass for a score.
+        details, value = self._run(weights, name)
+        # A metric that stores no details gives only its mean.
+        table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
+        if table.ndim > 2 or (details is None and table.numel() > 1):
             raise ConfigError(
-                f"{about} stores counts of each case, and no score of it: make MeanDice the "
-                "key_val_metric, or set this one's save_details to false"
+                f"the key metric {name!r} gives {table.shape[-1]} numbers, such as counts, where a "
+                "score is one: use MeanDice, or change its reduction or save_details"
             )
-        _require_scores(about, details)
+        outside = table[(table - 0.5).abs() > 0.5 + FLOAT32_ERROR]
+        if len(outside):
+            # A distance, a loss or percent: methods would take the worse client for the better.
+            raise ValueError(
+                f"the key metric {name!r} is {float(outside[0]):.4g} for a case, and a score is "
+                "from 0 to 1, the higher the better: make MeanDice the key_val_metric"
+            )
+        if details is None:
+            return {"mean": Estimate(float(table))}, {}
 
         columns = self._columns(details)
         scores: Scores = {}
@@ -186,18 +182,13 @@ class Probe:
         Raises:
             TransportAborted: when the evaluator was interrupted.
         """
-        metric = metric_named(self.engine, name)
-        if metric is None or has_no_batch(self.engine):
+        if metric_named(self.engine, name) is None or has_no_batch(self.engine):
             return None
-        details, _ = self._run(weights, name, metric)
-        if details is None:
-            return None
-        found = estimate(details.flatten(1).nanmean(1))
-        return found if found.n else None
+        details, _ = self._run(weights, name)
+        found = None if details is None else estimate(details.flatten(1).nanmean(1))
+        return found if found is not None and found.n else None
 
-    def _run(
-        self, weights: Weights, name: str, metric: Metric | None
-    ) -> tuple[torch.Tensor | None, Any]:
+    def _run(self, weights: Weights, name: str) -> tuple[torch.Tensor | None, Any]:
         """One metric's details (cases, classes) and its value, by a run over all cases.
 
         The evaluator has only the handlers that make the metric; its network and its state are put
@@ -205,6 +196,7 @@ class Probe:
         metrics are left out: nobody reads them here. Only a metric that is not MONAI's, such as
         ignite's ``MetricsLambda``, may be computed from others.
         """
+        metric = metric_named(self.engine, name)
         depends_on_none = isinstance(metric, IgniteMetricHandler)
 
         def makes_the_metric(handler: Handler) -> bool:
@@ -220,14 +212,11 @@ class Probe:
         engine.state.metric_details = {}
         engine.network = network_for(usual_network, weights)
         try:
-            with (
-                only_handlers(engine, makes_the_metric),
-                loaded(engine.network, weights),
-                own_random_state(0),
-            ):
-                forget_unfinished_run(engine)
-                engine.run()
-                require_whole_run(engine)
+            with only_handlers(engine, makes_the_metric), loaded(engine.network, weights):
+                with own_random_state(0):
+                    forget_unfinished_run(engine)
+                    engine.run()
+                    require_whole_run(engine)
             details = engine.state.metric_details.get(name)
             if details is not None:
                 details = torch.as_tensor(details).detach().cpu().double()
@@ -259,8 +248,8 @@ class Probe:
         """
         if self._yields_outputs:
             raise RuntimeError(
-                "the network can have only one model's weights at a time: run outputs(...) of the "
-                "first model to its end before you ask for those of the second"
+                "the network has one model's weights at a time: run the first outputs(...) to its "
+                "end before the second"
             )
         self._yields_outputs = True
         evaluator = self.engine
@@ -271,9 +260,8 @@ class Probe:
                         output, _, _ = inferred(evaluator, batch)
                     if not isinstance(output, torch.Tensor):
                         raise ValueError(
-                            f"the network gives a {type(output).__name__}, and outputs of cases "
-                            "are read from one tensor (B, C, ...): let the evaluator's inferer "
-                            "return that tensor"
+                            f"the network gives a {type(output).__name__} and no tensor (B, C, "
+                            "...): let the evaluator's inferer return that"
                         )
                     yield from convert_to_tensor(output, track_meta=False)
         finally:
@@ -349,16 +337,6 @@ def estimate(values: torch.Tensor) -> Estimate:
     mean = round(float(known.mean()), 12)
     stderr = round(float(known.std()) / math.sqrt(n), 12) if n > 1 else None
     return Estimate(mean, stderr, n)
-
-
-def _require_scores(about: str, scores: torch.Tensor) -> None:
-    """Refuse a distance, a loss or percent: methods would take the worse client for the better."""
-    outside = scores[(scores - 0.5).abs() > 0.5 + FLOAT32_ERROR]
-    if len(outside):
-        raise ValueError(
-            f"{about} is {float(outside[0]):.4g} for a case, and a score is between 0 and 1, the "
-            "higher the better: make MeanDice the key_val_metric"
-        )
 
 
 def _precision(engine: SupervisedEvaluator) -> Any:

@@ -8,8 +8,8 @@ CONTRIBUTING.md has a complete example.
 
 from __future__ import annotations
 
-from monai_fairfl.measurements.cka import cka, feature_cosine
 from monai_fairfl.measurements.entry import Context, Entry, Memory
+from monai_fairfl.measurements.features import cka, feature_cosine
 from monai_fairfl.measurements.forward import has_no_batch
 from monai_fairfl.measurements.leave_one_out import leave_one_out_error
 from monai_fairfl.measurements.probe import Probe

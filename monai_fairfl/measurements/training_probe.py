@@ -147,8 +147,8 @@ class TrainingProbe:
     def _batches(self) -> Iterator[Any]:
         if has_no_batch(self.engine):
             raise DataError(
-                "the trainer has no batch of training images, so no loss can be measured: add "
-                "cases to 'training' in the site's data list (datalist_file), or lower batch_size"
+                "no loss without a batch of training images: add cases to 'training' in the site's "
+                "data list (datalist_file), or lower batch_size"
             )
         return same_epoch(self.engine)
 
