@@ -9,7 +9,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,34 +44,27 @@ class ClientState:
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
-    def begin(self, run: str, run_id: str) -> bool:
+    def begin(self, run: str, run_id: str) -> None:
         """Delete the states of an earlier run of the same name, if there are any.
 
         Args:
             run: its name.
             run_id: of this run; empty: it is not known, and nothing is deleted.
-
-        Returns:
-            Whether there were any.
         """
         file = self.path(run, "id.txt")
         known = file.read_text(errors="replace") if file.exists() else None
         if not run_id or known == run_id:
-            return False
-        stored = self._rounds(run)
-        if stored:
-            logger.warning("states of an earlier run %r in %s are deleted", run, self.folder)
-        for number in stored:
-            self._path(run, number).unlink()
+            return
+        for number, path in self._rounds(run).items():
+            logger.warning("the state of round %d of an earlier run %r is deleted", number, run)
+            path.unlink()
         # A site of a job begins before its client makes the folder.
         private_folder(self.folder)
         write_atomically(file, run_id.encode())
-        return bool(stored)
 
     def before(self, run: str, number: int) -> list[int]:
         """Rounds before ``number`` whose state is on disk, newest first."""
-        earlier = [stored for stored in self._rounds(run) if stored < number]
-        return sorted(earlier, reverse=True)
+        return sorted((stored for stored in self._rounds(run) if stored < number), reverse=True)
 
     def load(self, run: str, number: int) -> dict[str, Any]:
         """The state after round ``number``.
@@ -83,7 +75,7 @@ class ClientState:
             FederationError: when the file is damaged, or the system does not let it be read.
         """
         try:
-            state: dict[str, Any] = load_saved(self._path(run, number))
+            state: dict[str, Any] = load_saved(self.path(run, f"round-{number:04d}.pt"))
         except ConfigError as error:
             raise FederationError(
                 f"the state after round {number} is damaged or cannot be read, and without it this "
@@ -98,13 +90,12 @@ class ClientState:
         """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_atomically(self._path(run, number), buffer.getbuffer())
+        write_atomically(self.path(run, f"round-{number:04d}.pt"), buffer.getbuffer())
 
-        up_to_now = [other for other in self._rounds(run) if other <= number]
-        kept = sorted(up_to_now)[-KEPT_ROUNDS:]
-        for other in self._rounds(run):
+        kept = self.before(run, number + 1)[:KEPT_ROUNDS]
+        for other, path in self._rounds(run).items():
             if other not in kept:
-                self._path(run, other).unlink()
+                path.unlink()
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
         """Write the cases' own scores of a measurement to ``RUN-name.csv``.
@@ -161,15 +152,12 @@ class ClientState:
         """
         return self.folder / f"{safe_name(run, 'run name', LONGEST_NAME)}-{name}"
 
-    def _rounds(self, run: str) -> list[int]:
-        """Rounds of ``run`` whose state is on disk, in any order."""
+    def _rounds(self, run: str) -> dict[int, Path]:
+        """Rounds of ``run`` whose state is on disk, in any order -> its file."""
         # The whole name must match: another run's name may begin like this one's.
         pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")
-        matches = [pattern.fullmatch(path.name) for path in self.folder.glob("*.pt")]
-        return [int(match[1]) for match in matches if match is not None]
-
-    def _path(self, run: str, number: int) -> Path:
-        return self.path(run, f"round-{number:04d}.pt")
+        files = [(pattern.fullmatch(path.name), path) for path in self.folder.glob("*.pt")]
+        return {int(match[1]): path for match, path in files if match is not None}
 
 
 class Task:
@@ -186,41 +174,41 @@ class Task:
         self.request = request
         self.states = states
         self.measurements: dict[str, Measurement] = {}
-        # The earlier rounds, newest first.
-        self._earlier = states.before(request.run, request.round)
+        # Number of a round -> its state, once it is read.
+        self._states: dict[int, dict[str, Any]] = {}
+        # Rounds up to this one, newest first.
+        stored = states.before(request.run, request.round + 1)
+        self._has_present = request.round in stored
+        self._earlier = [number for number in stored if number < request.round]
         self.newest = self._earlier[0] if self._earlier else -1
 
     def number(self, key: str, default: float = 0.0) -> float:
         """A number of the request's context."""
         return self.request.context.get(key, default)
 
-    @cached_property
+    @property
     def state(self) -> dict[str, Any] | None:
         """The newest state of an earlier round."""
-        return self.states.load(self.request.run, self.newest) if self._earlier else None
+        return self._after(self.newest) if self._earlier else None
 
     @property
     def previous(self) -> Weights | None:
         """The model trained in the previous round, exactly that one."""
-        if self.newest != self.request.round - 1 or self.state is None:
-            return None
-        return self.state["local"]
+        is_previous = self._earlier and self.newest == self.request.round - 1
+        return self._after(self.newest)["local"] if is_previous else None
 
-    @cached_property
+    @property
     def present(self) -> Weights | None:
         """The model trained in this round."""
-        run, number = self.request.run, self.request.round
-        if number not in self.states.before(run, number + 1):
-            return None
-        return self.states.load(run, number)["local"]
+        return self._after(self.request.round)["local"] if self._has_present else None
 
-    @cached_property
+    @property
     def personal(self) -> dict[str, Any] | None:
         """The newest state of the personal model; a round without one does not end it."""
-        for number in self._earlier:
-            state = self.state
-            if number != self.newest:
-                state = self.states.load(self.request.run, number)
-            if state is not None and "personal" in state:
-                return state["personal"]
-        return None
+        states = (self._after(number) for number in self._earlier)
+        return next((state["personal"] for state in states if "personal" in state), None)
+
+    def _after(self, number: int) -> dict[str, Any]:
+        if number not in self._states:
+            self._states[number] = self.states.load(self.request.run, number)
+        return self._states[number]
