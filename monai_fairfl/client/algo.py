@@ -26,7 +26,8 @@ from monai_fairfl.client.measuring import Measuring, overlap_of
 from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.handlers import Proximal, TrainLoss
-from monai_fairfl.measurements.forward import cases_of, device_of, files_of_cases
+from monai_fairfl.handlers.detachable import Detachable
+from monai_fairfl.measurements.forward import cases_of, files_of_cases
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
@@ -49,7 +50,7 @@ from monai_fairfl.utils.engine_internals import (
 )
 from monai_fairfl.utils.machine import reuse_freed_memory
 from monai_fairfl.utils.private import private_folder
-from monai_fairfl.utils.tensors import CPU, moved, names_not_finite
+from monai_fairfl.utils.tensors import CPU, names_not_finite
 
 logger = logging.getLogger(__name__)
 
@@ -189,13 +190,10 @@ class FairMonaiAlgo(MonaiAlgo):
             # Without a training, what it evaluates is still the network of train.json.
             begin = train_files or ["configs/train.json"]
             self.config_evaluate_filename = [*begin, *present] if present else None
-        paths = [root / name for name in train_files]
-        if self.train_workflow is not None or not self.config_evaluate_filename or not paths:
+        if self.train_workflow is not None or not self.config_evaluate_filename or not train_files:
             return
-        if not all(path.exists() for path in paths):
-            return  # MonaiAlgo names the missing file
         parser = ConfigParser()
-        parser.read_config([str(path) for path in paths])
+        parser.read_config([str(root / name) for name in train_files])
         parser.update(self.train_kwargs)
         if "deciding" in parser:
             deciding: dict[str, Any] = parser.get_parsed_content("deciding")
@@ -363,14 +361,13 @@ class FairMonaiAlgo(MonaiAlgo):
             begin = self._initial
             if request.round > 0:
                 logger.warning("client %s begins without an earlier state", request.client)
-        makers = [
-            make for key, make in training.TRAINING_HANDLERS.items() if key in request.context
-        ]
         counts = TrainLoss(board=None)
-        handlers = [counts, *(make(request.context) for make in makers)]
+        handlers: list[Detachable] = [counts]
+        for key, make in training.TRAINING_HANDLERS.items():
+            if key in request.context:
+                handlers.append(make(request.context))
         received = self.spec.with_aliases(received)
         state = self._trained(task, {**begin, "local": received}, received, handlers)
-        update = self._update(request)
         if "train_loss" in request.measure and counts.value is not None:
             task.measurements["train_loss"] = counts.value
         self._measuring.measure("trained", task, state["local"])
@@ -383,7 +380,7 @@ class FairMonaiAlgo(MonaiAlgo):
             state["personal"] = self._trained(task, begin, received, [pull])
             self._measuring.measure("personal", task, state["personal"]["local"])
 
-        reply = self._reply(task, update, state["local"], counts)
+        reply = self._reply(task, state["local"], counts)
         if self.post_weight_filters and reply.update is not None:
             # What enters the average has the noise of the site's filters.
             sent = dict(state["local"])
@@ -398,7 +395,11 @@ class FairMonaiAlgo(MonaiAlgo):
         return int(task.number("local_epochs", self.local_epochs))
 
     def _trained(
-        self, task: Task, state: Mapping[str, Any], received: Weights, handlers: Sequence[Any]
+        self,
+        task: Task,
+        state: Mapping[str, Any],
+        received: Weights,
+        handlers: Sequence[Detachable],
     ) -> dict[str, Any]:
         """Train on from a state; returns copies of everything that the next round goes on from.
 
@@ -413,40 +414,28 @@ class FairMonaiAlgo(MonaiAlgo):
         self.trainer.state.max_epochs = self.trainer.state.epoch + self._epochs(task)
         with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
-        self._require_finite(self.trainer.network.state_dict(), received)
-        return training.state_of(self.trainer)
+        trained = training.state_of(self.trainer)
 
-    def _require_finite(self, trained: Weights, received: Weights) -> None:
-        """Refuse a training that diverged before it is stored.
-
-        Adam's moments would spoil every later round. A constant buffer, such as a mask of -inf, may
-        stay what it was.
-        """
-        for name in names_not_finite(trained):
-            tensor = trained[name]
-            is_parameter = name in self.spec.parameters
-            if is_parameter or not is_finite_or_unchanged(tensor, received[name].to(tensor)):
+        # A training that diverged is not stored: Adam's moments would spoil every later round. A
+        # constant buffer, such as a mask of -inf, may stay what it was.
+        for name in names_not_finite(trained["local"]):
+            tensor = trained["local"][name]
+            is_buffer = name not in self.spec.parameters
+            if not (is_buffer and is_finite_or_unchanged(tensor, received[name].to(tensor))):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "
                     "and nothing of it is stored: lower learning_rate, or look for extreme images"
                 )
+        return trained
 
-    def _update(self, request: Request) -> Weights:
-        """The change of each parameter that was sent, on the CPU.
-
-        It is computed where the network is: from a GPU the changes come by one transfer.
-        """
-        trained = self.trainer.network.state_dict()
-        names = [name for name in self.spec.parameters if name in request.weights]
-        sent = {name: request.weights[name] for name in names}
-        received = moved(sent, device_of(self.trainer.network))
-        # A network may lay its values out in another order (channels_last).
-        changes = {name: (trained[name] - received[name]).contiguous() for name in names}
-        return moved(changes, CPU)
-
-    def _reply(self, task: Task, update: Weights, local: Weights, counts: TrainLoss) -> Reply:
+    def _reply(self, task: Task, local: Weights, counts: TrainLoss) -> Reply:
         """What leaves the site: the change of each parameter that was sent, and the buffers."""
         sent = task.request.weights
+        update = {}
+        for name in self.spec.parameters:
+            if name in sent:
+                # A network may lay its values out in another order (channels_last).
+                update[name] = (local[name] - sent[name].to(CPU)).contiguous()
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
         return task.request.reply(
