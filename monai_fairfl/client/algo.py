@@ -27,7 +27,7 @@ from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.handlers import Proximal, TrainLoss
 from monai_fairfl.handlers.detachable import Detachable
-from monai_fairfl.measurements.forward import cases_of, files_of_cases
+from monai_fairfl.measurements.forward import files_of_cases
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
@@ -443,7 +443,7 @@ class FairMonaiAlgo(MonaiAlgo):
             num_samples=round(counts.images / self._epochs(task)),
             measurements=task.measurements,
             buffers={name: local[name] for name in self.spec.buffers if name in sent},
-            num_cases=len(cases_of(self.trainer) if files is None else set(files)),
+            num_cases=len(files if None in files else set(files)),
             num_steps=counts.steps,
             # Empty: every channel is labelled, as at most sites.
             labelled=() if all(counts.labelled) else counts.labelled,

@@ -111,14 +111,13 @@ def overlap_of(
     site. Cases are compared by the files of their images. The log says which files are in two
     lists, and which lists are empty or cannot be compared.
     """
-    files: dict[str, set[tuple[str, ...]]] = {}
+    files = {}
     for use, engine in {"training": trainer, **evaluators}.items():
-        files[use] = set()
-        listed = None if engine is None else files_of_cases(engine)
-        if listed is not None:
-            files[use] = {tuple(map(os.path.realpath, case)) for case in listed}
-        elif engine is not None:
+        cases = [] if engine is None else files_of_cases(engine)
+        if engine is not None and (not cases or None in cases):
             logger.warning("client %s: its %s cases are none, or no list of files", client, use)
+            cases = []
+        files[use] = {tuple(map(os.path.realpath, case)) for case in cases if case is not None}
 
     counts = {}
     for use, name in (("validation", IN_VALIDATION), ("training", IN_TRAINING)):

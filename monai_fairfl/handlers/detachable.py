@@ -43,3 +43,9 @@ class Detachable:
         """Act no longer; nothing happens before ``attach``."""
         for handle in getattr(self, "_handles", []):
             handle.remove()
+
+
+def loss_scale_of(engine: Any) -> float:
+    """The factor of mixed precision by which the gradients of ``engine`` are too large."""
+    has_scale = engine.amp and engine.scaler is not None
+    return float(engine.scaler.get_scale()) if has_scale else 1.0

@@ -10,7 +10,7 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.detachable import Callbacks, Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable, loss_scale_of
 from monai_fairfl.messages import Weights
 
 
@@ -69,10 +69,7 @@ class Proximal(Detachable):
         if self.mu == 0:
             return
         # Each accumulated batch adds its share, as the loss does, and has the loss's scale.
-        loss_scale = 1.0
-        if engine.amp and engine.scaler is not None:
-            loss_scale = engine.scaler.get_scale()
-        strength = self.mu * loss_scale / engine.accumulation_steps
+        strength = self.mu * loss_scale_of(engine) / engine.accumulation_steps
         pulled = [(one, anchor) for one, anchor in self._pairs if one.grad is not None]
         if not pulled:
             return

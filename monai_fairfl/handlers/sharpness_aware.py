@@ -13,7 +13,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.detachable import Callbacks, Detachable
+from monai_fairfl.handlers.detachable import Callbacks, Detachable, loss_scale_of
 from monai_fairfl.measurements.forward import inferred
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.utils.engine_internals import put_last_handler_first
@@ -100,13 +100,11 @@ class SharpnessAware(Detachable):
         for group in engine.optimizer.param_groups:
             parameters += [one for one in group["params"] if one.grad is not None]
         clean = [parameter.grad for parameter in parameters]
-        loss_scale = 1.0
-        if engine.amp and engine.scaler is not None and engine.scaler.is_enabled():
-            # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
-            # scaler nothing is asked of the gradient here, for which a GPU would have to wait.
-            if not torch.isfinite(total_norm(clean)):
-                return
-            loss_scale = float(engine.scaler.get_scale())
+        # The scaler skips the step of a gradient that overflowed: it stays as it is. Without a
+        # scale nothing is asked of the gradient here, for which a GPU would have to wait.
+        loss_scale = loss_scale_of(engine)
+        if loss_scale != 1 and not torch.isfinite(total_norm(clean)):
+            return
 
         # Gradient at w + epsilon, with the random numbers of this iteration's first pass.
         unchanged = [*parameters, *engine.network.buffers()]

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any
@@ -158,28 +158,17 @@ def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
     return engine.state.epoch_length == 0
 
 
-def cases_of(engine: Any) -> Any:
-    """The cases that the engine's dataset lists, or the dataset; nothing where there is neither."""
+def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
+    """The image files of each of the engine's cases; ``None`` for a case that names none."""
     dataset = _dataset(engine)
-    return getattr(dataset, "data", () if dataset is None else dataset)
-
-
-def files_of_cases(engine: Any) -> list[tuple[str, ...]] | None:
-    """The image files of each of the engine's cases; ``None`` where the dataset lists no files."""
-    cases = cases_of(engine)
-    if not isinstance(cases, Sequence) or isinstance(cases, str) or not cases:
-        return None
-    found = []
-    for case in cases:
-        files = image_files_of(case)
-        if files is None:
-            return None
-        found.append(files)
-    return found
+    cases = getattr(dataset, "data", dataset)
+    if isinstance(cases, Sequence) and not isinstance(cases, str):
+        return [image_files_of(case) for case in cases]
+    return [None] * len(cases) if isinstance(cases, Sized) else []
 
 
 def _dataset(engine: Any) -> Any:
-    return getattr(getattr(engine, "data_loader", None), "dataset", None)
+    return getattr(engine.data_loader, "dataset", None)
 
 
 def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:

@@ -28,18 +28,15 @@ def leave_one_out_error(
     """
     if has_no_batch(probe.engine):
         return None
-    previous_weight = context.get("previous_weight", 0.0)
-    if previous_weight == 0:
-        without = weights
-    elif memory.previous is None or not 0 < previous_weight <= LARGEST_WEIGHT:
-        return None
-    else:
+    share = context.get("previous_weight", 0.0)
+    if share != 0:
+        if memory.previous is None or not 0 < share <= LARGEST_WEIGHT:
+            return None
         # Where the network is: the model that comes of it needs no transfer.
         device = device_of(probe.engine.network)
-        received = moved(weights, device)
         own = moved(memory.previous, device)
-        without = leave_one_out_model(received, own, previous_weight)
-    dice = probe.score(without)["mean"]
+        weights = leave_one_out_model(moved(weights, device), own, share)
+    dice = probe.score(weights)["mean"]
     assert isinstance(dice, Estimate)
     return Estimate(1 - dice.value, dice.stderr, dice.n)
 

@@ -296,10 +296,9 @@ class Probe:
         number = per_case.shape[1]
         if number == 1:
             return columns
-        labels = [str(i) for i in range(number)]
-        if len(self.classes) >= number:
-            # A background class in front is not scored.
-            labels = list(self.classes[-number:])
+        # A background class in front is not scored.
+        is_named = len(self.classes) >= number
+        labels = self.classes[-number:] if is_named else [str(i) for i in range(number)]
         for label, values in zip(labels, per_case.T, strict=True):
             if not values.isnan().all():
                 columns[label] = values
@@ -310,10 +309,10 @@ class Probe:
         batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
         # Any other loader, or a shuffled one, does not give its cases in the order of a list.
         is_in_order = isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler)
-        files = files_of_cases(self.engine)
-        if not is_in_order or files is None or len(files) != count:
-            return [str(number) for number in range(count)]
-        return distinct_names([of_case[0] for of_case in files])
+        first = [files[0] for files in files_of_cases(self.engine) if files is not None]
+        if is_in_order and len(first) == count:
+            return distinct_names(first)
+        return [str(number) for number in range(count)]
 
 
 def _same_tensors(first: Weights, second: Weights) -> bool:
