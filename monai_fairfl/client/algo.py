@@ -439,7 +439,7 @@ class FairMonaiAlgo(MonaiAlgo):
         # A bundle may list a case several times in an epoch, and a free rider does.
         files = files_of_cases(self.trainer)
         return task.request.reply(
-            filters.applied_to_update(update, self.post_weight_filters, {}, self.client_name),
+            filters.applied_to_update(update, self.post_weight_filters, self.client_name),
             num_samples=round(counts.images / self._epochs(task)),
             measurements=task.measurements,
             buffers={name: local[name] for name in self.spec.buffers if name in sent},

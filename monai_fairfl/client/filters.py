@@ -24,21 +24,22 @@ from monai_fairfl.messages import Weights
 NUMERIC = "biuf"
 """NumPy's kinds of numbers: booleans, signed and unsigned integers, floats."""
 
-SiteFilter = Callable[[ExchangeObject, dict[str, Any]], ExchangeObject]
+Extra = dict[str, Any]
+"""An engine's additional information, which each filter is given."""
+
+Filters = Iterable[Callable[[ExchangeObject, Extra], ExchangeObject]] | None
+"""A site's filters of one kind; ``None`` where it has none."""
 
 
 def applied(
-    filters: Iterable[SiteFilter] | None,
-    data: ExchangeObject,
-    extra: dict[str, Any],
-    client: str | None,
+    filters: Filters, data: ExchangeObject, extra: Extra, client: str | None
 ) -> ExchangeObject:
     """``data`` after all ``filters``, in their order.
 
     Args:
-        filters: of the site; ``None`` where it has none.
+        filters: of the site.
         data: given to the first filter.
-        extra: the engine's additional information, given to each.
+        extra: of the engine.
         client: its name, for errors.
 
     Raises:
@@ -60,17 +61,14 @@ def applied(
 
 
 def received_weights(
-    data: ExchangeObject,
-    filters: Iterable[SiteFilter] | None,
-    extra: dict[str, Any],
-    client: str | None,
+    data: ExchangeObject, filters: Filters, extra: Extra, client: str | None
 ) -> dict[str, Any]:
     """The weights of ``data`` after the site's pre-filters, which cannot change the sender's own.
 
     Args:
         data: as the engine handed it over.
         filters: the site's pre-filters.
-        extra: the engine's additional information.
+        extra: of the engine.
         client: its name, for errors.
 
     Raises:
@@ -86,15 +84,12 @@ def received_weights(
     return dict(weights)
 
 
-def applied_to_update(
-    update: Weights, filters: Iterable[SiteFilter] | None, extra: dict[str, Any], client: str | None
-) -> Weights:
+def applied_to_update(update: Weights, filters: Filters, client: str | None) -> Weights:
     """``update`` after the site's post-weight filters, with the same tensor names and shapes.
 
     Args:
         update: differences of the parameters that were sent.
         filters: the site's post-weight filters.
-        extra: given to each.
         client: its name, for errors.
 
     Raises:
@@ -102,12 +97,12 @@ def applied_to_update(
             no tensor. A training whose update is lost must not go unnoticed.
 
     >>> halve = lambda data, extra: ExchangeObject({"w": data.weights["w"].numpy() / 2})
-    >>> applied_to_update({"w": torch.ones(2)}, [halve], {}, "alder")
+    >>> applied_to_update({"w": torch.ones(2)}, [halve], "alder")
     {'w': tensor([0.5000, 0.5000])}
     """
     data: Any = ExchangeObject(dict(update), weight_type=WeightType.WEIGHT_DIFF, statistics={})
     for site_filter in filters or ():
-        data = applied([site_filter], data, extra, client)
+        data = applied([site_filter], data, {}, client)
         data.weights = own_tensors(data.weights)
         fault = _fault_of(data.weights, update)
         if fault:
@@ -155,6 +150,6 @@ def _fault_of(weights: Any, update: Weights) -> str:
     return ""
 
 
-def _name(site_filter: SiteFilter) -> str:
+def _name(site_filter: Any) -> str:
     """A function's own name, or the name of an object's class."""
     return getattr(site_filter, "__name__", type(site_filter).__name__)
