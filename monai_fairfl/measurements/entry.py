@@ -64,7 +64,7 @@ class Entry:
         training_key: context key that, at 1, moves it to the training data.
     """
 
-    of: Literal["received", "trained", "personal", "adapted", "alone", "fused"]
+    of: str
     function: Function
     data: Literal["validation", "test", "training"] = "validation"
     needs: Literal["", "previous", "present"] = ""

@@ -14,7 +14,7 @@ from monai_fairfl.measurements.forward import has_no_batch
 from monai_fairfl.measurements.leave_one_out import leave_one_out_error
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.messages import Measurement, Weights
+from monai_fairfl.messages import CANDIDATES, Measurement, Weights
 
 SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""
@@ -30,9 +30,7 @@ def loss(probe: TrainingProbe, weights: Weights, memory: Memory, context: Contex
     return probe.loss(weights)
 
 
-def sharpness(
-    probe: TrainingProbe, weights: Weights, memory: Memory, context: Context
-) -> Measurement:
+def sharpness(probe: TrainingProbe, weights: Weights, memory: Memory, context: Context) -> float:
     """FedISM's sharpness of ``weights`` on the training data; radius ``sam_rho`` (IJCAI 2024)."""
     return probe.sharpness(weights, context.get("sam_rho", SAM_RADIUS))
 
@@ -56,14 +54,6 @@ MEASUREMENTS: dict[str, Entry] = {
     "test_score": Entry("received", score, data="test"),
     "test_hd95": Entry("received", surface_distance, data="test"),
     "local_score": Entry("trained", score),
-    "personal_score": Entry("personal", score),
-    "personal_test_score": Entry("personal", score, data="test"),
-    "adapted_score": Entry("adapted", score),
-    "adapted_test_score": Entry("adapted", score, data="test"),
-    "alone_score": Entry("alone", score),
-    "alone_test_score": Entry("alone", score, data="test"),
-    "fused_score": Entry("fused", score),
-    "fused_test_score": Entry("fused", score, data="test"),
     "global_loss": Entry("received", loss, data="training"),
     "local_loss": Entry("trained", loss, data="training"),
     "sharpness": Entry("received", sharpness, data="training"),
@@ -75,3 +65,8 @@ MEASUREMENTS: dict[str, Entry] = {
 """name -> entry. ``train_loss`` is not here: a handler collects it during training
 (:class:`~monai_fairfl.handlers.TrainLoss`).
 """
+
+# The models that only their site may have.
+for _model in ("personal", *CANDIDATES):
+    MEASUREMENTS[f"{_model}_score"] = Entry(_model, score)
+    MEASUREMENTS[f"{_model}_test_score"] = Entry(_model, score, data="test")
