@@ -11,6 +11,8 @@ from pathlib import Path
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems
 
+from monai_fairfl.client.training import drop_unread_output
+
 
 @lru_cache
 def algo_of(site: str, settings_file: str) -> MonaiAlgo:
@@ -39,4 +41,6 @@ def algo_of(site: str, settings_file: str) -> MonaiAlgo:
         eval_kwargs=dict(arguments),
     )
     algo.initialize({ExtraItems.CLIENT_NAME: site})
+    assert algo.trainer is not None
+    drop_unread_output(algo.trainer)
     return algo

@@ -169,12 +169,11 @@ class FairMonaiAlgo(MonaiAlgo):
         self.bundle_root = str(root)
         self._choose_evaluation(root)
         super().initialize(extra)
+        for engine in (self.trainer, self.evaluator):
+            if stats_sender is not None and engine is not None:
+                stats_sender.attach(engine)
+        self.stats_sender = stats_sender
         self._prepare_engines()
-        if stats_sender is not None:
-            self.stats_sender = stats_sender
-            for engine in (self.trainer, self.evaluator):
-                if engine is not None:
-                    stats_sender.attach(engine)
         self._built = True
 
     def _choose_evaluation(self, root: Path) -> None:
@@ -214,6 +213,7 @@ class FairMonaiAlgo(MonaiAlgo):
             central = (ValidationHandler, StatsHandler)
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
             training.check_schedules(self.trainer, self._evaluators(), self.client_name)
+        training.drop_unread_output(self.trainer)
         self._initial = training.state_of(self.trainer)
 
         evaluators = {"validation": self._validator, "test": self.evaluator}

@@ -26,7 +26,7 @@ from monai_fairfl.utils.engine_internals import (
     handlers_of,
     is_monai_best_metric,
     is_monai_output_step,
-    only_handlers,
+    remove_handlers,
     require_whole_run,
 )
 from monai_fairfl.utils.random_state import own_random_state
@@ -102,13 +102,11 @@ def one_round(
 ) -> Iterator[None]:
     """Inside, ``trainer`` has these handlers, and all random numbers follow from ``seed``.
 
-    What the trainer makes of its output is left out, see :func:`without_unread_output`.
-
     Raises:
         TransportAborted: when the training inside was interrupted.
     """
     forget_unfinished_run(trainer)
-    with own_random_state(seed), without_unread_output(trainer), ExitStack() as stack:
+    with own_random_state(seed), ExitStack() as stack:
         for handler in handlers:
             handler.attach(trainer)
             stack.callback(handler.detach)
@@ -126,9 +124,8 @@ def one_round(
         require_whole_run(trainer)
 
 
-@contextmanager
-def without_unread_output(trainer: SupervisedTrainer) -> Iterator[None]:
-    """Inside, ``trainer`` does not decollate, postprocess or score its output if nobody reads that.
+def drop_unread_output(trainer: SupervisedTrainer) -> None:
+    """Let ``trainer`` not decollate, postprocess or score its output any more if nobody reads that.
 
     A bundle's training metric is for those who watch a training by itself. A federation's own
     handlers read the output when the loss is computed, which is before. Where the bundle has a
@@ -150,11 +147,8 @@ def without_unread_output(trainer: SupervisedTrainer) -> Iterator[None]:
             # What it reads is not there before the first epoch.
             return True
 
-    if any(may_read_output(handler) for handler in handlers_of(trainer)):
-        yield
-    else:
-        with only_handlers(trainer, lambda handler: not makes_output(handler)):
-            yield
+    if not any(map(may_read_output, handlers_of(trainer))):
+        remove_handlers(trainer, makes_output)
 
 
 def discard_interrupted_run(engine: Engine) -> None:
