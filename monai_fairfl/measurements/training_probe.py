@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from monai.engines import SupervisedTrainer
@@ -103,23 +103,23 @@ class TrainingProbe:
         Raises:
             DataError: when the trainer has no batch of training images.
         """
-        network = self.engine.network
-        # Gradient of the mean loss over all images.
-        losses = []
-        batch_sizes = []
-        sums = [torch.zeros_like(parameter) for parameter in self._parameters()]
-        for batch in self.batch_gradients(weights):
-            losses.append(batch.loss)
-            batch_sizes.append(batch.images)
-            for total, gradient in zip(sums, batch.gradients, strict=True):
-                total += batch.images * gradient
-        all_images = sum(batch_sizes)
-        steps = perturbation([total / all_images for total in sums], rho)
+        parameters = self._parameters()
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
+            # Gradient of the mean loss over all images.
+            losses = []
+            batch_sizes = []
+            sums = [torch.zeros_like(parameter) for parameter in parameters]
+            for batch in self._batches(parameters):
+                losses.append(batch.loss)
+                batch_sizes.append(batch.images)
+                for total, gradient in zip(sums, batch.gradients, strict=True):
+                    total += batch.images * gradient
+            all_images = sum(batch_sizes)
 
-        # Loss at w + epsilon. ``loaded`` puts the weights back.
-        with loaded(network, weights), layers_in_eval_mode(network):
+            # Loss at w + epsilon. ``loaded`` puts the weights back.
             with torch.no_grad():
-                for parameter, step in zip(self._parameters(), steps, strict=True):
+                steps = perturbation([total / all_images for total in sums], rho)
+                for parameter, step in zip(parameters, steps, strict=True):
                     parameter.add_(step)
             perturbed_losses = self._losses()
         clean_losses = list(zip(values_of(losses), batch_sizes, strict=True))
@@ -130,27 +130,8 @@ class TrainingProbe:
 
         While the generator runs, the network has ``weights``: run it to its end.
         """
-        network = self.engine.network
-        parameters = self._parameters()
-        with loaded(network, weights), layers_in_eval_mode(network):
-            for batch in self._batches():
-                with torch.enable_grad():
-                    loss, images = self._batch_loss(batch)
-                # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place
-                # of ``None`` would make an optimizer move what the training never touches.
-                found = torch.autograd.grad(loss, parameters, allow_unused=True)
-                gradients = []
-                for parameter, gradient in zip(parameters, found, strict=True):
-                    gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
-                yield BatchGradients(loss.detach(), images, gradients)
-
-    def _batches(self) -> Iterator[Any]:
-        if has_no_batch(self.engine):
-            raise DataError(
-                "no loss without a batch of training images: add cases to 'training' in the site's "
-                "data list (datalist_file), or lower batch_size"
-            )
-        return same_epoch(self.engine)
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
+            yield from self._batches(self._parameters())
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         parameters = self.engine.network.parameters()
@@ -158,19 +139,29 @@ class TrainingProbe:
 
     def _losses(self) -> list[tuple[float, int]]:
         """Each batch's (loss, images), at the network's present weights."""
-        losses = []
-        batch_sizes = []
-        for batch in self._batches():
-            with torch.no_grad():
-                loss, images = self._batch_loss(batch)
-            losses.append(loss)
-            batch_sizes.append(images)
-        return list(zip(values_of(losses), batch_sizes, strict=True))
+        batches = list(self._batches([]))
+        losses = values_of([batch.loss for batch in batches])
+        return list(zip(losses, [batch.images for batch in batches], strict=True))
 
-    def _batch_loss(self, batch: Any) -> tuple[torch.Tensor, int]:
-        """The loss of one batch as the trainer computes it, and the batch's number of images."""
-        predicted, labels, images = inferred(self.engine, batch)
-        return self.engine.loss_function(predicted, labels).mean(), images
+    def _batches(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[BatchGradients]:
+        """Loss and gradients of each batch, at the network's present weights."""
+        if has_no_batch(self.engine):
+            raise DataError(
+                "no loss without a batch of training images: add cases to 'training' in the site's "
+                "data list (datalist_file), or lower batch_size"
+            )
+        for batch in same_epoch(self.engine):
+            gradients = []
+            with torch.set_grad_enabled(bool(parameters)):
+                predicted, labels, images = inferred(self.engine, batch)
+                loss = self.engine.loss_function(predicted, labels).mean()
+            if parameters:
+                # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place
+                # of ``None`` would make an optimizer move what the training never touches.
+                found = torch.autograd.grad(loss, parameters, allow_unused=True)
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
+            yield BatchGradients(loss.detach(), images, gradients)
 
 
 def _mean(values: Sequence[tuple[float, int]]) -> float:
