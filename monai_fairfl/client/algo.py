@@ -219,7 +219,8 @@ class FairMonaiAlgo(MonaiAlgo):
         evaluators = {"validation": self._validator, "test": self.evaluator}
         overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
         parser = getattr(self.train_workflow, "parser", {})
-        classes = parser[CHANNELS].values() if CHANNELS in parser else ()
+        channels = parser[CHANNELS].values() if CHANNELS in parser else ()
+        classes = [str(label) for label in channels]
         self._measuring = Measuring(self.spec, self.trainer, evaluators, classes, overlap)
 
     # ---- a federation's requests

@@ -207,12 +207,13 @@ class Probe:
         engine: Any = self.engine
         usual_state = engine.state
         usual_network = engine.network
+        network = network_for(usual_network, weights)
         engine.state = copy.copy(usual_state)
         engine.state.metrics = {}
         engine.state.metric_details = {}
-        engine.network = network_for(usual_network, weights)
+        engine.network = network
         try:
-            with only_handlers(engine, makes_the_metric), loaded(engine.network, weights):
+            with only_handlers(engine, makes_the_metric), loaded(network, weights):
                 with own_random_state(0):
                     forget_unfinished_run(engine)
                     engine.run()
