@@ -36,6 +36,9 @@ class Files:
         checked: how many models, checkpoints and recorded rounds were compared with the ledger.
         problems: what is damaged, or is not what the ledger names.
         notes: what a reader should know and is no problem.
+
+    >>> Files(2, ["models/global.pt is damaged"]).problems
+    ['models/global.pt is damaged']
     """
 
     checked: int
@@ -55,8 +58,9 @@ def check_files(run_dir: str | Path) -> Files:
         FederationError: when the ledger's chain is broken, or a record is none of a run.
 
     >>> import torch
+    >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
-    >>> from monai_fairfl import Federation, InProcess
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec
     >>> from monai_fairfl.strategies import FedAvg
     >>> class Hospital:
     ...     def answer(self, asked):
