@@ -147,6 +147,22 @@ def play(
     Raises:
         NotInLedgerError: when the ledger lacks what the method needs; the text names both.
         FederationError: when the method cannot play a round as it is recorded.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import Federation, InProcess, ModelSpec
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> class Hospital:
+    ...     def answer(self, asked):
+    ...         samples = 30 if asked.client == "elm" else 10
+    ...         return asked.reply(*([{"w": torch.ones(9)}, samples] if asked.task == "train" else []))
+    >>> initial = lambda: ({"w": torch.zeros(9)}, ModelSpec(("w",)))
+    >>> hospitals = InProcess({"elm": Hospital, "oak": Hospital})
+    >>> with TemporaryDirectory() as folder:
+    ...     ran = Federation(FedAvg(), hospitals, 1, initial, run_dir=folder).run()
+    ...     [(record, result)] = play(LedgerRun(folder), FedAvg("uniform"))
+    >>> record["aggregation"], result.aggregation
+    ({'elm': 0.75, 'oak': 0.25}, {'elm': 0.5, 'oak': 0.5})
     """
     own = run.started(run.strategy())
     asked = None
