@@ -154,8 +154,9 @@ def play(
     >>> from monai_fairfl.strategies import FedAvg
     >>> class Hospital:
     ...     def answer(self, asked):
-    ...         samples = 30 if asked.client == "elm" else 10
-    ...         return asked.reply(*([{"w": torch.ones(9)}, samples] if asked.task == "train" else []))
+    ...         images = 30 if asked.client == "elm" else 10
+    ...         trained = [{"w": torch.ones(9)}, images] if asked.task == "train" else []
+    ...         return asked.reply(*trained)
     >>> initial = lambda: ({"w": torch.zeros(9)}, ModelSpec(("w",)))
     >>> hospitals = InProcess({"elm": Hospital, "oak": Hospital})
     >>> with TemporaryDirectory() as folder:
