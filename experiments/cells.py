@@ -146,7 +146,7 @@ class CellOfStudy:
             started = time.process_time()
             try:
                 # Its sites take turns in this process, whose time is counted.
-                alone = replace(turn, jobs=1, pool=None)
+                alone = replace(turn, jobs=1)
                 finished = run_logged(self.folder, self.federation, alone)
             finally:
                 minutes += (time.process_time() - started) / 60

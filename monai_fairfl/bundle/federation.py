@@ -6,16 +6,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.dealing import Dealing, worker_pool
+from monai_fairfl.bundle.dealing import deal_out, display_of
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
 from monai_fairfl.bundle.runs import BundleRuns
@@ -37,7 +35,7 @@ from monai_fairfl.server.federation import History
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
+from monai_fairfl.transports.workers import Failed, Work, at_a_time, prepare
 from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
 from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
@@ -48,9 +46,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Groups = Mapping[str, Sequence[str]]
-
-MOST_AT_A_TIME = 256
-"""So many trainings of coalitions are as good as any number of them: no machine does more."""
 
 
 class BundleFederation:
@@ -251,29 +246,26 @@ class BundleFederation:
         with configuration.errors_in_one_line():
             return self.run_with()
 
-    def run_with(self, pool: WorkerPool | None = None) -> list[History]:
-        """As :meth:`run`, but an error is always raised, also under ``python -m monai.bundle``.
-
-        Args:
-            pool: of worker processes that are there already; ``None``: those that ``jobs`` asks for
-                are started.
-        """
+    def run_with(self) -> list[History]:
+        """As :meth:`run`, but an error is always raised, also under ``python -m monai.bundle``."""
         self.read_settings()
-        # The worker processes import their libraries while this process checks the sites.
-        with self._dealing(pool) as dealing:
-            self._check()
-            start = self._start_files()
-            found, stopped = self._run_each(dealing, start)
-            histories, failed = outcomes(found, self.folders.names)
-            if stopped:
-                log_stop(histories)
-            try:
-                finished = all(history.finished for history in histories)
-                if self.valuations and finished and not stopped:
-                    self._value(histories, dealing, start)
-            finally:  # a valuation that failed does not cost the report
-                if self.report:
-                    self._write_report(histories, failed)
+        jobs = self._processes()
+        if jobs > 1:
+            # Libraries are imported for the workers while this process checks the sites.
+            prepare()
+        self._check()
+        start = self._start_files()
+        found, stopped = self._run_each(jobs, start)
+        histories, failed = outcomes(found, self.folders.names)
+        if stopped:
+            log_stop(histories)
+        try:
+            finished = all(history.finished for history in histories)
+            if self.valuations and finished and not stopped:
+                self._value(histories, start)
+        finally:  # a valuation that failed does not cost the report
+            if self.report:
+                self._write_report(histories, failed)
         if failed:
             raise failure_of(failed, len(self.strategies))
         return histories
@@ -350,46 +342,11 @@ class BundleFederation:
 
     # ---- the runs
 
-    @contextmanager
-    def _dealing(self, lent: WorkerPool | None) -> Iterator[Dealing]:
-        """Inside, there are worker processes, if several strategies or sites are to work at a time.
+    def _processes(self) -> int:
+        """How many processes work at a time: on sites of all strategies."""
+        return self.jobs.workers(len(self.strategies) * len(self.names), self.settings.threads)
 
-        Args:
-            lent: those that are there already, in place of new ones.
-        """
-        # Who lends them deals out whole federations itself.
-        together = lent is None and self._can_be_sent()
-        at_a_time = 1
-        if together:
-            at_a_time = self._most_at_a_time()
-        at_once = None
-        if at_a_time > 1 and len(self.strategies) > 1:
-            # The others begin when valuations need them.
-            at_once = len(self.strategies)
-        most = at_a_time * len(self.names)
-        with worker_pool(
-            self.jobs, most, self.settings.threads, self.strategies, at_once, lent
-        ) as pool:
-            yield Dealing(pool, len(self.names), together, self.jobs.device_of)
-
-    def _can_be_sent(self) -> bool:
-        """Whether strategies and coalitions may be trained in processes of their own."""
-        for strategy in self.strategies:
-            if not can_be_sent(partial(self.runs.run_strategy, strategy)):
-                return False
-        return True
-
-    def _most_at_a_time(self) -> int:
-        """How many federations could run at a time: those of the strategies, or of coalitions."""
-        most = max(1, len(self.strategies))
-        for valuation in self.valuations:
-            trainings = islice(valuation.trainings(self.names), MOST_AT_A_TIME)
-            most = max(most, len(list(trainings)))
-        return most
-
-    def _run_each(
-        self, dealing: Dealing, start: StartFiles
-    ) -> tuple[dict[str, History | Failed], bool]:
+    def _run_each(self, jobs: int, start: StartFiles) -> tuple[dict[str, History | Failed], bool]:
         """Run the strategies, several at a time where there are processes for it.
 
         Of several, one whose own run fails does not stop the others. What concerns all of them
@@ -397,7 +354,7 @@ class BundleFederation:
         which is of its settings or its folder.
 
         Args:
-            dealing: the processes.
+            jobs: processes that work at a time.
             start: is written when the first run begins.
 
         Returns:
@@ -406,17 +363,17 @@ class BundleFederation:
         """
         found: dict[str, History | Failed] = {}
         stopped = False
-        titles = [strategy.name for strategy in self.strategies]
-        if dealing.at_a_time(len(titles)) > 1:
+        runs: dict[str, Work] = {}
+        for strategy in self.strategies:
+            runs[strategy.name] = partial(self.runs.run_strategy, strategy, start.write)
+        beside = at_a_time(list(runs.values()), jobs)
+        if beside > 1:
             # Once, here: several processes would write it at a time.
             start.write()
-        with dealing.display(titles, self.rounds) as display:
+        with display_of(list(runs), self.rounds, beside) as display:
             for strategies in self._in_turn():
-                pieces = []
-                for strategy in strategies:
-                    run = partial(self.runs.run_strategy, strategy, start.write)
-                    pieces.append(Work(strategy.name, run))
-                results, stopped = dealing.carry_out(pieces, display)
+                pieces = {strategy.name: runs[strategy.name] for strategy in strategies}
+                results, stopped = deal_out(pieces, jobs, self.jobs.device_of, display)
                 found.update(results)
                 if stopped:
                     break
@@ -438,7 +395,7 @@ class BundleFederation:
 
     # ---- after the runs
 
-    def _value(self, histories: Sequence[History], dealing: Dealing, start: StartFiles) -> None:
+    def _value(self, histories: Sequence[History], start: StartFiles) -> None:
         """Make every valuation of every finished run."""
         done = {history.run_dir for history in histories}
         finished = {}
@@ -446,7 +403,7 @@ class BundleFederation:
             folder = self.folders.folder_of(strategy)
             if folder in done:
                 finished[strategy.name] = folder
-        valuer = RunsValuer(self.runs, finished, dealing, start.write)
+        valuer = RunsValuer(self.runs, finished, start.write)
         valuer.value(self.valuations, histories)
 
     def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:

@@ -12,8 +12,6 @@ import torch
 
 from monai_fairfl.data import layouts
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.strategies import Strategy
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.machine import free_memory, usable_cores
 from monai_fairfl.utils.settings import is_whole
@@ -94,28 +92,6 @@ class Jobs:
     def device_of(self, worker: int) -> str:
         """The device of a worker by its number."""
         return self.devices[worker % len(self.devices)]
-
-
-def modules_of_sites(strategies: Sequence[Strategy]) -> list[str]:
-    """Names of the modules that a worker process needs for a bundle's sites.
-
-    Besides the package's own these are the modules of methods and measurements of one's own, which
-    declare by their import what a site can measure.
-
-    Args:
-        strategies: of the runs.
-
-    >>> modules_of_sites([])
-    ['monai_fairfl.bundle.site']
-    """
-    modules = ["monai_fairfl.bundle.site"]
-    for strategy in strategies:
-        modules.append(type(strategy).__module__)
-    for entry in MEASUREMENTS.values():
-        name = getattr(entry.function, "__module__", "")
-        if not name.startswith("monai_fairfl."):
-            modules.append(name)
-    return list(dict.fromkeys(modules))
 
 
 def number_of_cases(folder: str) -> int:

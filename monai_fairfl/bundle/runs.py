@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.dealing import worker_pool
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, RunFolders, logged_failure
@@ -26,7 +24,7 @@ from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
-from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, WorkerPool, dealt_out
+from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
@@ -35,8 +33,7 @@ from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 class BundleRuns:
     """Makes and trains the runs of a bundle's sites.
 
-    It can be pickled, so that a worker process can train a run. A pool of processes cannot: each
-    method that needs one gets it.
+    It can be pickled, so that a worker process can train a run.
 
     Args:
         sites: all sites, with their settings and those of every run.
@@ -94,45 +91,25 @@ class BundleRuns:
         """
         runs = self.for_turn(turn)
         start = _Start(write_start)
-        with runs.worker_pool([strategy], turn.pool) as pool:
-            try:
-                return runs._train(strategy, start, pool)
-            except CONCERNS_ALL:
+        try:
+            return runs._train(strategy, start)
+        except CONCERNS_ALL:
+            raise
+        except Exception as error:
+            before_the_run = isinstance(error, FairFLError) and not start.has_come
+            if len(self.folders.names) == 1 or before_the_run:
                 raise
-            except Exception as error:
-                before_the_run = isinstance(error, FairFLError) and not start.has_come
-                if len(self.folders.names) == 1 or before_the_run:
-                    raise
-                return Failed(logged_failure(strategy.name, error))
+            return Failed(logged_failure(strategy.name, error))
 
-    def worker_pool(
-        self, strategies: Sequence[Strategy], lent: WorkerPool | None
-    ) -> AbstractContextManager[WorkerPool | None]:
-        """The processes of one run's clients; see :func:`~monai_fairfl.bundle.dealing.worker_pool`.
-
-        Args:
-            strategies: whose modules the processes need.
-            lent: processes that are there already.
-        """
-        return worker_pool(
-            self.jobs, len(self.sites.names), self.settings.threads, strategies, lent=lent
-        )
-
-    def _train(self, strategy: Strategy, start: Observer, pool: WorkerPool | None) -> History:
+    def _train(self, strategy: Strategy, start: Observer) -> History:
         folder = self.folders.folder_of(strategy)
         resume = self.resume and resuming.begun(folder)
-        federation = self.federation(strategy, folder, self.sites.names, pool=pool, observer=start)
+        federation = self.federation(strategy, folder, self.sites.names, observer=start)
         with stopping_on_signals(federation.stop), quiet():
             return federation.run(resume)
 
     def federation(
-        self,
-        strategy: Strategy,
-        folder: Path,
-        names: Sequence[str],
-        *,
-        pool: WorkerPool | None,
-        **changes: Any,
+        self, strategy: Strategy, folder: Path, names: Sequence[str], **changes: Any
     ) -> Federation:
         """A federation of some sites.
 
@@ -140,7 +117,6 @@ class BundleRuns:
             strategy: of the run.
             folder: of the run.
             names: of the sites.
-            pool: processes of the clients; ``None``: this one.
             changes: arguments of the federation in place of those of the run.
         """
         arguments = {
@@ -149,7 +125,7 @@ class BundleRuns:
             **self.settings.keywords(),
             **changes,
         }
-        transport = self.transport(folder, names, pool)
+        transport = self.transport(folder, names)
         return Federation(
             strategy, transport, initial=self._initial_model, run_dir=folder, **arguments
         )
@@ -180,24 +156,24 @@ class BundleRuns:
 
     # ---- its clients
 
-    def transport(self, folder: Path, names: Sequence[str], pool: WorkerPool | None) -> Transport:
-        """Reaches the clients of some sites.
+    def transport(self, folder: Path, names: Sequence[str]) -> Transport:
+        """Reaches the clients of some sites: in this process, or in several.
 
         Args:
             folder: of the run.
             names: of the sites.
-            pool: processes of the clients; ``None``: this one.
         """
+        number = self.jobs.workers(len(names), self.settings.threads)
         cases = {name: self.sites.cases[name] for name in names}
-        places = dealt_out(cases, 1 if pool is None else len(pool))
+        places = dealt_out(cases, number)
         clients = {}
         for name in names:
             device = self.jobs.device_of(places[name])
             alone = self._model_trained_alone(name, folder)
             clients[name] = self.sites.client_maker(name, folder, device, alone=alone)
-        if pool is None:
+        if number == 1:
             return InProcess(clients)
-        return WorkerClients(pool, clients, places)
+        return WorkerClients(clients, places)
 
     def _model_trained_alone(self, name: str, folder: Path) -> str:
         """File of the model that a site trained alone, in another run; empty where nobody did.

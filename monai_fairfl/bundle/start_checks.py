@@ -74,7 +74,7 @@ def check_start(
     _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
     for strategy in strategies:
         # A federation refuses, where it is made, what its strategy cannot do with the settings.
-        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names, pool=None)
+        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names)
     check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
     _check_retraining(runs, valuations, train)
     if runs.initial is not None:

@@ -18,15 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from monai_fairfl.bundle.dealing import Dealing, worker_pool
+from monai_fairfl.bundle.dealing import deal_out
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.errors import FairFLError, FederationError, in_words
 from monai_fairfl.run.schedule import Schedule
-from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.workers import Failed, Turn, Work, can_be_sent
+from monai_fairfl.transports.workers import Failed, Turn
 
 
 @dataclass(frozen=True)
@@ -93,19 +92,9 @@ def run_trainings(
     most = most or len(first.names)
     given = Jobs(jobs, devices or first.jobs.devices)
     given.require_devices()
-    # A strategy of a script's own is not known in another process.
-    together = all(can_be_sent(training.run) for training in todo)
-    at_a_time = len(todo) if together else 1
-    strategies: list[Strategy] = []
-    for federation in federations.values():
-        strategies += federation.strategies
-    # A single one deals its sites out to all processes.
-    at_once = at_a_time if at_a_time > 1 else None
-    with worker_pool(given, most * at_a_time, first.settings.threads, strategies, at_once) as pool:
-        processes = 1 if pool is None else len(pool)
-        with _display(trainings, done, processes, unit) as display:
-            dealing = Dealing(pool, most, together, given.device_of)
-            return _carry_out(todo, dealing, display)
+    processes = given.workers(most * len(todo), first.settings.threads)
+    with _display(trainings, done, processes, unit) as display:
+        return _carry_out(todo, processes, given.device_of, display)
 
 
 def _display(
@@ -122,7 +111,9 @@ def _display(
     return RunsDisplay(kinds, rounds, seconds, processes, unit)
 
 
-def _carry_out(todo: Sequence[Training], dealing: Dealing, display: RunsDisplay) -> dict[str, str]:
+def _carry_out(
+    todo: Sequence[Training], jobs: int, device_of: Callable[[int], str], display: RunsDisplay
+) -> dict[str, str]:
     """Deal out the trainings, those that wait after the others.
 
     Returns:
@@ -134,12 +125,12 @@ def _carry_out(todo: Sequence[Training], dealing: Dealing, display: RunsDisplay)
     found: dict[str, bool | Failed] = {}
     stopped = False
     for waits in (False, True):
-        pieces = []
+        pieces = {}
         for training in todo:
             if training.waits == waits:
-                pieces.append(Work(training.title, partial(_attempt, training.title, training.run)))
+                pieces[training.title] = partial(_attempt, training.title, training.run)
         if pieces and not stopped:
-            results, stopped = dealing.carry_out(pieces, display)
+            results, stopped = deal_out(pieces, jobs, device_of, display)
             found.update(results)
 
     failed = {}
@@ -197,7 +188,7 @@ def run_logged(folder: Path, federation: Callable[[Turn], BundleFederation], tur
     log = folder / "log.txt"
     with _log_in(log):
         try:
-            histories = federation(turn).run_with(turn.pool)
+            histories = federation(turn).run_with()
         except (FairFLError, *CONCERNS_ALL):
             raise
         except Exception as error:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from monai_fairfl.bundle.coalitions import CoalitionTraining
-from monai_fairfl.bundle.dealing import Dealing
+from monai_fairfl.bundle.dealing import deal_out, display_of
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.run_config import digest_of_training
 from monai_fairfl.bundle.runs import BundleRuns
@@ -19,7 +19,7 @@ from monai_fairfl.errors import FederationError
 from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool
+from monai_fairfl.transports.workers import Failed, Turn, at_a_time
 from monai_fairfl.utils.terminal import quiet
 from monai_fairfl.utils.torch_threads import torch_threads
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
@@ -35,13 +35,11 @@ class RunsValuer:
     Args:
         runs: of the federation.
         finished: name of a strategy -> folder of its finished run of all sites.
-        dealing: the processes, for clients and for trainings of coalitions.
         write_start: writes what is there before coalitions are trained beside each other.
     """
 
     runs: BundleRuns
     finished: Mapping[str, Path]
-    dealing: Dealing
     write_start: Callable[[], None]
 
     def value(self, valuations: Sequence[RunValuation], histories: Sequence[History]) -> None:
@@ -64,9 +62,8 @@ class RunsValuer:
         self, valuations: Sequence[RunValuation], history: History, retrained: Path
     ) -> None:
         names = self.runs.sites.names
-        pool = self.dealing.pool
         panel = Panel(
-            self.runs.transport(history.run_dir, names, pool),
+            self.runs.transport(history.run_dir, names),
             names,
             expected=self.runs.settings.expected({}),
             facts=Facts(records=history.records),
@@ -75,7 +72,7 @@ class RunsValuer:
             history.run_dir,
             names,
             panel,
-            _coalition_training(self.runs, self.finished, pool),
+            _coalition_training(self.runs, self.finished),
             retrained,
             self._train_ahead,
             digests_of_configs(self.runs.sites.bundle_root).get("evaluate.json", ""),
@@ -101,21 +98,22 @@ class RunsValuer:
         Raises:
             FederationError: when the training was stopped, or a coalition's failed.
         """
-        if self.dealing.at_a_time(len(coalitions)) == 1:
-            return
-        training = _coalition_training(self.runs, self.finished, self.dealing.pool)
-        pieces = []
+        runs = self.runs
+        training = _coalition_training(runs, self.finished)
+        pieces = {}
         for coalition, folder in coalitions.items():
             if training.needs_training(coalition, strategy):
-                given = (self.runs, self.finished, coalition, strategy, folder)
-                pieces.append(Work(folder.name, partial(train_coalition, *given)))
-        if len(pieces) < 2:
+                given = (runs, self.finished, coalition, strategy, folder)
+                pieces[folder.name] = partial(train_coalition, *given)
+        most = len(pieces) * len(runs.sites.names)
+        jobs = runs.jobs.workers(most, runs.settings.threads)
+        beside = at_a_time(list(pieces.values()), jobs)
+        if beside == 1:
             return
         # Once, here: several processes would write it at a time.
         self.write_start()
-        titles = [work.title for work in pieces]
-        with self.dealing.display(titles, self.runs.settings.rounds) as display:
-            found, stopped = self.dealing.carry_out(pieces, display)
+        with display_of(list(pieces), runs.settings.rounds, beside) as display:
+            found, stopped = deal_out(pieces, jobs, runs.jobs.device_of, display)
         if stopped:
             raise FederationError("stopped; the same command with --resume True goes on")
         for title, result in found.items():
@@ -144,19 +142,15 @@ def train_coalition(
     Raises:
         FederationError: when the training was stopped.
     """
-    runs = runs.for_turn(turn)
-    with runs.worker_pool([], turn.pool) as pool:
-        _coalition_training(runs, finished, pool)(coalition, strategy, folder)
+    _coalition_training(runs.for_turn(turn), finished)(coalition, strategy, folder)
 
 
-def _coalition_training(
-    runs: BundleRuns, finished: Mapping[str, Path], pool: WorkerPool | None
-) -> CoalitionTraining:
-    """Trains a coalition's model, with its clients in the processes of a pool."""
+def _coalition_training(runs: BundleRuns, finished: Mapping[str, Path]) -> CoalitionTraining:
+    """Trains a coalition's model."""
     return CoalitionTraining(
         sites=runs.sites.names,
         settings=runs.settings,
         finished=finished,
         first_model=lambda: runs.first_model()[0],
-        federation=partial(runs.federation, pool=pool),
+        federation=runs.federation,
     )

@@ -27,7 +27,7 @@ from helpers.least_squares_federation import (
 from monai_fairfl import Reply, Request, seed_of
 from monai_fairfl.run import Ledger, digest_of
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, Strategy
-from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
+from monai_fairfl.transports.workers import WorkerClients, dealt_out
 
 
 def test_the_same_seed_gives_the_same_bits_and_another_one_others(tmp_path: Path) -> None:
@@ -73,12 +73,10 @@ def test_no_order_of_tensors_changes_a_bit(strategy: type[Strategy], tmp_path: P
 def test_no_number_of_workers_changes_a_bit(tmp_path: Path) -> None:
     makers = {name: partial(LeastSquares, target) for name, target in TARGETS.items()}
     federation(tmp_path / "plain").run()
-    with WorkerPool(2) as pool:
-        for count in (1, 2):
-            dealt = dealt_out(dict.fromkeys(makers, 1), count)
-            workers = WorkerClients(pool, makers, dealt)
-            federation(tmp_path / str(count), transport=workers).run()
-            assert ledger_bytes(tmp_path / str(count)) == ledger_bytes(tmp_path / "plain")
+    for count in (1, 2):
+        workers = WorkerClients(makers, dealt_out(dict.fromkeys(makers, 1), count))
+        federation(tmp_path / str(count), transport=workers).run()
+        assert ledger_bytes(tmp_path / str(count)) == ledger_bytes(tmp_path / "plain")
 
 
 def test_clients_are_drawn_by_seed_and_round(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from helpers import warm_python
 from helpers.bundle_runs import BUNDLE, OVERRIDES, command, federation, run
 from helpers.linear_federation import in_place_of_training
 from helpers.made_once import MadeOnce
-from helpers.worker_clients import all_end, children_of
+from helpers.worker_clients import all_end, descendants_of
 
 from monai_fairfl import FairMonaiAlgo, read_ledger
 from monai_fairfl.bundle import initial_model
@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_and_stopped_by_ctrl_c_has_the_bits_of_one_that_not
     process = warm_python.start(words, tmp_path, shown)
     assert process.pid is not None
     wait_for_rounds(run_dir, process, 2)
-    workers = children_of(process.pid)
+    workers = descendants_of(process.pid)
     # As a terminal does, to all processes of its group.
     for pid in (process.pid, *workers):
         os.kill(pid, signal.SIGINT)

@@ -18,7 +18,7 @@ import torch
 from helpers import warm_python
 from helpers.bundle_runs import BUNDLE, OVERRIDES, command, federation
 from helpers.made_once import MadeOnce
-from helpers.worker_clients import all_end, children_of
+from helpers.worker_clients import all_end, descendants_of
 
 from monai_fairfl import BundleFederation, read_ledger
 from monai_fairfl.cli import main
@@ -141,7 +141,7 @@ def test_every_file_is_that_of_one_process_though_workers_are_killed(
     while not ledger.exists() or ledger.read_bytes().count(b"\n") < 2:
         assert process.is_alive(), shown.read_text()
         time.sleep(0.02)
-    workers = children_of(process.pid)
+    workers = descendants_of(process.pid)
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
     process.join(300)

@@ -20,7 +20,7 @@ from helpers import warm_python
 from helpers.command_line import OVERRIDES, TINY, Commands, bytes_of, lines_in, wait_until
 from helpers.failing_strategy import Failing
 from helpers.made_once import MadeOnce
-from helpers.worker_clients import all_end, children_of
+from helpers.worker_clients import all_end, descendants_of
 from scipy import stats
 
 from monai_fairfl import read_ledger
@@ -112,14 +112,14 @@ def test_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
     process = warm_python.start(words, tmp_path, shown, log)
     first, second = (out / "cells" / name / "seed-1-fold-0" / "ledger.jsonl" for name in NAMES)
     wait_until(lambda: lines_in(first) >= 1 and lines_in(second) >= 1, process, log)
-    workers = children_of(process.pid or 0)
+    workers = descendants_of(process.pid or 0)
     assert len(workers) >= 2
     for worker in workers:
         with suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
     third = out / "cells" / "FedAvg" / "seed-1-fold-1" / "ledger.jsonl"
     wait_until(lambda: lines_in(third) >= 1, process, log)
-    later = children_of(process.pid or 0)
+    later = descendants_of(process.pid or 0)
     os.kill(process.pid or 0, signal.SIGINT)
     process.join()
     assert process.exitcode == 2

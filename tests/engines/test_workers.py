@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import wave
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -26,21 +27,27 @@ from helpers.worker_clients import Acting, Echo, Reporting, all_end, honest, is_
 
 from monai_fairfl import InProcess, Measure, Reply, Request, Train, read_ledger
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.transports.workers import WorkerClients, WorkerPool, dealt_out
+from monai_fairfl.measurements import MEASUREMENTS, Entry
+from monai_fairfl.transports.workers import WorkerClients, dealt_out
 
 MODEL = {"w": vector([1.0, 2.0])}
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    """Workers that import a module, and do without one that is not there."""
-    with WorkerPool(2, ["not_there", "wave"]) as made:
-        yield made
+Workers = Callable[..., WorkerClients]
 
 
-def workers_of(pool: WorkerPool, makers: Mapping[str, Any], number: int = 2) -> WorkerClients:
-    """The clients, dealt out to the first workers of the pool: A to 0, B to 1, C to 0, ..."""
-    return WorkerClients(pool, makers, dealt_out(dict.fromkeys(makers, 1), number))
+@pytest.fixture
+def workers_of() -> Iterator[Workers]:
+    """Makes clients, dealt out to workers: A to 0, B to 1, C to 0, ..."""
+    made = []
+
+    def make(makers: Mapping[str, Any], number: int = 2) -> WorkerClients:
+        made.append(WorkerClients(makers, dealt_out(dict.fromkeys(makers, 1), number)))
+        return made[-1]
+
+    yield make
+    for transport in made:
+        transport.close()
 
 
 def answers(transport: WorkerClients, requests: list[Request]) -> dict[str, Reply]:
@@ -67,8 +74,8 @@ def with_one(
 # --- the same replies
 
 
-def test_models_of_every_kind_and_size_arrive_as_they_are(pool: WorkerPool) -> None:
-    clients = workers_of(pool, {"A": Echo, "B": Echo, "C": Echo})
+def test_models_of_every_kind_and_size_arrive_as_they_are(workers_of: Workers) -> None:
+    clients = workers_of({"A": Echo, "B": Echo, "C": Echo})
     odd = {
         "half": torch.randn(7).to(torch.bfloat16),
         "steps": torch.tensor(2**40 + 1),
@@ -96,20 +103,19 @@ def test_models_of_every_kind_and_size_arrive_as_they_are(pool: WorkerPool) -> N
                     )
 
 
-def test_clients_of_a_worker_share_one_copy_of_the_weights_and_each_gets_its_own_model(
-    pool: WorkerPool,
-) -> None:
-    clients = workers_of(pool, {"A": Reporting, "B": Reporting}, number=1)
+def test_each_client_of_a_worker_gets_its_own_model(workers_of: Workers) -> None:
+    clients = workers_of({"A": Reporting, "B": Reporting}, number=1)
     same = measured(clients)
     assert same["A"]["process"] == same["B"]["process"]
-    assert same["A"]["address"] == same["B"]["address"]
     other = answers(clients, [Measure("A", MODEL), Measure("B", {"w": vector([5.0])})])
     values = [other[name].measurements["value"] for name in "AB"]
     assert values == [1.0, 5.0]
 
 
-def test_a_client_lives_in_one_worker_until_its_own_transport_is_closed(pool: WorkerPool) -> None:
-    one, other = (workers_of(pool, dict.fromkeys("AB", Reporting)) for _ in range(2))
+def test_a_client_lives_in_one_worker_until_its_own_transport_is_closed(
+    workers_of: Workers,
+) -> None:
+    one, other = (workers_of(dict.fromkeys("AB", Reporting)) for _ in range(2))
     first, second = measured(one), measured(one)
     assert first["A"]["process"] != first["B"]["process"]
     assert second["A"]["process"] == first["A"]["process"]
@@ -122,10 +128,13 @@ def test_a_client_lives_in_one_worker_until_its_own_transport_is_closed(pool: Wo
 
 
 def test_a_client_computes_with_the_settings_of_this_process_and_keeps_its_own(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    workers_of: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
-    clients = workers_of(pool, {"A": Reporting})
+    # Of a measurement of one's own; and of one that is not there.
+    monkeypatch.setitem(MEASUREMENTS, "own", Entry("received", vars(wave)["open"]))
+    monkeypatch.setitem(MEASUREMENTS, "lost", Entry("received", vars(worker_clients)["lost"]))
+    clients = workers_of({"A": Reporting})
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
@@ -135,7 +144,7 @@ def test_a_client_computes_with_the_settings_of_this_process_and_keeps_its_own(
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(False)
     assert (changed["threads"], changed["deterministic"]) == (3, True)
-    clients = workers_of(pool, {"A": Reporting})
+    clients = workers_of({"A": Reporting})
     for _ in range(2):
         usual = measured(clients)["A"]
         assert (usual["threads"], usual["deterministic"]) == (threads, False)
@@ -146,9 +155,9 @@ def test_a_client_computes_with_the_settings_of_this_process_and_keeps_its_own(
 
 
 def test_an_error_is_its_clients_alone_with_the_words_that_it_has_in_one_process(
-    pool: WorkerPool, tmp_path: Path
+    workers_of: Workers, tmp_path: Path
 ) -> None:
-    for name, transport in (("here", InProcess), ("there", partial(workers_of, pool))):
+    for name, transport in (("here", InProcess), ("there", workers_of)):
         folder = tmp_path / name
         folder.mkdir()
         makers = with_one("B", worker_clients.refuse, 1, folder)
@@ -159,37 +168,38 @@ def test_an_error_is_its_clients_alone_with_the_words_that_it_has_in_one_process
 
 
 def test_what_cannot_be_sent_is_refused_with_the_clients_name(
-    pool: WorkerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workers_of: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(ConfigError, match="'A'.*jobs=1"):
-        workers_of(pool, {"A": lambda: Echo()})
+        workers_of({"A": lambda: Echo()})
 
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "only_here.py").write_text("class Client: pass\n")
-    import only_here  # type: ignore[import-not-found]
+    import only_here
 
+    (tmp_path / "only_here.py").unlink()
     makers = {"A": worker_clients.Unsendable, "B": only_here.Client, "C": Echo}
-    found = answers(workers_of(pool, makers), [Train(name, MODEL) for name in makers])
+    found = answers(workers_of(makers), [Train(name, MODEL) for name in makers])
     assert "pickle" in str(found["A"].error)
     assert "only_here" in str(found["B"].error)
     assert found["C"].error is None
 
 
 def test_what_a_clients_threads_log_and_warn_of_is_shown_here_and_mixes_with_no_reply(
-    pool: WorkerPool, caplog: pytest.LogCaptureFixture
+    workers_of: Workers, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "monai_fairfl")
     with pytest.warns(UserWarning, match="an odd image"):
-        found = measured(workers_of(pool, {"A": worker_clients.Talking}))
+        found = measured(workers_of({"A": worker_clients.Talking}))
     assert found == {"A": {"score": 1.0}}
     records = [record for record in caplog.records if record.name == "monai_fairfl.tests"]
     assert [vars(record).get("site") for record in records] == ["elm"] * 100
 
 
 def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
-    pool: WorkerPool, tmp_path: Path
+    workers_of: Workers, tmp_path: Path
 ) -> None:
-    clients = workers_of(pool, with_one("A", partial(time.sleep, 2), 0, tmp_path))
+    clients = workers_of(with_one("A", partial(time.sleep, 2), 0, tmp_path))
 
     # A sleeps when B's reply comes.
     with pytest.raises(KeyboardInterrupt):
@@ -204,10 +214,10 @@ def test_an_interrupted_exchange_leaves_no_answer_for_the_next(
 
 
 def test_the_client_of_a_worker_that_ends_is_missing_in_that_round_alone(
-    pool: WorkerPool, tmp_path: Path
+    workers_of: Workers, tmp_path: Path
 ) -> None:
     # A and C live in the same worker, and C is asked after A.
-    transport = workers_of(pool, with_one("A", worker_clients.end_by_kill, 1, tmp_path))
+    transport = workers_of(with_one("A", worker_clients.end_by_kill, 1, tmp_path))
     federation(tmp_path, transport=transport).run()
 
     def lose(request: Request, reply: Reply) -> Reply | None:
@@ -223,13 +233,13 @@ def test_the_client_of_a_worker_that_ends_is_missing_in_that_round_alone(
 
 
 def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
-    pool: WorkerPool,
+    workers_of: Workers,
 ) -> None:
-    clients = workers_of(pool, dict.fromkeys("ABC", Reporting))
+    clients = workers_of(dict.fromkeys("ABC", Reporting))
     before = measured(clients)
     process = int(before["A"]["process"])
     os.kill(process, signal.SIGKILL)
-    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+    assert all_end([process])
     after = measured(clients)
     assert before["B"]["process"] == after["B"]["process"]
     assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
@@ -243,7 +253,7 @@ from functools import partial
 from pathlib import Path
 from helpers.worker_clients import Endless
 from monai_fairfl import Train
-from monai_fairfl.transports.workers import WorkerClients, WorkerPool
+from monai_fairfl.transports.workers import WorkerClients
 
 how, file = sys.argv[1], Path(sys.argv[2])
 print("begun", flush=True)
@@ -256,10 +266,9 @@ def end_when_both_work():
     os.kill(os.getpid(), signal.Signals[how])
 
 threading.Thread(target=end_when_both_work, daemon=True).start()
-with WorkerPool(2) as pool:
-    makers = dict.fromkeys("AB", partial(Endless, file))
-    clients = WorkerClients(pool, makers, {"A": 0, "B": 1})
-    list(clients.ask([Train(name, {}) for name in "AB"]))
+makers = dict.fromkeys("AB", partial(Endless, file))
+clients = WorkerClients(makers, {"A": 0, "B": 1})
+list(clients.ask([Train(name, {}) for name in "AB"]))
 """
 
 
@@ -288,19 +297,13 @@ def test_no_worker_and_no_process_of_a_worker_outlives_a_script_that_is_ended(
     assert done.stdout == "begun\n"
 
 
-def test_a_pool_that_is_left_has_no_process_and_no_memory_also_by_ctrl_c() -> None:
-    class Interrupted(WorkerPool):
-        def end(self, number: int) -> None:
-            signal.raise_signal(signal.SIGINT)
-            super().end(number)
-
+def test_clients_that_are_closed_leave_no_process_and_no_open_file(workers_of: Workers) -> None:
     open_files = Path("/proc/self/fd")
-    before = signal.getsignal(signal.SIGINT), sorted(open_files.iterdir())
-    with Interrupted(2) as made:
-        clients = workers_of(made, dict.fromkeys("AB", Reporting))
-        processes = [int(found["process"]) for found in measured(clients).values()]
-    assert all_end(processes, seconds=0)
-    assert (signal.getsignal(signal.SIGINT), sorted(open_files.iterdir())) == before
+    clients = workers_of(dict.fromkeys("AB", Reporting))
+    measured(clients)
     clients.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        measured(clients)
+    before = sorted(open_files.iterdir())
+    processes = [int(found["process"]) for found in measured(clients).values()]
+    clients.close()
+    assert all_end(processes, seconds=0)
+    assert sorted(open_files.iterdir()) == before

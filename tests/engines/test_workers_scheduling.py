@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,57 +21,54 @@ from helpers.least_squares_federation import ledger_bytes
 from helpers.worker_clients import meet, seen, train
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.transports.workers import Failed, Turn, Work, WorkerPool, can_be_sent, carry_out
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[WorkerPool]:
-    """Two workers for all tests of this file."""
-    with WorkerPool(2) as made:
-        yield made
+from monai_fairfl.transports.workers import Failed, Turn, at_a_time, carry_out
 
 
 def results_of(todo: Mapping[str, Callable[[Turn], Any]], **settings: Any) -> dict[str, Any]:
     """Title -> what the piece of work returned, in the order of their ends."""
     found: dict[str, Any] = {}
-    carry_out([Work(title, do) for title, do in todo.items()], ended=found.__setitem__, **settings)
+    carry_out(todo, ended=found.__setitem__, **settings)
     return found
 
 
 # --- who gets how many processes
 
 
-def test_pieces_have_a_process_each_and_the_last_has_what_is_left_in_this_one(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
+def test_pieces_have_a_process_each_and_the_last_has_all_in_this_one(tmp_path: Path) -> None:
     # Each of the first two ends only when both have begun.
     a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
-    found = results_of({"a": a, "b": b, "c": seen}, pool=pool, most=3, device_of="cuda:{}".format)
+    found = results_of({"a": a, "b": b, "c": seen}, jobs=2, device_of="cuda:{}".format)
     assert [found[name]["devices"] for name in "abc"] == [
         ["cuda:0"],
         ["cuda:1"],
         ["cuda:0", "cuda:1"],
     ]
-    assert [found[name]["has_pool"] for name in "abc"] == [False, False, True]
     assert [found[name]["jobs"] for name in "abc"] == [1, 1, 2]
     assert found["c"]["process"] == os.getpid()
     assert len({each["process"] for each in found.values()}) == 3
 
 
+def test_pieces_that_are_fewer_than_the_processes_share_these(tmp_path: Path) -> None:
+    a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
+    found = results_of({"a": a, "b": b}, jobs=5, device_of="cuda:{}".format)
+    devices = [each["devices"] for each in found.values()]
+    assert sorted(devices) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
+    assert os.getpid() not in {each["process"] for each in found.values()}
+
+
 def test_what_cannot_be_sent_is_done_here_in_the_given_order(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def of_a_script(turn: Turn) -> Any:
         return seen(turn)
 
-    assert not can_be_sent(of_a_script)
+    assert at_a_time([of_a_script, of_a_script], 2) == 1
     of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
     monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, raising=False)
-    assert not can_be_sent(of_a_script) and can_be_sent(seen)
+    assert (at_a_time([of_a_script, seen], 2), at_a_time([seen, seen], 2)) == (1, 2)
 
-    todo = dict.fromkeys("cab", of_a_script)
-    for settings, jobs in (({}, 1), ({"pool": pool, "together": False}, 2)):
-        found = results_of(todo, **settings)  # type: ignore[arg-type]
+    for jobs in (1, 2):
+        found = results_of(dict.fromkeys("cab", of_a_script), jobs=jobs)
         assert list(found) == ["c", "a", "b"]
         for each in found.values():
             assert (each["process"], each["jobs"]) == (os.getpid(), jobs)
@@ -81,7 +78,7 @@ def test_what_cannot_be_sent_is_done_here_in_the_given_order(
 
 
 def test_a_federation_whose_process_is_killed_goes_on_in_another_one_to_the_same_ledger(
-    pool: WorkerPool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("unhurt", "whole"):
         (tmp_path / name).mkdir()
@@ -90,9 +87,7 @@ def test_a_federation_whose_process_is_killed_goes_on_in_another_one_to_the_same
 
     rounds: dict[str, list[int]] = {"hurt": [], "unhurt": []}
     todo = {name: partial(train, tmp_path / name) for name in rounds}
-    found = results_of(
-        todo, pool=pool, rounds_done=lambda title, number: rounds[title].append(number)
-    )
+    found = results_of(todo, jobs=2, rounds_done=lambda title, number: rounds[title].append(number))
 
     for name in rounds:
         assert found[name].records == whole.records
@@ -102,33 +97,24 @@ def test_a_federation_whose_process_is_killed_goes_on_in_another_one_to_the_same
     assert "hurt" in warning.getMessage() and "SIGKILL" in warning.getMessage()
 
 
-def test_a_piece_whose_process_always_ends_fails_and_the_others_go_on(pool: WorkerPool) -> None:
-    found = results_of({"a": worker_clients.end_always, "b": seen}, pool=pool)
+def test_a_piece_whose_process_always_ends_fails_and_the_others_go_on() -> None:
+    found = results_of({"a": worker_clients.end_always, "b": seen}, jobs=2)
     assert isinstance(found["a"], Failed) and "SIGKILL" in found["a"].reason
     assert found["b"]["again"] is False
 
 
-def test_an_error_ends_all_pieces_and_leaves_the_pool_for_others(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
+def test_an_error_ends_all_pieces(tmp_path: Path) -> None:
     todo = {
         "endless": partial(meet, tmp_path, "begun", "never"),
         "error": worker_clients.raise_error,
     }
     with pytest.raises(ConfigError, match="concerns all"):
-        results_of(todo, pool=pool)
+        results_of(todo, jobs=2)
     # Neither an error nor a result that cannot be sent ends the process or says nothing.
     with pytest.raises(FederationError, match="1 and 2"):
-        results_of({"a": worker_clients.raise_unsendable, "b": seen}, pool=pool)
-    with pytest.raises(TypeError, match="pickle"):
-        results_of({"a": worker_clients.unsendable_result, "b": seen}, pool=pool)
-    usual = results_of(dict.fromkeys("ab", seen), pool=pool)
-    # A process that ends while it has nothing to do costs no piece anything.
-    process = usual["a"]["process"]
-    os.kill(process, signal.SIGKILL)
-    os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-    after = results_of(dict.fromkeys("ab", seen), pool=pool)
-    assert [each["again"] for each in after.values()] == [False, False]
+        results_of({"a": worker_clients.raise_unsendable, "b": seen}, jobs=2)
+    with pytest.raises(FederationError, match="pickle"):
+        results_of({"a": worker_clients.unsendable_result, "b": seen}, jobs=2)
 
 
 # --- Ctrl-C and SIGTERM
@@ -148,9 +134,9 @@ def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) ->
     # One has begun what it carries out when it is asked to stop, the other one only prepares it.
     pieces = {"a": worker_clients.two_pieces, "b": worker_clients.late_piece}
     pieces["c"] = worker_clients.two_pieces
-    todo = [Work(name, partial(piece, tmp_path, name)) for name, piece in pieces.items()]
-    with WorkerPool(2) as made:
-        assert carry_out(todo, made, ended=found.__setitem__)
+    pieces["d"] = worker_clients.two_pieces
+    todo = {name: partial(piece, tmp_path, name) for name, piece in pieces.items()}
+    assert carry_out(todo, jobs=2, ended=found.__setitem__)
     thread.join()
     assert set(found) == {"a", "b"}
     # The workers were asked to stop, too: what they had yet to begin is not begun.
@@ -160,7 +146,7 @@ def test_a_signal_lets_what_has_begun_end_and_begins_no_other(tmp_path: Path) ->
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_is_done_here_ends_and_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
     ended: list[str] = []
-    pieces = [Work(name, lambda turn: signal.raise_signal(number)) for name in "ab"]
+    pieces = dict.fromkeys("ab", lambda turn: signal.raise_signal(number))
     assert carry_out(pieces, ended=lambda title, result: ended.append(title))
     assert ended == ["a"]
 
@@ -169,4 +155,4 @@ def test_what_is_done_here_ends_and_a_second_signal_ends_it_at_once(number: sign
         signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out([Work("c", press_twice)])
+        carry_out({"c": press_twice})

@@ -26,7 +26,7 @@ from helpers.least_squares_federation import TARGETS, federation
 from monai_fairfl import InProcess, Reply, Request
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import FedAvg, Rounds
-from monai_fairfl.transports.workers import Turn, Work, carry_out
+from monai_fairfl.transports.workers import Turn, carry_out
 
 logger = logging.getLogger("monai_fairfl.tests")
 
@@ -59,7 +59,6 @@ class Reporting:
             "process": os.getpid(),
             "answered": self.answered,
             "value": float(request.weights["w"][0]),
-            "address": request.weights["w"].data_ptr(),
             "threads": torch.get_num_threads(),
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             "own_setting": torch.backends.cudnn.deterministic,
@@ -134,12 +133,19 @@ class Endless:
         raise AssertionError
 
 
+def lost(*given: object) -> None:
+    """A measurement of a module that a worker does not find."""
+
+
+lost.__module__ = "not_there"
+
+
 # --- pieces of work
 
 
 def seen(turn: Turn) -> dict[str, Any]:
     """Where it is done, and with what."""
-    return {"process": os.getpid(), "has_pool": turn.pool is not None, **vars(turn)} | {"pool": 0}
+    return {"process": os.getpid(), **vars(turn)}
 
 
 def meet(folder: Path, name: str, other: str, turn: Turn) -> dict[str, Any]:
@@ -198,24 +204,27 @@ def unsendable_result(turn: Turn) -> object:
 
 def two_pieces(folder: Path, name: str, turn: Turn) -> None:
     """Carry out two pieces, one after the other."""
-    carry_out([Work(part, partial(meet, folder, name + part, "go")) for part in "12"])
+    carry_out({part: partial(meet, folder, name + part, "go") for part in "12"})
 
 
 def late_piece(folder: Path, name: str, turn: Turn) -> None:
     """Prepare, and only then carry out a piece, as a training that checks its sites first."""
     meet(folder, f"{name}1", "go", turn)
-    carry_out([Work("2", partial(meet, folder, f"{name}2", "go"))])
+    carry_out({"2": partial(meet, folder, f"{name}2", "go")})
 
 
 # --- processes
 
 
-def children_of(process: int) -> list[int]:
-    """The processes that a process has started."""
+def descendants_of(process: int) -> list[int]:
+    """The processes that a process has started, and those that these have."""
     words = ["ps", "-A", "-o", "pid=,ppid="]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    found = [process]
     pairs = [line.split() for line in listed.splitlines()]
-    return [int(pid) for pid, parent in pairs if int(parent) == process]
+    for parent in found:
+        found += [int(pid) for pid, of in pairs if int(of) == parent]
+    return found[1:]
 
 
 def is_alive(process: int) -> bool:

@@ -1,241 +1,271 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What runs in a worker process: it answers requests to its clients, and does whole pieces of work,
-until the pool is gone.
+"""One worker process: it does one thing after another for the process that started it, which shows
+what is logged there, and notices its end.
+
+A pipe leads to each process. ``concurrent.futures.ProcessPoolExecutor`` waits forever for a result
+of which a process that was killed has sent a part.
 """
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import importlib
 import logging
+import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
 import warnings
-from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from logging.handlers import QueueHandler
-from multiprocessing.connection import Connection
-from queue import SimpleQueue
-from typing import Any, NoReturn, TextIO
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
-from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.messages import Reply, Weights, failed
-from monai_fairfl.server.progress import shown_by
-from monai_fairfl.transports.in_process import Clients
-from monai_fairfl.transports.workers.messages import (
-    Answered,
-    Ask,
-    Begun,
-    Did,
-    Do,
-    Logged,
-    Release,
-    Released,
-    RoundsDone,
-    Stop,
-    TorchSettings,
-    Warned,
-    receive,
-    send,
-)
-from monai_fairfl.transports.workers.shared_memory import SharedMemory
+import torch
+from torch.backends import cudnn
+
+from monai_fairfl.errors import FairFLError, FederationError, in_words
+from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.utils.terminal import quiet, stop_for_good
 
-
-def serve(connection: int, received: int, sent: int) -> NoReturn:
-    """Answer the pool's messages; this function only ends with the process.
-
-    Args:
-        connection: file descriptor of the connection to the pool.
-        received: descriptor of the memory that the pool writes.
-        sent: descriptor of the memory that this process writes.
-    """
-    pool = _Pool(Connection(connection))
-    # The main thread works. Another one waits for messages, and so notices the pool's end.
-    messages: SimpleQueue[Any] = SimpleQueue()
-    threading.Thread(target=_take_in, args=(pool.connection, messages), daemon=True).start()
-    begin = messages.get()
-    for module in begin.modules:
-        # What is missing matters when a client needs it: its reply then says so.
-        with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    worker = _Worker(pool, SharedMemory(received), SharedMemory(sent))
-    with quiet():
-        _report_to(pool)
-        pool.send(Begun())
-        while True:
-            worker.take(messages.get())
+TORCH_SETTINGS: Sequence[tuple[Callable[[], Any], Callable[[Any], Any]]] = (
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    (partial(getattr, cudnn, "deterministic"), partial(setattr, cudnn, "deterministic")),
+    (partial(getattr, cudnn, "benchmark"), partial(setattr, cudnn, "benchmark")),
+)
+"""What of torch's global settings decides a client's numbers: how it is read, and set."""
 
 
-class _Pool:
-    """The way to the pool, for all threads of this process.
+SECONDS_BETWEEN_LOOKS = 0.5
+"""How often it is looked whether a worker that says nothing still runs."""
 
-    A process that this one forks, to load images, inherits it and must not use it: its bytes would
-    come between those of a reply.
+
+class Worker:
+    """A process that does what it is asked, with torch set as in this one.
+
+    >>> worker = Worker()
+    >>> worker.begin(os.getpid)
+    >>> found = []
+    >>> while not found:
+    ...     found = list(news([worker]))
+    >>> found == [(worker, "returned", worker.process.pid)]
+    True
+    >>> worker.end()
     """
 
-    def __init__(self, connection: Connection):
-        self.connection = connection
-        self._lock = threading.Lock()
-        self._process = os.getpid()
+    def __init__(self) -> None:
+        self.connection, theirs = multiprocessing.Pipe()
+        settings = [read() for read, _ in TORCH_SETTINGS]
+        # Measurements of one's own are known where their modules are imported.
+        modules = {entry.function.__module__ for entry in MEASUREMENTS.values()}
+        self.process = prepare().Process(
+            target=_serve, args=(theirs, settings, modules, dict(os.environ))
+        )
+        with _undisturbed():
+            self.process.start()
+        theirs.close()
+        # Else Python would wait for the process when this one exits.
+        atexit.register(self.end)
 
-    @property
-    def is_own(self) -> bool:
-        """Whether this is the process that the pool has started."""
-        return os.getpid() == self._process
+    def begin(self, do: Callable[[], Any]) -> bool:
+        """Ask for something, where there is nothing else to do; :func:`news` has what came of it.
 
-    def send(self, message: Any) -> None:
-        """Send a message."""
-        with self._lock:
-            send(self.connection, message)
+        Args:
+            do: a function that can be pickled.
 
-
-def _take_in(pool: Connection, messages: SimpleQueue[Any]) -> None:
-    """Queue the pool's messages; when the pool is gone, end this process at once.
-
-    It may be in the middle of a training: its client's files are whole at every moment. The main
-    thread works when it is asked to stop, so that is done here.
-    """
-    while True:
-        try:
-            message = receive(pool)
-        except (EOFError, OSError):
-            # The whole group: processes that load images for this one end, too.
-            os.killpg(os.getpgrp(), signal.SIGKILL)
-        if isinstance(message, Stop):
-            stop_for_good()
-        else:
-            messages.put(message)
-
-
-class _Worker:
-    """The clients of this process.
-
-    Args:
-        pool: to which replies go.
-        received: memory with the weights of a request.
-        sent: memory for the tensors of a reply.
-    """
-
-    def __init__(self, pool: _Pool, received: SharedMemory, sent: SharedMemory):
-        self._pool = pool
-        self._received = received
-        self._sent = sent
-        # The transport's number -> its clients.
-        self._clients: defaultdict[int, Clients] = defaultdict(Clients)
-        self._model: Weights = {}
-        # Those of the pool's process, as they were set here last.
-        self._settings: TorchSettings | None = None
-
-    def take(self, message: Any) -> None:
-        """Carry out what the pool asks for."""
-        if isinstance(message, Ask):
-            self._answer(message)
-        elif isinstance(message, Release):
-            self._clients.pop(message.owner, Clients()).close()
-            self._pool.send(Released())
-        elif isinstance(message, Do):
-            self._do(message)
-
-    def _use(self, settings: TorchSettings) -> None:
-        """Compute as the pool's process does.
-
-        Settings that did not change are not set again: what a client has set when it was built
-        stays, as in one process. A bundle so makes cuDNN deterministic.
+        Returns:
+            Whether the process is there to do it.
         """
-        if settings != self._settings:
-            settings.apply()
-            self._settings = settings
+        # Not by Connection.send, by which torch would put each tensor into shared memory: a
+        # container has little of that, and a process may have few files open.
+        message = pickle.dumps(do)
+        with suppress(OSError):
+            self.connection.send_bytes(message)
+            return self.process.is_alive()
+        return False
 
-    def _answer(self, asked: Ask) -> None:
-        self._use(asked.torch)
-        if asked.model is not None:
-            self._model = self._received.read(asked.model)
-        request = replace(asked.request, weights=self._model)
-        reply = self._clients[asked.owner].answer(request, lambda: pickle.loads(asked.make)())
-        # What the client printed must not be lost if this process is killed.
-        sys.stdout.flush()
+    def take(self) -> tuple[str, Any] | None:
+        """What the process says, see :func:`news`; ``None`` where that is nothing."""
+        is_alive = self.process.is_alive()
         try:
-            self._send(reply)
-        except Exception as error:
-            # A reply that cannot be sent is a fault of its client alone.
-            self._send(failed(request, in_words(error)))
+            # A process that it started may have the connection open, too.
+            if not self.connection.poll():
+                if is_alive:
+                    return None
+                raise EOFError
+            kind, value = pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            return "ended", self._how_it_ended()
+        if kind == "warning":
+            text, category, file, line = value
+            warnings.warn_explicit(text, category, file, line, registry=_WARNED)
+            return None
+        if kind == "log":
+            logger = logging.getLogger(value.name)
+            if logger.isEnabledFor(value.levelno):
+                logger.handle(value)
+            return None
+        return kind, value
 
-    def _do(self, asked: Do) -> None:
-        self._use(asked.torch)
-        try:
-            with shown_by(self._report_rounds):
-                did = Did(pickle.loads(asked.work)())
-        except Exception as error:
-            did = Did(error=_sendable(error))
-        sys.stdout.flush()
-        try:
-            self._pool.send(did)
-        except Exception as error:
-            self._pool.send(Did(error=_sendable(error)))
+    def stop(self) -> None:
+        """Ask for an end of what it does after its round, and of all that it has yet to begin."""
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid or 0, signal.SIGUSR1)
 
-    def _report_rounds(self, number: int) -> None:
-        self._pool.send(RoundsDone(number))
+    def end(self) -> None:
+        """Kill the process, with the processes that it started."""
+        if self.connection.closed:
+            return
+        atexit.unregister(self.end)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
 
-    def _send(self, reply: Reply) -> None:
-        update, buffers = self._sent.write([reply.update or {}, reply.buffers or {}])
-        # A client that only measured has none, which is not the same as an empty one.
-        places = Answered(replace(reply, update=None, buffers=None), None, None)
-        if reply.update is not None:
-            places = replace(places, update=update)
-        if reply.buffers is not None:
-            places = replace(places, buffers=buffers)
-        self._pool.send(places)
+    def _how_it_ended(self) -> str:
+        self.end()
+        code = self.process.exitcode
+        if code == -signal.SIGKILL:
+            return (
+                "its worker process was killed (SIGKILL: for want of memory? Fewer jobs need less)"
+            )
+        return f"its worker process ended with status {code}; what it printed says why"
 
 
-def _sendable(error: Exception) -> Exception:
-    """An error as it is, where the pool can receive it, else one with its words."""
+_WARNED: dict[Any, Any] = {}
+"""What workers warned of, so that every warning is shown once, and not by each of them."""
+
+
+def news(workers: Iterable[Worker]) -> Iterator[tuple[Worker, str, Any]]:
+    """What workers say: the next of each, once one of them does; nothing after a moment.
+
+    It is ``"returned"`` with what a function returned, ``"raised"`` with its error, ``"rounds"``
+    with their number in a federation, or ``"ended"`` with how the process ended.
+    """
+    asked = list(workers)
+    wait([worker.connection for worker in asked], SECONDS_BETWEEN_LOOKS)
+    for worker in asked:
+        said = worker.take()
+        if said is not None:
+            yield worker, *said
+
+
+@cache
+def prepare() -> Any:
+    """Start the process that workers are forks of, which imports the libraries in the meantime.
+
+    Where there is a GPU, each worker imports them: it would be of no use to forks of a process in
+    which a library has looked for it.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        [] if torch.cuda.is_available() else ["monai_fairfl.bundle.site"]
+    )
+    with _undisturbed():
+        forkserver.ensure_running()
+    return context
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Inside, a process that starts never gets Ctrl-C, and knows nothing of a script.
+
+    Ctrl-C is for this process, which then ends after the round. And a script that starts workers
+    without a guard (``if __name__ == "__main__"``) would be run again by each of them.
+    """
+    # It would undo the mask when it starts.
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
     try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever a class of one's own raises
-        return FederationError(in_words(error))
-    return error
+        yield
+    finally:
+        sys.modules["__main__"] = script
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-class _Forwarding(QueueHandler):
-    """Sends log records to the pool's process, whose handlers show them."""
+# --- in a worker process
 
-    def __init__(self, pool: _Pool):
-        super().__init__(SimpleQueue())
-        self._pool = pool
+_parent: list[Connection] = []
+"""The way to the process that has started this one."""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Send a record; one of a forked process goes to standard error, if it is a warning."""
-        if self._pool.is_own:
-            super().emit(record)
-        elif logging.lastResort is not None and record.levelno >= logging.lastResort.level:
-            logging.lastResort.handle(record)
-
-    def enqueue(self, record: logging.LogRecord) -> None:
-        """Send a record that can be pickled."""
-        self._pool.send(Logged(record))
+_saying = threading.Lock()
 
 
-def _report_to(pool: _Pool) -> None:
-    """Let the pool's process show what is logged here, and what is warned of."""
+def say(kind: str, value: Any) -> None:
+    """Send something to the process that has started this worker, from any thread."""
+    message = pickle.dumps((kind, value))
+    with _saying:
+        _parent[0].send_bytes(message)
+
+
+def _serve(
+    connection: Connection,
+    settings: Sequence[Any],
+    modules: set[str],
+    environment: dict[str, str],
+) -> None:
+    """Do what is asked, until the other end is gone."""
+    # A group of its own: it is killed with the processes that load images for it.
+    os.setpgrp()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGUSR1, lambda number, frame: stop_for_good())
+    os.environ.update(environment)
+    for module in modules:
+        # What is missing matters when a client needs it: its reply then says so.
+        with suppress(ImportError):
+            importlib.import_module(module)
+    for (_, use), setting in zip(TORCH_SETTINGS, settings, strict=True):
+        use(setting)
+    _parent.append(connection)
+    with quiet(), suppress(EOFError, OSError):
+        _show_there()
+        while True:
+            do = connection.recv_bytes()
+            try:
+                say("returned", pickle.loads(do)())
+            except Exception as error:
+                # Others may be of a class that cannot be sent.
+                known = isinstance(error, (FairFLError, OSError))
+                say("raised", error if known else FederationError(in_words(error)))
+
+
+def _end_with_parent() -> None:
+    """End this process and those that it started when its parent is gone, however that ended.
+
+    It may be in the middle of a training: its client's files are whole at every moment.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os.killpg(0, signal.SIGKILL)
+
+
+def _show_there() -> None:
+    """Let the process that has started this one show what is logged here, and warned of."""
+    log = QueueHandler(SimpleNamespace(put_nowait=partial(say, "log")))
     usual = warnings.showwarning
 
-    def warned(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        if pool.is_own:
-            pool.send(Warned(str(message), category, filename, lineno))
-        else:
-            usual(message, category, filename, lineno, file, line)
+    def warned(text: Any, category: Any, file: str, line: int, *rest: Any) -> None:
+        say("warning", (str(text), category, file, line))
 
-    logging.getLogger().addHandler(_Forwarding(pool))
-    warnings.showwarning = warned
+    def show_here() -> None:
+        logging.getLogger().removeHandler(log)
+        warnings.showwarning = usual
+
+    logging.getLogger().addHandler(log)
+    warnings.showwarning = warned  # type: ignore[assignment]
+    # For a process that this one forks, to load images.
+    os.register_at_fork(after_in_child=show_here)

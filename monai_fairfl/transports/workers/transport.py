@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import pickle
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request, failed
-from monai_fairfl.transports.in_process import Client
-from monai_fairfl.transports.workers.pool import WorkerEnded, WorkerPool, wait_for
+from monai_fairfl.transports.in_process import Client, Clients
+from monai_fairfl.transports.workers.process import Worker, news
 
 
 def dealt_out(sizes: Mapping[str, float], workers: int) -> dict[str, int]:
@@ -47,138 +46,98 @@ class WorkerClients:
     and go on from their files.
 
     Args:
-        pool: of the workers.
         clients: name -> a function that makes the client. It must be one that can be pickled, such
             as a ``functools.partial`` of a function of a module and plain values.
         places: client -> number of its worker, see :func:`dealt_out`.
 
     >>> from functools import partial
     >>> from monai_fairfl.client import FairMonaiAlgo
-    >>> from monai_fairfl.transports.workers import WorkerPool
     >>> makers = {site: partial(FairMonaiAlgo, "bundle", f"states/{site}") for site in "AB"}
-    >>> with WorkerPool(2, at_once=0) as pool:
-    ...     WorkerClients(pool, makers, {"A": 0, "B": 1}).clients
+    >>> WorkerClients(makers, {"A": 0, "B": 1}).clients
     ['A', 'B']
+
+    Raises:
+        ConfigError: when a client cannot be made in another process.
     """
 
-    def __init__(
-        self,
-        pool: WorkerPool,
-        clients: Mapping[str, Callable[[], Client]],
-        places: Mapping[str, int],
-    ):
+    def __init__(self, clients: Mapping[str, Callable[[], Client]], places: Mapping[str, int]):
         self.clients: Sequence[str] = sorted(clients)
-        self._pool = pool
-        self._places = dict(places)
-        self._owner = pool.new_owner()
-        self._makers: dict[str, bytes] = {}
+        self._makers = dict(clients)
         for name, make in clients.items():
-            self._makers[name] = _pickled(name, make)
-        # Numbers of the workers that may have clients of this transport.
-        self._used: set[int] = set()
+            try:
+                pickle.dumps(make)
+            except Exception as error:  # pickle raises several kinds
+                raise ConfigError(
+                    f"client {name!r} cannot be made in a worker process ({in_words(error)}): make "
+                    "it by a function of a module and plain values, or use jobs=1"
+                ) from error
+        self._places = dict(places)
+        # Number of a worker -> that worker, from when it is first needed.
+        self._workers: dict[int, Worker] = {}
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests, those to one worker one after the other.
 
         As in one process there is no ``timeout``: a client that works is waited for.
         """
-        # Worker -> what it has yet to do; the first of these is what it does now.
-        queues: dict[int, deque[Request]] = {}
+        waiting: dict[int, list[Request]] = {}
+        asked: dict[Worker, Request] = {}
         for request in requests:
-            queues.setdefault(self._places[request.client], deque()).append(request)
+            waiting.setdefault(self._places[request.client], []).append(request)
+
+        def ask_next(place: int) -> None:
+            if waiting[place]:
+                request = waiting[place].pop(0)
+                asked[self._begin(request)] = request
+
         try:
-            for number, queue in queues.items():
-                self._ask_next(number, queue)
-            while any(queues.values()):
-                busy = [number for number, queue in queues.items() if queue]
-                wait_for([self._pool.worker(number) for number in busy])
-                for number in busy:
-                    yield from self._answers(number, queues[number])
+            for place in waiting:
+                ask_next(place)
+            while asked:
+                for worker, kind, value in news(asked):
+                    request = asked.pop(worker)
+                    if kind == "ended":
+                        value = failed(request, f"{value}; another one answers its next request")
+                    elif kind == "raised":
+                        # A reply that cannot be sent is a fault of its client alone.
+                        value = failed(request, in_words(value))
+                    ask_next(self._places[request.client])
+                    yield value
         finally:
-            self._end_busy()
-            for worker in self._pool.running().values():
-                worker.forget_model()
+            for worker in asked:
+                # A late answer would be taken for another one.
+                worker.end()
 
     def close(self) -> None:
-        """Let the clients go; the workers stay for others."""
-        running = self._pool.running()
-        asked = {}
-        try:
-            for number in sorted(self._used & set(running)):
-                with suppress(WorkerEnded):
-                    running[number].release(self._owner)
-                    asked[number] = running[number]
-            for worker in asked.values():
-                with suppress(WorkerEnded):
-                    while worker.answer() is None:
-                        wait_for([worker])
-        finally:
-            self._used.clear()
-            self._end_busy()
+        """Let the clients go, and end their processes."""
+        for worker in self._workers.values():
+            worker.begin(_close_clients)
+            while not list(news([worker])):
+                pass
+            worker.end()
+        self._workers.clear()
 
-    def _ask_next(self, number: int, queue: deque[Request]) -> None:
-        """Send a worker the first request of its queue, if there is one."""
-        if not queue:
-            return
-        request = queue[0]
-        make = self._makers[request.client]
-        self._used.add(number)
-        try:
-            self._pool.worker(number).ask(self._owner, request, make)
-        except WorkerEnded:
-            # It ended while it had nothing to do: no client lost anything.
-            self._pool.end(number)
-            # If the new one ends, too, that is noticed when its answer is waited for.
-            with suppress(WorkerEnded):
-                self._pool.worker(number).ask(self._owner, request, make)
-
-    def _answers(self, number: int, queue: deque[Request]) -> Iterator[Reply]:
-        """What a worker answered, if it has; it is asked the next when that is taken."""
-        try:
-            reply = self._pool.worker(number).answer()
-        except WorkerEnded as reason:
-            yield from self._given_up(number, queue, reason)
-        else:
-            if not isinstance(reply, Reply):
-                return
-            queue.popleft()
-            yield reply
-        self._ask_next(number, queue)
-
-    def _given_up(self, number: int, queue: deque[Request], reason: WorkerEnded) -> Iterator[Reply]:
-        """Answer for the client whose worker ended.
-
-        A worker that ended before it had begun would do so again: then for all of its clients.
-        """
-        has_begun = self._pool.worker(number).has_begun
-        self._pool.end(number)
-        lost = [queue.popleft()]
-        if has_begun:
-            # It imports its modules while the others work.
-            self._pool.worker(number)
-        else:
-            lost += queue
-            queue.clear()
-        for request in lost:
-            yield failed(request, f"{reason}; another one answers its next request")
-
-    def _end_busy(self) -> None:
-        """End the workers that did not answer: a late answer would be taken for another one."""
-        for number, worker in self._pool.running().items():
-            if worker.unanswered:
-                self._pool.end(number)
+    def _begin(self, request: Request) -> Worker:
+        """Ask a client's worker; a new one where that has yet to start, or ended while idle."""
+        do = partial(_answer, self._makers[request.client], request)
+        place = self._places[request.client]
+        worker = self._workers.get(place)
+        if worker is None or not worker.begin(do):
+            if worker is not None:
+                worker.end()
+            worker = self._workers[place] = Worker()
+            worker.begin(do)
+        return worker
 
 
-def _pickled(client: str, make: Callable[[], Client]) -> bytes:
-    """What makes a client, for another process.
+# --- in a worker process
 
-    Raises:
-        ConfigError: when it cannot be sent there.
-    """
-    try:
-        return pickle.dumps(make)
-    except Exception as error:  # pickle raises several kinds
-        raise ConfigError(
-            f"client {client!r} cannot be made in a worker process ({in_words(error)}): make it "
-            "by a function of a module and plain values, or use jobs=1"
-        ) from error
+_clients = Clients()
+
+
+def _answer(make: Callable[[], Client], request: Request) -> Reply:
+    return _clients.answer(request, make)
+
+
+def _close_clients() -> None:
+    _clients.close()
