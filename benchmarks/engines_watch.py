@@ -18,8 +18,6 @@ from pathlib import Path
 import psutil
 from engines_runs import Run
 
-from monai_fairfl.transports.workers.pool import BOOT
-
 BENCHMARKS = Path(__file__).parent.absolute()
 CHECKOUT = BENCHMARKS.parent
 ENVIRONMENT = {
@@ -37,7 +35,11 @@ LOST_CLIENT = "LostClientError"
 """In the last words of a run whose simulator lost the process of a client."""
 
 SERVER = "nvflare.private.fed.app.simulator.simulator"
-WORKERS = ("nvflare.private.fed.app.simulator.simulator_worker", "ray::ClientAppActor", BOOT)
+WORKERS = (
+    "nvflare.private.fed.app.simulator.simulator_worker",
+    "ray::ClientAppActor",
+    "multiprocessing.forkserver",
+)
 
 
 @dataclass(frozen=True)

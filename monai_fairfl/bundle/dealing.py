@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,18 +35,14 @@ def display_of(titles: Sequence[str], rounds: int, at_a_time: int) -> Iterator[R
 
 
 def deal_out(
-    pieces: Mapping[str, Work],
-    jobs: int,
-    device_of: Callable[[int], str],
-    display: RunsDisplay | None,
+    pieces: Mapping[str, Work], devices: Sequence[str], display: RunsDisplay | None
 ) -> tuple[dict[str, Any], bool]:
     """Do all trainings, in their order as far as several are not done at a time.
 
     Args:
         pieces: title -> a training. One that a signal stopped returns ``False``, or a history that
             is not finished.
-        jobs: processes that work at a time.
-        device_of: number of a process -> its device.
+        devices: of the processes that work at a time.
         display: of all; ``None``: each shows itself.
 
     Returns:
@@ -67,10 +63,10 @@ def deal_out(
         elif is_finished(result):
             display.run_ended(title)
 
-    if jobs > 1:
-        logger.info("%d processes work at a time", jobs)
+    if len(devices) > 1:
+        logger.info("%d processes work at a time", len(devices))
     rounds_done = None if display is None else display.round_done
-    stopped = carry_out(pieces, jobs, device_of, rounds_done, ended)
+    stopped = carry_out(pieces, len(devices), devices, rounds_done, ended)
     return found, stopped
 
 

@@ -366,14 +366,14 @@ class BundleFederation:
         runs: dict[str, Work] = {}
         for strategy in self.strategies:
             runs[strategy.name] = partial(self.runs.run_strategy, strategy, start.write)
-        beside = at_a_time(list(runs.values()), jobs)
+        beside = at_a_time(runs, jobs)
         if beside > 1:
             # Once, here: several processes would write it at a time.
             start.write()
         with display_of(list(runs), self.rounds, beside) as display:
             for strategies in self._in_turn():
                 pieces = {strategy.name: runs[strategy.name] for strategy in strategies}
-                results, stopped = deal_out(pieces, jobs, self.jobs.device_of, display)
+                results, stopped = deal_out(pieces, self.jobs.devices_of(jobs), display)
                 found.update(results)
                 if stopped:
                     break

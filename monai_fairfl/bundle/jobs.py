@@ -34,7 +34,7 @@ class Jobs:
         ConfigError: when there is no such number or device.
 
     >>> jobs = Jobs(3, ["cuda:0", "cuda:1"])
-    >>> [jobs.device_of(worker) for worker in range(3)]
+    >>> jobs.devices_of(3)
     ['cuda:0', 'cuda:1', 'cuda:0']
     """
 
@@ -89,9 +89,9 @@ class Jobs:
         for device in dict.fromkeys(self.devices):
             require_device(device)
 
-    def device_of(self, worker: int) -> str:
-        """The device of a worker by its number."""
-        return self.devices[worker % len(self.devices)]
+    def devices_of(self, workers: int) -> list[str]:
+        """The devices of so many workers, in their order."""
+        return [self.devices[number % len(self.devices)] for number in range(workers)]
 
 
 def number_of_cases(folder: str) -> int:

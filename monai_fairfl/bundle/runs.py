@@ -166,9 +166,10 @@ class BundleRuns:
         number = self.jobs.workers(len(names), self.settings.threads)
         cases = {name: self.sites.cases[name] for name in names}
         places = dealt_out(cases, number)
+        devices = self.jobs.devices_of(number)
         clients = {}
         for name in names:
-            device = self.jobs.device_of(places[name])
+            device = devices[places[name]]
             alone = self._model_trained_alone(name, folder)
             clients[name] = self.sites.client_maker(name, folder, device, alone=alone)
         if number == 1:

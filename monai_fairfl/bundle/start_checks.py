@@ -108,7 +108,7 @@ def _check_images(
     for strategy in strategies:
         if not resuming.begun(runs.folders.folder_of(strategy)):
             new.append(strategy)
-    preflight.check_images(new, partial(sites.count_images, runs.jobs.device_of(0)))
+    preflight.check_images(new, partial(sites.count_images, runs.jobs.devices[0]))
     return digests
 
 

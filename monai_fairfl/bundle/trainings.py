@@ -94,7 +94,7 @@ def run_trainings(
     given.require_devices()
     processes = given.workers(most * len(todo), first.settings.threads)
     with _display(trainings, done, processes, unit) as display:
-        return _carry_out(todo, processes, given.device_of, display)
+        return _carry_out(todo, given.devices_of(processes), display)
 
 
 def _display(
@@ -112,7 +112,7 @@ def _display(
 
 
 def _carry_out(
-    todo: Sequence[Training], jobs: int, device_of: Callable[[int], str], display: RunsDisplay
+    todo: Sequence[Training], devices: Sequence[str], display: RunsDisplay
 ) -> dict[str, str]:
     """Deal out the trainings, those that wait after the others.
 
@@ -130,7 +130,7 @@ def _carry_out(
             if training.waits == waits:
                 pieces[training.title] = partial(_attempt, training.title, training.run)
         if pieces and not stopped:
-            results, stopped = deal_out(pieces, jobs, device_of, display)
+            results, stopped = deal_out(pieces, devices, display)
             found.update(results)
 
     failed = {}

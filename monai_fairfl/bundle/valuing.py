@@ -107,13 +107,13 @@ class RunsValuer:
                 pieces[folder.name] = partial(train_coalition, *given)
         most = len(pieces) * len(runs.sites.names)
         jobs = runs.jobs.workers(most, runs.settings.threads)
-        beside = at_a_time(list(pieces.values()), jobs)
+        beside = at_a_time(pieces, jobs)
         if beside == 1:
             return
         # Once, here: several processes would write it at a time.
         self.write_start()
         with display_of(list(pieces), runs.settings.rounds, beside) as display:
-            found, stopped = deal_out(pieces, jobs, runs.jobs.device_of, display)
+            found, stopped = deal_out(pieces, runs.jobs.devices_of(jobs), display)
         if stopped:
             raise FederationError("stopped; the same command with --resume True goes on")
         for title, result in found.items():

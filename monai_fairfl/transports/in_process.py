@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Protocol
 
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.errors import in_words
 from monai_fairfl.messages import Reply, Request, failed
 
 logger = logging.getLogger(__name__)
@@ -118,12 +117,7 @@ class InProcess:
             timeout: has no effect within one process, which waits for each client.
         """
         for request in requests:
-            yield self._clients.answer(request, partial(self._make, request.client))
-
-    def _make(self, name: str) -> Client:
-        if name not in self._makers:
-            raise ConfigError(f"no such client; there are {', '.join(self.clients)}")
-        return self._makers[name]()
+            yield self._clients.answer(request, self._makers[request.client])
 
     def close(self) -> None:
         """Let the clients go."""

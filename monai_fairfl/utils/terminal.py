@@ -207,21 +207,3 @@ def quiet() -> Iterator[None]:
     finally:
         for each, level in levels.items():
             each.setLevel(level)
-
-
-@contextmanager
-def interrupts_ignored() -> Iterator[None]:
-    """Inside, Ctrl-C does nothing. Only the main thread is interrupted by it, and may ignore it.
-
-    >>> import signal
-    >>> with interrupts_ignored():
-    ...     signal.raise_signal(signal.SIGINT)
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -37,7 +37,7 @@ def results_of(todo: Mapping[str, Callable[[Turn], Any]], **settings: Any) -> di
 def test_pieces_have_a_process_each_and_the_last_has_all_in_this_one(tmp_path: Path) -> None:
     # Each of the first two ends only when both have begun.
     a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
-    found = results_of({"a": a, "b": b, "c": seen}, jobs=2, device_of="cuda:{}".format)
+    found = results_of({"a": a, "b": b, "c": seen}, jobs=2, devices=["cuda:0", "cuda:1"])
     assert [found[name]["devices"] for name in "abc"] == [
         ["cuda:0"],
         ["cuda:1"],
@@ -50,9 +50,9 @@ def test_pieces_have_a_process_each_and_the_last_has_all_in_this_one(tmp_path: P
 
 def test_pieces_that_are_fewer_than_the_processes_share_these(tmp_path: Path) -> None:
     a, b = partial(meet, tmp_path, "a", "b"), partial(meet, tmp_path, "b", "a")
-    found = results_of({"a": a, "b": b}, jobs=5, device_of="cuda:{}".format)
-    devices = [each["devices"] for each in found.values()]
-    assert sorted(devices) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
+    found = results_of({"a": a, "b": b}, jobs=5, devices=[f"cuda:{number}" for number in range(5)])
+    shared = [each["devices"] for each in found.values()]
+    assert sorted(shared) == [["cuda:0", "cuda:1"], ["cuda:2", "cuda:3"]]
     assert os.getpid() not in {each["process"] for each in found.values()}
 
 
@@ -62,10 +62,11 @@ def test_what_cannot_be_sent_is_done_here_in_the_given_order(
     def of_a_script(turn: Turn) -> Any:
         return seen(turn)
 
-    assert at_a_time([of_a_script, of_a_script], 2) == 1
+    assert at_a_time(dict.fromkeys("ab", of_a_script), 2) == 1
     of_a_script.__module__, of_a_script.__qualname__ = "__main__", "of_a_script"
     monkeypatch.setattr(sys.modules["__main__"], "of_a_script", of_a_script, raising=False)
-    assert (at_a_time([of_a_script, seen], 2), at_a_time([seen, seen], 2)) == (1, 2)
+    assert at_a_time({"a": of_a_script, "b": seen}, 2) == 1
+    assert at_a_time({"a": seen, "b": seen}, 2) == 2
 
     for jobs in (1, 2):
         found = results_of(dict.fromkeys("cab", of_a_script), jobs=jobs)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import io
 import logging
 import multiprocessing
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -50,11 +50,31 @@ SECONDS_BETWEEN_LOOKS = 0.5
 """How often it is looked whether a worker that says nothing still runs."""
 
 
+def packed(value: Any) -> memoryview:
+    """A message, as bytes.
+
+    By ``Connection.send``, torch would put each tensor into shared memory: a container has little
+    of that, and a process may have few files open.
+
+    >>> unpacked(packed({"w": torch.tensor([1.0, 2.0])}))
+    {'w': tensor([1., 2.])}
+    """
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getbuffer()
+
+
+def unpacked(message: bytes | memoryview) -> Any:
+    """A message of :func:`packed`, with its tensors on the CPU."""
+    return torch.load(io.BytesIO(message), map_location="cpu", weights_only=False)
+
+
 class Worker:
     """A process that does what it is asked, with torch set as in this one.
 
     >>> worker = Worker()
     >>> worker.begin(os.getpid)
+    True
     >>> found = []
     >>> while not found:
     ...     found = list(news([worker]))
@@ -68,9 +88,7 @@ class Worker:
         settings = [read() for read, _ in TORCH_SETTINGS]
         # Measurements of one's own are known where their modules are imported.
         modules = {entry.function.__module__ for entry in MEASUREMENTS.values()}
-        self.process = prepare().Process(
-            target=_serve, args=(theirs, settings, modules, dict(os.environ))
-        )
+        self.process = prepare().Process(target=_serve, args=(theirs, settings, modules))
         with _undisturbed():
             self.process.start()
         theirs.close()
@@ -86,9 +104,7 @@ class Worker:
         Returns:
             Whether the process is there to do it.
         """
-        # Not by Connection.send, by which torch would put each tensor into shared memory: a
-        # container has little of that, and a process may have few files open.
-        message = pickle.dumps(do)
+        message = packed(do)
         with suppress(OSError):
             self.connection.send_bytes(message)
             return self.process.is_alive()
@@ -96,16 +112,20 @@ class Worker:
 
     def take(self) -> tuple[str, Any] | None:
         """What the process says, see :func:`news`; ``None`` where that is nothing."""
-        is_alive = self.process.is_alive()
+        if not self.process.is_alive():
+            # Processes that it started may have the connection open, too.
+            self._kill()
+        elif not self.connection.poll():
+            return None
         try:
-            # A process that it started may have the connection open, too.
-            if not self.connection.poll():
-                if is_alive:
-                    return None
-                raise EOFError
-            kind, value = pickle.loads(self.connection.recv_bytes())
+            kind, value = unpacked(self.connection.recv_bytes())
         except (EOFError, OSError):
-            return "ended", self._how_it_ended()
+            self.end()
+            code = self.process.exitcode
+            why = "what it printed says why"
+            if code == -signal.SIGKILL:
+                why = "SIGKILL, for want of memory? Fewer jobs need less"
+            return "ended", f"its worker process ended with status {code}: {why}"
         if kind == "warning":
             text, category, file, line = value
             warnings.warn_explicit(text, category, file, line, registry=_WARNED)
@@ -127,20 +147,14 @@ class Worker:
         if self.connection.closed:
             return
         atexit.unregister(self.end)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)
-        self.process.kill()
+        self._kill()
         self.process.join()
         self.connection.close()
 
-    def _how_it_ended(self) -> str:
-        self.end()
-        code = self.process.exitcode
-        if code == -signal.SIGKILL:
-            return (
-                "its worker process was killed (SIGKILL: for want of memory? Fewer jobs need less)"
-            )
-        return f"its worker process ended with status {code}; what it printed says why"
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()
 
 
 _WARNED: dict[Any, Any] = {}
@@ -206,23 +220,17 @@ _saying = threading.Lock()
 
 def say(kind: str, value: Any) -> None:
     """Send something to the process that has started this worker, from any thread."""
-    message = pickle.dumps((kind, value))
+    message = packed((kind, value))
     with _saying:
         _parent[0].send_bytes(message)
 
 
-def _serve(
-    connection: Connection,
-    settings: Sequence[Any],
-    modules: set[str],
-    environment: dict[str, str],
-) -> None:
+def _serve(connection: Connection, settings: Sequence[Any], modules: set[str]) -> None:
     """Do what is asked, until the other end is gone."""
     # A group of its own: it is killed with the processes that load images for it.
     os.setpgrp()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGUSR1, lambda number, frame: stop_for_good())
-    os.environ.update(environment)
     for module in modules:
         # What is missing matters when a client needs it: its reply then says so.
         with suppress(ImportError):
@@ -235,7 +243,7 @@ def _serve(
         while True:
             do = connection.recv_bytes()
             try:
-                say("returned", pickle.loads(do)())
+                say("returned", unpacked(do)())
             except Exception as error:
                 # Others may be of a class that cannot be sent.
                 known = isinstance(error, (FairFLError, OSError))

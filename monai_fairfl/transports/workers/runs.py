@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -57,19 +57,19 @@ there. An exception ends all work: what concerns one piece alone is returned.
 """
 
 
-def at_a_time(pieces: Collection[Work], jobs: int) -> int:
+def at_a_time(pieces: Mapping[str, Work], jobs: int) -> int:
     """How many processes work on pieces beside each other; 1: one piece after the other, here.
 
     What a script defines itself cannot be sent: a process that did not start with it knows nothing
     of it.
 
-    >>> at_a_time([print, print], jobs=2)
+    >>> at_a_time({"FedAvg": print, "FedCE": print}, jobs=2)
     2
-    >>> at_a_time([print, lambda turn: 0], jobs=2)
+    >>> at_a_time({"FedAvg": print, "of a script": lambda turn: 0}, jobs=2)
     1
     """
     try:
-        can_be_sent = b"__main__" not in pickle.dumps(pieces)
+        can_be_sent = b"__main__" not in pickle.dumps(dict(pieces))
     except Exception:  # pickle raises several kinds
         can_be_sent = False
     return jobs if can_be_sent and len(pieces) > 1 else 1
@@ -78,7 +78,7 @@ def at_a_time(pieces: Collection[Work], jobs: int) -> int:
 def carry_out(
     pieces: Mapping[str, Work],
     jobs: int = 1,
-    device_of: Callable[[int], str] | None = None,
+    devices: Sequence[str] = (),
     rounds_done: Callable[[str, int], None] | None = None,
     ended: Callable[[str, Any], None] = lambda title, result: None,
 ) -> bool:
@@ -93,7 +93,7 @@ def carry_out(
     Args:
         pieces: title -> a piece of work.
         jobs: processes that work at a time.
-        device_of: number of a process -> its device; ``None``: nobody deals devices out.
+        devices: of these, in their order; none where nobody deals them out.
         rounds_done: is called with the title of a piece when a federation of it begins or goes on,
             and after each round, with the number of its rounds; ``None``: each shows itself.
         ended: is called with the title of a piece that has ended, and what it returned, or a
@@ -113,77 +113,75 @@ def carry_out(
     """
     # A signal comes in the middle of anything: the next step looks.
     stop = Event()
-    waves = [[title] for title in pieces]
-    if at_a_time(list(pieces.values()), jobs) > 1:
-        titles = list(pieces)
-        full = len(titles) - len(titles) % jobs
-        waves = [titles[:full], titles[full:]]
+    titles = list(pieces)
+    beside = at_a_time(pieces, jobs)
+    full = len(titles) - len(titles) % beside
     with stopping_on_signals(stop.set):
-        for wave in waves:
-            share = max(1, jobs // max(1, len(wave)))
-            turns = []
-            for first in range(0, jobs - share + 1, share):
-                processes = range(first, first + share)
-                devices = [device_of(number) for number in processes] if device_of else []
-                turns.append(Turn(share, devices))
-            if len(wave) > 1:
+        for wave in (titles[:full], titles[full:]):
+            if beside > 1 and len(wave) > 1:
                 apart = {title: pieces[title] for title in wave}
-                _do_apart(apart, turns, stop, rounds_done or (lambda title, number: None), ended)
-            elif wave and not stop.is_set():
-                [title] = wave
-                shown = shown_by(partial(rounds_done, title)) if rounds_done else nullcontext()
-                with shown:
-                    result = pieces[title](turns[0])
+                _do_apart(apart, jobs, devices, stop, rounds_done, ended)
+                continue
+            for title in wave:
+                if stop.is_set():
+                    break
+                with shown_by(partial(rounds_done, title)) if rounds_done else nullcontext():
+                    result = pieces[title](Turn(jobs, devices))
                 ended(title, result)
     return stop.is_set()
 
 
 def _do_apart(
     pieces: Mapping[str, Work],
-    turns: list[Turn],
+    jobs: int,
+    devices: Sequence[str],
     stop: Event,
-    rounds_done: Callable[[str, int], None],
+    rounds_done: Callable[[str, int], None] | None,
     ended: Callable[[str, Any], None],
 ) -> None:
-    """Do pieces of work in worker processes, as many at a time as there are turns."""
+    """Do pieces of work in worker processes, each with an equal share of all processes."""
+    share = max(1, jobs // len(pieces))
+    free = []
+    for first in range(0, jobs - share + 1, share):
+        free.append(Turn(share, devices[first : first + share]))
     waiting = list(pieces)
-    running: dict[Worker, tuple[str, Turn]] = {}
-    # Title -> what it had done when its process began, and after each round.
-    rounds: dict[str, list[int]] = {}
+    # With the rounds that a piece had done when its process began, and after each round.
+    running: dict[Worker, tuple[str, Turn, list[int]]] = {}
 
     def begin(title: str, turn: Turn) -> None:
-        rounds[title] = []
         worker = Worker()
-        running[worker] = title, turn
+        running[worker] = title, turn, []
         worker.begin(partial(_do, pieces[title], turn))
 
     try:
         while running or (waiting and not stop.is_set()):
-            while waiting and turns and not stop.is_set():
-                begin(waiting.pop(0), turns.pop(0))
+            while waiting and free and not stop.is_set():
+                begin(waiting.pop(0), free.pop(0))
             if stop.is_set():
                 for worker in running:
                     worker.stop()
             for worker, kind, value in news(running):
-                title, turn = running[worker]
+                title, turn, rounds = running[worker]
                 if kind == "rounds":
-                    rounds[title].append(value)
-                    rounds_done(title, value)
+                    rounds.append(value)
+                    if rounds_done is not None:
+                        rounds_done(title, value)
                     continue
                 del running[worker]
                 worker.end()
                 if kind == "raised":
                     raise value
-                if kind == "ended" and not stop.is_set():
-                    if not turn.again or len(rounds[title]) > 1:
-                        logger.warning("%s: %s; another one goes on with it", title, value)
-                        begin(title, replace(turn, again=True))
-                        continue
+                if kind == "ended" and stop.is_set():
+                    # It is as unfinished as what was stopped.
+                    continue
+                if kind == "ended" and (not turn.again or len(rounds) > 1):
+                    logger.warning("%s: %s; another one goes on with what it left", title, value)
+                    begin(title, replace(turn, again=True))
+                    continue
+                if kind == "ended":
                     value = Failed(f"{value}; what it reached is not lost")
-                turns.append(replace(turn, again=False))
-                # One that ended while it was to stop is as unfinished as the others.
-                if kind == "returned" or not stop.is_set():
-                    ended(title, value)
+                free.append(replace(turn, again=False))
+                ended(title, value)
     finally:
         for worker in running:
             worker.end()

@@ -111,9 +111,9 @@ class WorkerClients:
     def close(self) -> None:
         """Let the clients go, and end their processes."""
         for worker in self._workers.values():
-            worker.begin(_close_clients)
-            while not list(news([worker])):
-                pass
+            if worker.begin(_close_clients):
+                while not list(news([worker])):
+                    pass
             worker.end()
         self._workers.clear()
 
