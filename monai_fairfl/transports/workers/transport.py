@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.in_process import Client, Clients
-from monai_fairfl.transports.workers.process import Worker, news
+from monai_fairfl.transports.workers.process import Worker, news, packed
 
 
 def dealt_out(sizes: Mapping[str, float], workers: int) -> dict[str, int]:
@@ -65,7 +64,7 @@ class WorkerClients:
         self._makers = dict(clients)
         for name, make in clients.items():
             try:
-                pickle.dumps(make)
+                packed(make)
             except Exception as error:  # pickle raises several kinds
                 raise ConfigError(
                     f"client {name!r} cannot be made in a worker process ({in_words(error)}): make "
@@ -74,6 +73,8 @@ class WorkerClients:
         self._places = dict(places)
         # Number of a worker -> that worker, from when it is first needed.
         self._workers: dict[int, Worker] = {}
+        # Worker -> what it does now.
+        self._asked: dict[Worker, Request] = {}
 
     def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
         """Carry out the requests, those to one worker one after the other.
@@ -81,7 +82,7 @@ class WorkerClients:
         As in one process there is no ``timeout``: a client that works is waited for.
         """
         waiting: dict[int, list[Request]] = {}
-        asked: dict[Worker, Request] = {}
+        asked = self._asked = {}
         for request in requests:
             waiting.setdefault(self._places[request.client], []).append(request)
 
@@ -109,9 +110,9 @@ class WorkerClients:
                 worker.end()
 
     def close(self) -> None:
-        """Let the clients go, and end their processes."""
+        """Let the clients go, and end their processes; one that still works, at once."""
         for worker in self._workers.values():
-            if worker.begin(_close_clients):
+            if worker not in self._asked and worker.begin(_close_clients):
                 while not list(news([worker])):
                     pass
             worker.end()
