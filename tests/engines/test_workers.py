@@ -257,6 +257,20 @@ def test_a_worker_that_ends_between_two_exchanges_costs_no_client_anything(
     assert before["A"]["process"] != after["A"]["process"] == after["C"]["process"]
 
 
+def test_a_worker_that_is_killed_while_its_reply_is_on_its_way_keeps_nobody_waiting(
+    workers_of: Workers, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go"
+    clients = workers_of({"A": partial(worker_clients.Halved, go_on), "B": Echo})
+    replies = clients.ask([Train(name, MODEL) for name in "AB"])
+    assert next(replies).client == "B"
+    # Nobody reads what A sends until it is killed.
+    go_on.touch()
+    time.sleep(3)
+    [reply] = replies
+    assert reply.client == "A" and "SIGKILL" in str(reply.error)
+
+
 # --- no process is left
 
 SCRIPT = """

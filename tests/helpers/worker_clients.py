@@ -119,6 +119,23 @@ class Unsendable:
         return request.reply(measurements={"score": threading.Lock()})
 
 
+class Halved:
+    """Its process is killed when a part of its reply is sent.
+
+    Args:
+        go_on: file for which it waits before it answers.
+    """
+
+    def __init__(self, go_on: Path):
+        self.go_on = go_on
+
+    def answer(self, request: Request) -> Reply:
+        while not self.go_on.exists():
+            time.sleep(0.01)
+        threading.Timer(1, end_by_kill).start()
+        return request.reply({"w": torch.zeros(20_000_000)}, 1)
+
+
 class Endless:
     """Starts a process of its own, writes both numbers into a file, and never answers."""
 
@@ -234,7 +251,7 @@ def is_alive(process: int) -> bool:
     return bool(state) and not state.startswith("Z")
 
 
-def all_end(processes: list[int], seconds: float = 20) -> bool:
+def all_end(processes: list[int], seconds: float = 60) -> bool:
     """Whether all of the processes end within some seconds."""
     deadline = time.monotonic() + seconds
     while any(is_alive(process) for process in processes):

@@ -140,7 +140,7 @@ class Worker:
     def stop(self) -> None:
         """Ask for an end of what it does after its round, and of all that it has yet to begin."""
         with suppress(ProcessLookupError):
-            os.kill(self.process.pid or 0, signal.SIGUSR1)
+            os.kill(self.process.pid, signal.SIGUSR1)
 
     def end(self) -> None:
         """Kill the process, with the processes that it started."""
@@ -153,7 +153,7 @@ class Worker:
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
 
 
