@@ -183,9 +183,9 @@ def prepare() -> Any:
     which a library has looked for it.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(
-        [] if torch.cuda.is_available() else ["monai_fairfl.bundle.site"]
-    )
+    # Whole runs need the first one; an optimizer imports the second.
+    modules = ["monai_fairfl.bundle.cells", "torch._dynamo"]
+    context.set_forkserver_preload([] if torch.cuda.is_available() else modules)
     with _undisturbed():
         forkserver.ensure_running()
     return context
