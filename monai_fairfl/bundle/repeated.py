@@ -22,6 +22,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
 from monai_fairfl.run.resuming import ended
+from monai_fairfl.transports.workers import prepare
 from monai_fairfl.utils.files import locked, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_folder
@@ -69,6 +70,9 @@ def run_comparison(
         done = [training for training in trainings if ended(training.folder)]
         lists: dict[Path, bytes] = {}
         if len(done) < len(trainings):
+            if Jobs(jobs, devices or ["cpu"]).workers(len(trainings), threads=1) > 1:
+                # Libraries are imported for the workers in the meantime.
+                prepare()
             lists = check_plan(plan, out)
         # The plan goes first: a folder without one holds nothing of a comparison.
         text = json.dumps(plan.record(), indent=4, default=str) + "\n"

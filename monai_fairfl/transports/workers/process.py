@@ -227,8 +227,8 @@ def say(kind: str, value: Any) -> None:
 
 def _serve(connection: Connection, settings: Sequence[Any], modules: set[str]) -> None:
     """Do what is asked, until the other end is gone."""
-    # A group of its own: it is killed with the processes that load images for it.
-    os.setpgrp()
+    # A session of its own: it is killed with the processes that load images for it.
+    os.setsid()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGUSR1, lambda number, frame: stop_for_good())
     for module in modules:
