@@ -171,13 +171,13 @@ def compare_paired(
                 "strategies"
             )
         of_seed = runs.setdefault(score.strategy, {}).setdefault(score.seed, {})
-        case = (score.site, score.case)
-        if case in of_seed:
+        place = (score.site, score.case)
+        if place in of_seed:
             raise ConfigError(
-                f"{where}: it has two scores, of fold {of_seed[case][0]} and of fold {score.fold}; "
-                "a case counts once for each seed: give each run's scores once"
+                f"{where}: it has two scores, in fold {of_seed[place][0]} and in fold "
+                f"{score.fold}; a case counts once for each seed: give each run's scores once"
             )
-        of_seed[case] = (score.fold, float(score.value))
+        of_seed[place] = (score.fold, float(score.value))
 
     # Strategies count that have scores of every seed.
     seeds = sorted({seed for of_strategy in runs.values() for seed in of_strategy})
@@ -197,7 +197,7 @@ def compare_paired(
 
     # Cases count that every strategy tested with every seed.
     tested = {(name, seed): runs[name][seed] for name, seed in itertools.product(names, seeds)}
-    everywhere = set().union(*tested.values())
+    everywhere: set[tuple[str, str]] = set().union(*tested.values())
     common = everywhere.intersection(*tested.values())
     for (name, seed), of_seed in tested.items():
         missing = sorted(everywhere - of_seed.keys())
@@ -217,22 +217,22 @@ def compare_paired(
         left_out.append(f"site {site} is left out: none of its cases is common to all strategies")
 
     # Models that tested a case in different folds were trained on different cases.
-    for seed, (site, case) in itertools.product(seeds, sorted(common)):
-        folds = {name: tested[name, seed][site, case][0] for name in names}
+    for seed, place in itertools.product(seeds, sorted(common)):
+        folds = {name: tested[name, seed][place][0] for name in names}
         if len(set(folds.values())) > 1:
             by_name = ", ".join(f"{name} in fold {fold}" for name, fold in folds.items())
             raise ConfigError(
-                f"seed {seed}, site {site!r}, case {case!r}: it was tested by {by_name}; their "
-                "models were trained on different cases. Give all the same folds and the same "
-                "split_seed"
+                f"seed {seed}, site {place[0]!r}, case {place[1]!r}: it was tested by {by_name}; "
+                "their models were trained on different cases. Give all the same folds and the "
+                "same split_seed"
             )
 
     by_site: dict[str, SiteScores] = {}
     for name in names:
         columns: dict[str, list[list[float]]] = {}
-        for site, case in sorted(common):
-            of_seeds = [tested[name, seed][site, case][1] for seed in seeds]
-            columns.setdefault(site, []).append(of_seeds)
+        for place in sorted(common):
+            of_seeds = [tested[name, seed][place][1] for seed in seeds]
+            columns.setdefault(place[0], []).append(of_seeds)
         by_site[name] = {site: np.array(found).T for site, found in columns.items()}
 
     notes = []
