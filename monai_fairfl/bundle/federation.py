@@ -38,7 +38,8 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, WorkerPool, can_be_sent
-from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
+from monai_fairfl.utils.arguments import check_value
+from monai_fairfl.utils.settings import checked_mapping, one_or_several
 from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
 
@@ -174,7 +175,8 @@ class BundleFederation:
         )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
-            check_switches(self, "any_folder", "resume", "report", "share_cases")
+            for switch in ("any_folder", "resume", "report", "share_cases"):
+                check_value(switch, getattr(self, switch), "bool")
             self.sites = _additions_of(sites)
             self.valuations = _checked_valuations(valuations)
             self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)
