@@ -66,7 +66,8 @@ class Checked:
 
     def __post_init__(self) -> None:
         for row in fields(self):  # type: ignore[arg-type]
-            allowed, kind = row.metadata.get("allowed"), str(row.type)
+            allowed: Any = row.metadata.get("allowed")
+            kind = str(row.type)
             if allowed is None and kind != "bool":
                 continue
             value = getattr(self, row.name)

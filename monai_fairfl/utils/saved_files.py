@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import errno
-import pickle
 import struct
 import zipfile
 import zlib
@@ -67,16 +66,15 @@ def load_saved(path: str | Path) -> Any:
     require_whole(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: name a model file") from None
     except Exception as error:  # PyTorch raises whatever a damaged byte leads to
         reason = system_reason(error)
         if reason is not None:
             raise ConfigError(
-                f"{path} cannot be read ({reason}): name a model file that can"
+                f"{path} cannot be read ({reason}): name a model file that exists and is readable"
             ) from None
         raise ConfigError(
-            f"{path} is no state_dict of torch.save ({_why_unreadable(error)})"
+            f"{path} is no state_dict of torch.save ({type(error).__name__}): it is damaged, or "
+            "holds more than tensors and plain values, such as a whole network: save its state_dict"
         ) from error
 
 
@@ -92,20 +90,6 @@ def system_reason(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
         return error.strerror
     return None
-
-
-def _why_unreadable(error: BaseException) -> str:
-    """Why ``torch.load`` refuses a file, in one line.
-
-    >>> _why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
-    'it is damaged, or holds more than tensors and plain values, such as a whole network: ...'
-    """
-    if isinstance(error, pickle.UnpicklingError):
-        return (
-            "it is damaged, or holds more than tensors and plain values, such as a whole network: "
-            "save its state_dict"
-        )
-    return in_words(error)
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
