@@ -185,11 +185,9 @@ def _in_any_case(pattern: str) -> str:
     >>> _in_any_case("*.n[i1]")
     '*.[nN][i1]'
     """
-    return re.sub(r"\[.+?\]|[a-zA-Z]", _both_cases, pattern)
-
-
-def _both_cases(match: re.Match[str]) -> str:
-    text = match[0]
-    if len(text) > 1:
-        return text  # brackets of the user's own
-    return f"[{text.lower()}{text.upper()}]"
+    return re.sub(
+        r"\[.+?\]|[a-zA-Z]",
+        # Brackets of the user's own stay.
+        lambda found: found[0] if found[0][1:] else f"[{found[0].lower()}{found[0].upper()}]",
+        pattern,
+    )
