@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -39,15 +39,6 @@ def moved(weights: Mapping[str, torch.Tensor], device: torch.device) -> dict[str
     {'w': tensor([1.])}
     """
     return {name: tensor.to(device) for name, tensor in weights.items()}
-
-
-def values_of(numbers: Sequence[torch.Tensor]) -> list[float]:
-    """The values of tensors of one number each.
-
-    >>> values_of([torch.tensor(0.5), torch.tensor(2.0)])
-    [0.5, 2.0]
-    """
-    return [number.item() for number in numbers]
 
 
 def names_not_finite(weights: Mapping[str, torch.Tensor]) -> list[str]:
