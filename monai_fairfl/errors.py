@@ -82,7 +82,8 @@ def in_words(error: BaseException) -> str:
     # An error may be its own cause.
     while cause is not None and cause not in seen and len(words) < 5:
         seen.append(cause)
-        text = _as_users_read_it(" ".join(str(cause).split()))
+        text = NOT_BUILT.sub(r"\1 could not be built", " ".join(str(cause).split()))
+        text = AN_OBJECT.sub(r"\1", text)
         if not words or text not in words[-1]:
             words.append(f"{type(cause).__name__}: {text}")
         cause = cause.__cause__
@@ -94,9 +95,3 @@ AN_OBJECT = re.compile(r"<([\w.]+) object at 0x[0-9a-f]+>")
 
 NOT_BUILT = re.compile(r"Failed to instantiate component '([^']+)' with .* debugging mode\.?")
 """What MONAI writes where a part of a configuration could not be built."""
-
-
-def _as_users_read_it(text: str) -> str:
-    """The text of an error, with names for objects, and without what only helps a debugger."""
-    text = NOT_BUILT.sub(r"\1 could not be built", text)
-    return AN_OBJECT.sub(r"\1", text)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from monai.inferers import Inferer, SimpleInferer, SliceInferer
 from scipy import ndimage
@@ -271,25 +272,22 @@ class CoarseToFineInferer(Inferer):
         self.part = part
         self.least_side = least_side
         self.scales = tuple(scales)
-        self.mirrored_dims = [axis + 2 for axis in mirror_axes]
+        self.mirrored = MirroredInferer(SimpleInferer(), mirror_axes)
 
     def __call__(
         self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> torch.Tensor:
         def logits_of(small: torch.Tensor) -> torch.Tensor:
-            """Logits of what the network sees."""
-            straight: torch.Tensor = network(small, *args, **kwargs).float()
-            if not self.mirrored_dims:
-                return straight
-            mirrored = network(small.flip(self.mirrored_dims), *args, **kwargs).float()
-            return (straight + mirrored.flip(self.mirrored_dims)) / 2
+            logits: torch.Tensor = network(small, *args, **kwargs)
+            return logits.float()
 
         def look(images: torch.Tensor) -> torch.Tensor:
             """Logits of images (B, C, W, H), of their own size."""
             small = interpolate(images.float(), self.size, mode="bilinear", antialias=True)
             if self.normalise is not None:
                 small = torch.stack([self.normalise(image) for image in small])
-            return interpolate(logits_of(small), images.shape[2:], mode="bilinear")
+            logits = self.mirrored(small, logits_of)
+            return interpolate(logits, images.shape[2:], mode="bilinear")
 
         def followed(
             image: torch.Tensor, first: torch.Tensor, whole: torch.Tensor | None = None
@@ -301,11 +299,19 @@ class CoarseToFineInferer(Inferer):
             """
             logits = first
             for _ in range(self.passes - 1):
-                structure = self._part_of(logits[self.channel])
+                structure = logits[self.channel]
+                if self.part == "surest":
+                    structure = surest_part(structure > 0, structure)
+                else:
+                    parts, _ = ndimage.label((structure > 0).cpu().numpy())
+                    # Parts are numbered from 1.
+                    largest = np.bincount(parts.flat, minlength=2)[1:].argmax() + 1
+                    structure = torch.as_tensor(parts == largest, device=structure.device)
                 square = square_around(structure, self.margin, least_side=least_side)
                 if square is None:
                     break
-                if _is_most_of(square, image.shape[1:]):
+                sides = zip(square, image.shape[1:], strict=True)
+                if all(side.stop - side.start > MOST_OF_IMAGE * length for side, length in sides):
                     return logits if whole is None else whole
                 near = look(image[None, :, square[0], square[1]])[0]
                 if not bool((near[self.channel] > 0).any()):
@@ -318,7 +324,7 @@ class CoarseToFineInferer(Inferer):
         for image, logits in zip(inputs, all_logits, strict=True):
             surest = followed(image, logits)
             known = self._surest_part(surest)
-            for square in self._squares(image.shape[1:]):
+            for square in _overlapping_squares(self.scales, image.shape[1:]):
                 first = _within(square, look(image[None, :, square[0], square[1]])[0], logits)
                 place = int(first[self.channel].argmax())
                 # What is known already would only be found again.
@@ -331,13 +337,6 @@ class CoarseToFineInferer(Inferer):
             # A view of ``all_logits``: it is changed in place.
             logits.copy_(surest)
         return all_logits
-
-    def _squares(self, size: Sequence[int]) -> list[Square]:
-        """The squares of an image that are first looks."""
-        squares = []
-        for scale in self.scales:
-            squares += _overlapping_squares(scale, size)
-        return squares
 
     def _expected_dice(self, logits: torch.Tensor) -> float:
         """How sure the network is of what it found."""
@@ -352,12 +351,6 @@ class CoarseToFineInferer(Inferer):
         outer = logits[self.channel]
         return surest_part(outer > 0, outer)
 
-    def _part_of(self, logits: torch.Tensor) -> torch.Tensor:
-        """The connected part of what is found that the next pass looks at."""
-        if self.part == "surest":
-            return surest_part(logits > 0, logits)
-        return _largest_part(logits > 0)
-
 
 def _within(square: Square, near: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """Logits of a square in a whole image, outside of which nothing is."""
@@ -366,37 +359,20 @@ def _within(square: Square, near: torch.Tensor, like: torch.Tensor) -> torch.Ten
     return logits
 
 
-def _overlapping_squares(scale: float, size: Sequence[int]) -> list[Square]:
-    """The squares of a side that overlap by half and cover an image.
+def _overlapping_squares(scales: Sequence[float], size: Sequence[int]) -> list[Square]:
+    """The squares, of sides that are shares of the longer side, which overlap by half.
 
-    >>> len(_overlapping_squares(0.5, (512, 512))), len(_overlapping_squares(0.5, (512, 256)))
+    >>> len(_overlapping_squares([0.5], (512, 512))), len(_overlapping_squares([0.5], (512, 256)))
     (9, 3)
     """
-    side = round(scale * max(size))
-    along = []
-    for length in size:
-        last = max(length - side, 0)
-        steps = math.ceil(2 * last / side)
-        starts = [round(last * step / max(steps, 1)) for step in range(steps + 1)]
-        along.append([slice(start, min(start + side, length)) for start in starts])
-    return list(itertools.product(*along))
-
-
-def _is_most_of(square: Square, size: Sequence[int]) -> bool:
-    """Whether each side of ``square`` is most of the image's side."""
-    for side, length in zip(square, size, strict=True):
-        if side.stop - side.start <= MOST_OF_IMAGE * length:
-            return False
-    return True
-
-
-def _largest_part(mask: torch.Tensor) -> torch.Tensor:
-    """The largest connected part of a mask."""
-    array = mask.cpu().numpy()
-    parts, count = ndimage.label(array)
-    if count < 2:
-        return mask
-    sizes = ndimage.sum_labels(array, parts, range(1, count + 1))
-    # Parts are numbered from 1.
-    largest = int(sizes.argmax()) + 1
-    return torch.as_tensor(parts == largest, device=mask.device)
+    squares: list[Square] = []
+    for scale in scales:
+        side = round(scale * max(size))
+        along = []
+        for length in size:
+            last = max(length - side, 0)
+            steps = math.ceil(2 * last / side)
+            starts = [round(last * step / max(steps, 1)) for step in range(steps + 1)]
+            along.append([slice(start, min(start + side, length)) for start in starts])
+        squares += itertools.product(*along)
+    return squares

@@ -17,7 +17,7 @@ from typing import Any
 from monai_fairfl.audit.playing import LedgerRun, Record, play
 from monai_fairfl.messages import to_json
 from monai_fairfl.strategies.rewards import Mixed, Sparsified
-from monai_fairfl.utils.settings import is_number
+from monai_fairfl.utils.arguments import is_finite
 
 TOLERANCE = 1e-9
 """Largest difference that counts as none, relative for numbers above 1."""
@@ -147,6 +147,6 @@ def _distance(recorded: Any, computed: Any) -> float:
         return 0.0
     # All numbers that a run records are finite. No difference from NaN is above a tolerance, and
     # none from infinity is, relative to it.
-    if not all(is_number(value) and math.isfinite(value) for value in (recorded, computed)):
+    if not all(is_finite(value) for value in (recorded, computed)):
         return math.inf
     return abs(float(recorded) - float(computed)) / max(1.0, abs(recorded))

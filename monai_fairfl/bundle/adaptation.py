@@ -8,7 +8,6 @@ hospital's client gets the request that a federation sends when it ends.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,10 +42,10 @@ from monai_fairfl.model_files.recipe import (
     save_model_file,
     state_of_file,
 )
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.random_state import seed_of
-from monai_fairfl.utils.settings import check_whole, is_between
 
 ADAPTED = CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""
@@ -125,9 +124,8 @@ def adapt_model(
         DataError: when files of the hospital are at fault.
     """
     require_device(device)
-    check_whole("epochs", epochs, least=1)
-    if not is_between(0, rate, math.inf):
-        raise ConfigError(f"rate must be a learning rate above 0, such as 3e-4, got {rate!r}")
+    check_value("epochs", epochs, "int", "[1, inf)")
+    check_value("rate, the learning rate,", rate, "float", "(0, inf)")
     root = Path(bundle_root)
     out = Path(out)
     adapted_file = out / "model.pt"

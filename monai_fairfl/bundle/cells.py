@@ -21,8 +21,7 @@ from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import DataError, in_words
 from monai_fairfl.run.case_digests import files_to_write, require_same_cases
 from monai_fairfl.transports.workers import Turn
-from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.files import private_folder, write_atomically
 
 
 def trainings_of(plan: ComparisonPlan, out: Path) -> list[Training]:

@@ -36,7 +36,8 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.workers import Failed, Work, at_a_time, prepare
-from monai_fairfl.utils.settings import check_switches, checked_mapping, one_or_several
+from monai_fairfl.utils.arguments import check_value
+from monai_fairfl.utils.settings import checked_mapping, one_or_several
 from monai_fairfl.utils.terminal import print_replacing
 from monai_fairfl.valuation import RunValuation
 
@@ -169,7 +170,8 @@ class BundleFederation:
         )
         self.share_cases = share_cases
         with configuration.errors_in_one_line():
-            check_switches(self, "any_folder", "resume", "report", "share_cases")
+            for switch in ("any_folder", "resume", "report", "share_cases"):
+                check_value(switch, getattr(self, switch), "bool")
             self.sites = _additions_of(sites)
             self.valuations = _checked_valuations(valuations)
             self.site_settings = SiteSettings(config, overrides or {}, local_epochs, device, amp)

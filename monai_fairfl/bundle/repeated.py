@@ -23,9 +23,8 @@ from monai_fairfl.report.repeated import write_comparison
 from monai_fairfl.report.repeated_tables import comparison_text
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.transports.workers import prepare
-from monai_fairfl.utils.files import locked, write_atomically
+from monai_fairfl.utils.files import locked, private_folder, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.terminal import print_replacing
 
 PLAN = "plan.json"

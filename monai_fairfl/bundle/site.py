@@ -15,7 +15,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import TRAIN, SiteSettings
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.measurements.features import count_different, network_inputs
-from monai_fairfl.utils.private import private_folder
+from monai_fairfl.utils.files import private_folder
 
 EVALUATE = "configs/evaluate.json"
 

@@ -20,8 +20,8 @@ from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import History
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.workers import Failed, Turn, at_a_time
+from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.terminal import quiet
-from monai_fairfl.utils.torch_threads import torch_threads
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import value_run
 

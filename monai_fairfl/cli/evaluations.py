@@ -39,9 +39,8 @@ from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
 from monai_fairfl.utils.devices import best_device, require_device
-from monai_fairfl.utils.files import sha256_of, write_atomically
+from monai_fairfl.utils.files import private_folder, sha256_of, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.spreadsheets import csv_text
 from monai_fairfl.utils.terminal import warnings_as_notes
 from monai_fairfl.workflow.carried import evaluation_overlay

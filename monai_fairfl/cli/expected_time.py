@@ -12,7 +12,6 @@ from monai.bundle import ConfigParser
 from monai_fairfl.bundle.jobs import Jobs, number_of_cases
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.utils.devices import has_bfloat16
-from monai_fairfl.utils.words import duration_words
 
 
 def expected_time(settings: ConfigParser, runs: int) -> str:
@@ -40,3 +39,17 @@ def expected_time(settings: ConfigParser, runs: int) -> str:
     epochs = settings["rounds"] * settings["local_epochs"] * runs
     words = duration_words(seconds * cases * epochs / processes)
     return f"Expected time: {words} on idle cores, as the bundle was measured."
+
+
+def duration_words(seconds: float) -> str:
+    """An estimated time, as coarse as it is known.
+
+    >>> duration_words(20), duration_words(600), duration_words(9000)
+    ('about a minute', 'about 10 minutes', 'about 2.5 hours')
+    """
+    minutes = max(1, round(seconds / 60))
+    if minutes == 1:
+        return "about a minute"
+    if minutes < 90:
+        return f"about {minutes} minutes"
+    return f"about {seconds / 3600:.1f} hours"

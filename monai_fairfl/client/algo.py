@@ -48,8 +48,8 @@ from monai_fairfl.utils.engine_internals import (
     remove_handlers,
     require_whole_run,
 )
+from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.machine import reuse_freed_memory
-from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.tensors import CPU, names_not_finite
 
 logger = logging.getLogger(__name__)

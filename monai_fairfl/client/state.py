@@ -16,9 +16,8 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Measurement, Request, Weights
-from monai_fairfl.utils.files import append_line, write_atomically
+from monai_fairfl.utils.files import append_line, private_folder, write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
-from monai_fairfl.utils.private import private_folder
 from monai_fairfl.utils.saved_files import load_saved
 from monai_fairfl.utils.spreadsheets import csv_text
 

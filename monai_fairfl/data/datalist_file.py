@@ -21,7 +21,6 @@ from monai_fairfl.data.layouts.base import all_cases
 from monai_fairfl.data.layouts.values import check_values
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.private import private_file
 
 
 def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None) -> dict[str, Any]:
@@ -74,8 +73,9 @@ def write_datalist(
     file.parent.mkdir(parents=True, exist_ok=True)
     # The process is in the name, because clients in several processes may share a list.
     partial = Path(f"{file}.{os.getpid()}.part")
-    # It names cases, as a hospital's files do.
-    private_file(partial).write_text(json.dumps(content, indent=2), encoding="utf-8")
+    # It names cases, as a hospital's files do: for its owner alone.
+    partial.touch(mode=0o600)
+    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
     os.replace(partial, file)
 
 

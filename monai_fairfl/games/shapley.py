@@ -17,7 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.game import Game
 from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
 from monai_fairfl.messages import Estimate
-from monai_fairfl.utils.settings import check_whole, is_between
+from monai_fairfl.utils.arguments import check_value
 
 Row = NDArray[np.float64]
 """A marginal contribution of every player, shape (N,)."""
@@ -150,11 +150,10 @@ def check_sampling(samples: int, tolerance: float) -> None:
     >>> check_sampling(0, 0.001)
     Traceback (most recent call last):
     ...
-    monai_fairfl.errors.ConfigError: samples must be a whole number of at least 1, got 0
+    monai_fairfl.errors.ConfigError: samples must be a whole number in [1, inf), got 0
     """
-    check_whole("samples", samples, 1)
-    if tolerance != 0 and not is_between(0, tolerance, math.inf):
-        raise ConfigError(f"tolerance must be a standard error of at least 0, got {tolerance!r}")
+    check_value("samples", samples, "int", "[1, inf)")
+    check_value("tolerance, a standard error,", tolerance, "float", "[0, inf)")
 
 
 def permutation_shapley(

@@ -14,7 +14,6 @@ from monai.utils import CommonKeys, convert_to_tensor
 from monai_fairfl.handlers import boards
 from monai_fairfl.handlers.detachable import Callbacks, Detachable
 from monai_fairfl.losses import labelled_channels
-from monai_fairfl.utils.tensors import values_of
 
 
 class TrainLoss(Detachable):
@@ -66,8 +65,8 @@ class TrainLoss(Detachable):
     def total(self) -> float:
         """The sum of the losses over the images so far."""
         total = 0.0
-        for loss, images in zip(values_of(self._losses), self._batch_sizes, strict=True):
-            total += loss * images
+        for loss, images in zip(self._losses, self._batch_sizes, strict=True):
+            total += loss.item() * images
         return total
 
     @property

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence, Sized
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any
@@ -18,7 +19,6 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from monai_fairfl.messages import Weights
-from monai_fairfl.utils.case_files import image_files_of
 from monai_fairfl.utils.random_state import own_random_state
 from monai_fairfl.utils.tensors import CPU, moved
 
@@ -165,6 +165,27 @@ def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
     if isinstance(cases, Sequence) and not isinstance(cases, str):
         return [image_files_of(case) for case in cases]
     return [None] * len(cases) if isinstance(cases, Sized) else []
+
+
+def image_files_of(case: object) -> tuple[str, ...] | None:
+    """The files of one case's image, which may be made of several, one per channel.
+
+    Args:
+        case: an item of a dataset.
+
+    Returns:
+        ``None`` where the case names no file: its image may be in memory.
+
+    >>> image_files_of({"image": "a.nii.gz"}), image_files_of({"image": ["t1.nii.gz", "t2.nii.gz"]})
+    (('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'))
+    >>> image_files_of({"image": [0.5, 0.25]}) is None
+    True
+    """
+    image = case.get("image") if isinstance(case, Mapping) else None
+    files = image if isinstance(image, (list, tuple)) else [image]
+    if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
+        return None
+    return tuple(str(file) for file in files)
 
 
 def _dataset(engine: Any) -> Any:

@@ -24,7 +24,6 @@ from monai_fairfl.measurements.forward import (
 )
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.messages import Estimate, Weights
-from monai_fairfl.utils.tensors import values_of
 
 
 class BatchGradients(NamedTuple):
@@ -122,7 +121,7 @@ class TrainingProbe:
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.add_(step)
             perturbed_losses = self._losses()
-        clean_losses = list(zip(values_of(losses), batch_sizes, strict=True))
+        clean_losses = list(zip([loss.item() for loss in losses], batch_sizes, strict=True))
         return _mean(perturbed_losses) - _mean(clean_losses)
 
     def batch_gradients(self, weights: Weights) -> Iterator[BatchGradients]:
@@ -140,7 +139,7 @@ class TrainingProbe:
     def _losses(self) -> list[tuple[float, int]]:
         """Each batch's (loss, images), at the network's present weights."""
         batches = list(self._batches([]))
-        losses = values_of([batch.loss for batch in batches])
+        losses = [batch.loss.item() for batch in batches]
         return list(zip(losses, [batch.images for batch in batches], strict=True))
 
     def _batches(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[BatchGradients]:

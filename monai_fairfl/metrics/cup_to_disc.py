@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from monai.handlers import IgniteMetricHandler
 from monai.metrics import CumulativeIterationMetric
-from monai.metrics.utils import do_metric_reduction
 
-from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.metrics.segmentation import NOTHING_MEASURED, require_binary, require_label
+from monai_fairfl.errors import DataError
+from monai_fairfl.metrics.segmentation import require_binary, require_label, require_measured
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
@@ -94,12 +93,7 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
         Raises:
             ConfigError: when nothing was measured yet.
         """
-        errors = self.get_buffer()
-        if errors is None:
-            raise ConfigError(NOTHING_MEASURED)
-        if bool(torch.isnan(errors).all()):
-            return torch.tensor(float("nan"))
-        return do_metric_reduction(errors, "mean")[0]
+        return torch.as_tensor(require_measured(self.get_buffer())).nanmean()
 
 
 class CupToDiscError(IgniteMetricHandler):

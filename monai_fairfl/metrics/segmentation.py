@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from monai.data import MetaTensor
 from monai.handlers import IgniteMetricHandler
@@ -27,10 +28,6 @@ from monai.utils import convert_to_tensor
 from monai_fairfl.errors import ConfigError, DataError
 
 Units = Literal["spacing", "voxels"]
-
-NOTHING_MEASURED = (
-    "no case was measured since the last reset; run the evaluator on at least one case."
-)
 
 
 class SliceDiceMetric(CumulativeIterationMetric):
@@ -117,10 +114,7 @@ class SliceDiceMetric(CumulativeIterationMetric):
         Raises:
             ConfigError: when nothing was measured yet.
         """
-        buffers = super().get_buffer()
-        if buffers is None:
-            raise ConfigError(NOTHING_MEASURED)
-        means, slices = buffers
+        means, slices = require_measured(super().get_buffer())
         reduction = reduction or self.reduction
         if reduction == "none":
             return means
@@ -183,35 +177,25 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         pred, label = _binarised(y_pred, y)
         if not self.include_background:
             pred, label = ignore_background(pred, label)
-        cases, channels = label.shape[:2]
+        spacings = [[1.0] * (label.ndim - 2)] * len(label)
         if self.units == "spacing":
             spacings = _spacings(y_pred, y)
-        else:
-            spacings = [[1.0] * (label.ndim - 2)] * cases
-        distances = torch.zeros(cases, channels, device=label.device)
-        for case in range(cases):
-            for channel in range(channels):
-                distances[case, channel] = self._distance(
-                    pred[case, channel], label[case, channel], spacings[case]
+        distances = torch.zeros(label.shape[:2], device=label.device)
+        for case, channel in np.ndindex(*label.shape[:2]):
+            found, reference = pred[case, channel], label[case, channel]
+            if found.any() and reference.any():
+                distances[case, channel] = compute_hausdorff_distance(
+                    found[None, None],
+                    reference[None, None],
+                    include_background=True,
+                    percentile=self.percentile,
+                    spacing=spacings[case],
                 )
+            elif found.any() or reference.any():
+                # The diagonal of the image.
+                sides = [size * step for size, step in zip(reference.shape, spacings[case])]
+                distances[case, channel] = math.hypot(*sides)
         return distances
-
-    def _distance(self, pred: torch.Tensor, label: torch.Tensor, spacing: list[float]) -> float:
-        """Distance of two masks (H, W, D)."""
-        if not pred.any() and not label.any():
-            return 0.0
-        if not pred.any() or not label.any():
-            # The diagonal of the image.
-            sides = [size * step for size, step in zip(label.shape, spacing)]
-            return math.hypot(*sides)
-        distance = compute_hausdorff_distance(
-            pred[None, None],
-            label[None, None],
-            include_background=True,
-            percentile=self.percentile,
-            spacing=spacing,
-        )
-        return float(distance)
 
     def aggregate(self, reduction: str | None = None) -> torch.Tensor:
         """Reduces the distances of all cases.
@@ -225,9 +209,7 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         Raises:
             ConfigError: when nothing was measured yet.
         """
-        distances = self.get_buffer()
-        if distances is None:
-            raise ConfigError(NOTHING_MEASURED)
+        distances = require_measured(self.get_buffer())
         return do_metric_reduction(distances, reduction or self.reduction)[0]
 
 
@@ -235,12 +217,10 @@ class SliceDice(IgniteMetricHandler):
     """Ignite handler of :class:`SliceDiceMetric`, used like ``monai.handlers.MeanDice``.
 
     Args:
-        include_background: see :class:`SliceDiceMetric`.
-        spatial_dim: see :class:`SliceDiceMetric`.
-        reduction: see :class:`SliceDiceMetric`.
         output_transform: takes ``(prediction, label)`` from the engine's output:
             ``from_engine(["pred", "label"])``.
         save_details: whether each case's values go to ``engine.state.metric_details``.
+        arguments: of :class:`SliceDiceMetric`.
 
     >>> SliceDice(include_background=False).metric_fn.spatial_dim
     2
@@ -248,15 +228,15 @@ class SliceDice(IgniteMetricHandler):
 
     def __init__(
         self,
-        include_background: bool = False,
-        spatial_dim: int = 2,
-        reduction: str = "mean",
+        *,
         output_transform: Callable = lambda x: x,
         save_details: bool = True,
+        **arguments: Any,
     ) -> None:
-        metric = SliceDiceMetric(include_background, spatial_dim, reduction)
         super().__init__(
-            metric_fn=metric, output_transform=output_transform, save_details=save_details
+            SliceDiceMetric(**arguments),
+            output_transform=output_transform,
+            save_details=save_details,
         )
 
 
@@ -266,13 +246,10 @@ class SpacedHausdorff(IgniteMetricHandler):
     It is used like ``monai.handlers.HausdorffDistance``.
 
     Args:
-        include_background: see :class:`SpacedHausdorffMetric`.
-        percentile: see :class:`SpacedHausdorffMetric`.
-        units: see :class:`SpacedHausdorffMetric`.
-        reduction: see :class:`SpacedHausdorffMetric`.
         output_transform: takes ``(prediction, label)`` from the engine's output:
             ``from_engine(["pred", "label"])``.
         save_details: whether each case's values go to ``engine.state.metric_details``.
+        arguments: of :class:`SpacedHausdorffMetric`.
 
     >>> SpacedHausdorff(units="voxels").metric_fn.percentile
     95.0
@@ -280,16 +257,15 @@ class SpacedHausdorff(IgniteMetricHandler):
 
     def __init__(
         self,
-        include_background: bool = False,
-        percentile: float = 95.0,
-        units: Units = "spacing",
-        reduction: str = "mean",
+        *,
         output_transform: Callable = lambda x: x,
         save_details: bool = True,
+        **arguments: Any,
     ) -> None:
-        metric = SpacedHausdorffMetric(include_background, percentile, units, reduction)
         super().__init__(
-            metric_fn=metric, output_transform=output_transform, save_details=save_details
+            SpacedHausdorffMetric(**arguments),
+            output_transform=output_transform,
+            save_details=save_details,
         )
 
 
@@ -351,21 +327,26 @@ def require_binary(name: str, mask: torch.Tensor) -> None:
         )
 
 
-def _spacings(*images: torch.Tensor | None) -> list[list[float]]:
-    """Spacing of each case of the batch, from the last image that carries one.
+def require_measured(buffer: Any) -> Any:
+    """What a metric has measured.
 
-    That is the label, else the prediction.
+    Raises:
+        ConfigError: when it is nothing.
     """
+    if buffer is None:
+        raise ConfigError(
+            "no case was measured since the last reset; run the evaluator on at least one case."
+        )
+    return buffer
+
+
+def _spacings(*images: torch.Tensor | None) -> list[list[float]]:
+    """Spacing of each case of the batch, of the label, else of the prediction."""
     for image in reversed(images):
-        if not isinstance(image, MetaTensor):
-            continue
-        pixdims = image.pixdim if image.is_batch else [image.pixdim] * len(image)
-        spatial_axes = image.ndim - 2
-        spacings = []
-        for pixdim in pixdims:
-            spacing = [float(step) for step in pixdim]
-            spacings.append(spacing[:spatial_axes])
-        return spacings
+        if isinstance(image, MetaTensor):
+            pixdims = image.pixdim if image.is_batch else [image.pixdim] * len(image)
+            # A slice of a volume has the volume's three spacings.
+            return [[float(step) for step in pixdim][: image.ndim - 2] for pixdim in pixdims]
     raise ConfigError(
         "neither label nor prediction carries a spacing; keep MONAI's MetaTensor through the "
         "transforms (no ToTensord with track_meta=False), or set units to 'voxels'."

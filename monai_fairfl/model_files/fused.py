@@ -9,6 +9,7 @@ It takes the time and the memory of its members together.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 
 import torch
@@ -77,14 +78,8 @@ def num_members(weights: Weights) -> int:
     >>> num_members({"w": torch.zeros(1)})
     0
     """
-    numbers = set()
-    for name in weights:
-        word, _, rest = name.partition(".")
-        number, _, name_in_member = rest.partition(".")
-        if word != MEMBERS or not number.isdecimal() or not name_in_member:
-            return 0
-        numbers.add(number)
-    return len(numbers)
+    found = [re.match(rf"{MEMBERS}\.(\d+)\..", name) for name in weights]
+    return len({name.group(1) for name in found if name}) if all(found) else 0
 
 
 def network_for(network: nn.Module, weights: Weights) -> nn.Module:

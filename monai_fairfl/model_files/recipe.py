@@ -20,7 +20,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 IN_TORCHSCRIPT = "recipe.json"
 """Name of the recipe among a TorchScript file's extra files."""
 
-TEXTS = ("bundle", "version", "package")
-TABLES = ("values", "sections", "parts", "files", "classes", "sites", "training")
 MODEL_SUFFIXES = (".pt", ".pth", ".ts", ".onnx")
 
 
@@ -126,56 +124,52 @@ class ModelRecipe:
             ConfigError: when a field is missing or not what it must be, or would act where it is
                 used; it names the file and the field.
         """
-        fields: dict[str, Any] = {}
-        unknown = []
-        for name, value in state.items():
-            if name in TEXTS and isinstance(value, str):
-                fields[name] = value
-            elif name in TABLES and isinstance(value, Mapping):
-                fields[name] = value
-            elif name in TEXTS or name in TABLES:
-                raise ConfigError(
-                    f"{source} holds a recipe that cannot be read: its {name} is {value!r}"
-                )
-            else:
-                unknown.append(str(name))
-        missing = [name for name in ("bundle", "version", "values") if name not in fields]
-        if missing:
+        kinds = {row.name: str if row.type == "str" else Mapping for row in fields(cls)}
+        known: dict[str, Any] = {name: state[name] for name in kinds if name in state}
+        unreadable = []
+        for name, value in known.items():
+            if not isinstance(value, kinds[name]):
+                unreadable.append(f"its {name} is {value!r}")
+        for name in ("bundle", "version", "values"):
+            if name not in known:
+                unreadable.append(f"it lacks {name}")
+        if not unreadable:
+            for site, values in known.get("sites", {}).items():
+                if not isinstance(values, Mapping):
+                    unreadable.append(f"site {site} has {values!r}")
+            for section, part in known.get("parts", {}).items():
+                is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
+                if not is_part or not isinstance(part["values"], (list, tuple)):
+                    unreadable.append(f"its {section} is {part!r}")
+        if unreadable:
             raise ConfigError(
-                f"{source} holds a recipe that cannot be read: it lacks {', '.join(missing)}"
+                f"{source} holds a recipe that cannot be read: {', '.join(unreadable)}"
             )
-        for site, values in fields.get("sites", {}).items():
-            if not isinstance(values, Mapping):
-                raise ConfigError(
-                    f"{source} holds a recipe that cannot be read: site {site} has {values!r}"
-                )
-        for section, part in fields.get("parts", {}).items():
-            is_part = isinstance(part, Mapping) and set(part) == {"content", "values"}
-            if not is_part or not isinstance(part["values"], (list, tuple)):
-                raise ConfigError(
-                    f"{source} holds a recipe that cannot be read: its {section} is {part!r}"
-                )
+
+        # Whoever uses the model carries these out, by a configuration.
+        refused = []
+        for section, part in known.get("parts", {}).items():
             # A key such as "cases#folder" would be a place of the configuration.
             places = [key for key in part["values"] if not str(key).isidentifier()]
             if found := refused_in(part["content"]) or ", ".join(map(repr, places)):
-                raise ConfigError(
-                    f"{source} holds a recipe whose {section} has {found}, which no model may "
-                    "bring: do not use this model, and ask who sent it"
-                )
+                refused.append(f"{found} in its {section}")
         for name in ("values", "sites", "training"):
-            if acts(fields.get(name)):
-                raise ConfigError(
-                    f"{source} holds a recipe with code or a reference in its {name}, which a "
-                    "configuration would carry out: do not use this model, and ask who sent it"
-                )
+            if acts(known.get(name)):
+                refused.append(f"code or a reference in its {name}")
+        if refused:
+            raise ConfigError(
+                f"{source} holds a recipe with {', '.join(refused)}, which no model may bring: do "
+                "not use this model, and ask who sent it"
+            )
+        unknown = [str(name) for name in state if name not in kinds]
         if unknown:
             logger.warning(
                 "the recipe of %s has %s, which this version does not know: it was written by %s",
                 source,
                 ", ".join(unknown),
-                fields.get("package", "another version"),
+                known.get("package", "another version"),
             )
-        return cls(**fields)
+        return cls(**known)
 
 
 def save_model_file(path: str | Path, weights: Weights, recipe: ModelRecipe | None = None) -> None:
@@ -285,8 +279,12 @@ def read_recipe(path: str | Path) -> ModelRecipe | None:
     """
     if is_torchscript(path):
         require_whole(path)
-        state = _extra_file(Path(path), IN_TORCHSCRIPT)
-        return None if state is None else recipe_of_json(state, path)
+        # Read without loading its code.
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.namelist():
+                if entry.endswith(f"/extra/{IN_TORCHSCRIPT}"):
+                    return recipe_of_json(archive.read(entry), path)
+        return None
     found = load_saved(path)
     if not isinstance(found, Mapping) or not isinstance(found.get("model"), Mapping):
         return None  # a state_dict alone
@@ -333,22 +331,8 @@ def is_torchscript(path: str | Path) -> bool:
     >>> is_torchscript(file)
     False
     """
-    return any("/code/" in name for name in _names_in(Path(path)))
-
-
-def _names_in(path: Path) -> Sequence[str]:
-    """The entries of a zip archive; none where the file is missing, damaged or something else."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return archive.namelist()
-    except NOT_WHOLE:
-        return []
-
-
-def _extra_file(path: Path, name: str) -> bytes | None:
-    """One of the extra files of a TorchScript archive, read without loading its code."""
-    for entry in _names_in(path):
-        if entry.endswith(f"/extra/{name}"):
-            with zipfile.ZipFile(path) as archive:
-                return archive.read(entry)
-    return None
+            return any("/code/" in name for name in archive.namelist())
+    except NOT_WHOLE:  # missing, damaged or something else
+        return False

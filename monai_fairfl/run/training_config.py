@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.settings import check_whole, is_number
+from monai_fairfl.utils.arguments import check_value
 
 SCORING = ("evaluate.json", "federated_evaluate.json")
 """Files of a bundle that say how its test cases are scored."""
@@ -114,10 +114,9 @@ class FullRun:
                 "have overrides"
             )
         for name in ("rounds", "local_epochs"):
-            check_whole(f"full_run: {name}", given[name], least=1)
+            check_value(f"full_run: {name}", given[name], "int", "[1, inf)")
         dice = given["mean_dice"]
-        if not is_number(dice) or not 0 <= dice <= 1:
-            raise ConfigError(f"full_run: mean_dice must be a fraction from 0 to 1, got {dice!r}")
+        check_value("full_run: mean_dice", dice, "float", "[0, 1]")
         return cls(given["rounds"], given["local_epochs"], float(dice))
 
     @property

@@ -55,11 +55,10 @@ from monai_fairfl.server.round import (
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.files import locked
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.random_state import own_random_state
-from monai_fairfl.utils.torch_threads import torch_threads
-from monai_fairfl.utils.words import rounds_done
 
 SECONDS_TO_ANNOUNCE = 60.0
 """How long the clients have to take the last head; nothing depends on their answers."""
@@ -439,7 +438,7 @@ class Federation:
                 reason = error
                 break
         raise FederationError(
-            f"{what}: {reason}. Nothing of it was recorded; {rounds_done(number)}. Mend the cause, "
+            f"{what}: {reason}. Nothing of it was recorded; rounds done: {number}. Mend the cause, "
             "and run the same command with --resume True (in Python: run(resume=True))"
         ) from None
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from monai_fairfl.statistics.intervals import Interval
 
@@ -14,21 +13,8 @@ CLEAR = 50.0
 """From this correlation on, of 100, shares are said to agree, and from its negative to oppose."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """How a measure of agreement is shown: its name, its decimals, and what follows the number."""
-
-    name: str
-    digits: int
-    scale: str = ""
-
-
-MEASURES = {
-    "pearson": Measure("Pearson", 1, " of 100"),
-    "spearman": Measure("Spearman", 1, " of 100"),
-    "euclidean": Measure("Euclid", 3),
-    "cosine": Measure("cosine", 3),
-}
+MEASURES = ("pearson", "spearman", "euclidean", "cosine")
+"""Measures of the agreement, see :class:`~monai_fairfl.valuation.agreement.Fidelity`."""
 
 
 def agreement_words(found: Mapping[str, Interval]) -> str:
@@ -43,18 +29,17 @@ def agreement_words(found: Mapping[str, Interval]) -> str:
     are opposed to these: Pearson -56.1 of 100, Spearman -40.0 (-80.0 to 0.0) of 100, \
 Euclid 0.200 (0.100 to 0.300), cosine 0.900 (0.800 to 1.000)
     """
-    numbers = []
-    for key, measure in MEASURES.items():
-        numbers.append(f"{measure.name} {found[key].words(measure.digits)}{measure.scale}")
-    return f"{_verb(found['pearson'].estimate)}: {', '.join(numbers)}"
-
-
-def _verb(pearson: float) -> str:
-    """What a correlation, times 100, says."""
-    if math.isnan(pearson):
-        return "have no correlation with these that is defined"
-    if pearson >= CLEAR:
-        return "agree with these"
-    if pearson > -CLEAR:
-        return "hardly agree with these"
-    return "are opposed to these"
+    correlation = found["pearson"]
+    if math.isnan(correlation.estimate):
+        verb = "have no correlation with these that is defined"
+    elif correlation.estimate >= CLEAR:
+        verb = "agree with these"
+    elif correlation.estimate > -CLEAR:
+        verb = "hardly agree with these"
+    else:
+        verb = "are opposed to these"
+    return (
+        f"{verb}: Pearson {correlation.words(1)} of 100, "
+        f"Spearman {found['spearman'].words(1)} of 100, "
+        f"Euclid {found['euclidean'].words(3)}, cosine {found['cosine'].words(3)}"
+    )

@@ -201,7 +201,11 @@ def performance_distance(standalone: PerClient, method: PerClient) -> float:
     return float(100 * np.linalg.norm(x - y))
 
 
-def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
+def agreement(
+    estimated: PerClient,
+    reference: PerClient,
+    called: tuple[str, str] = ("estimated", "reference"),
+) -> Agreement:
     """How well estimated contributions agree with a reference such as leave-one-out shares.
 
     Source: FedCE's Table 3.
@@ -211,6 +215,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
             one.
         reference: the same clients -> share, for example by leave-one-out; shares
             sum to one.
+        called: what errors call both sides.
 
     Returns:
         100 x Pearson with two-sided p-value (NaN as in :func:`pearson`), Euclidean distance and
@@ -224,18 +229,7 @@ def agreement(estimated: PerClient, reference: PerClient) -> Agreement:
     >>> round(result.pearson, 1), round(result.euclidean, 3), round(result.cosine, 3)
     (99.7, 0.141, 0.981)
     """
-    return named_agreement(estimated, reference, "estimated", "reference")
-
-
-def named_agreement(estimated: PerClient, reference: PerClient, name: str, other: str) -> Agreement:
-    """As :func:`agreement`; errors call both sides ``name`` and ``other``.
-
-    >>> named_agreement({"A": 0.5, "B": 0.5}, {"A": 0.5, "C": 0.5}, "weights", "worth")
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.errors.ConfigError: ... only weights has ['B'], only worth has ['C']. Leave ...
-    """
-    _, x, y = _paired(estimated, reference, name, other, _shares)
+    _, x, y = _paired(estimated, reference, *called, _shares)
     r, p_value = _correlation(x, y)
     cosine = x @ y / (np.linalg.norm(x) * np.linalg.norm(y))
     return Agreement(100 * r, p_value, float(np.linalg.norm(x - y)), float(cosine))
@@ -303,13 +297,11 @@ def _paired(
             f"{name} and {other} must both be mappings client -> value, or both be sequences."
         )
     if names != others:
-        odd = []
-        for side, own, of_other in ((name, names, others), (other, others, names)):
-            if set(own) - set(of_other):
-                odd.append(f"only {side} has {sorted(set(own) - set(of_other))}")
         raise ConfigError(
-            f"{name} and {other} must have the same clients; {', '.join(odd)}. Leave them out, or "
-            "give their values on both sides."
+            f"{name} and {other} must have the same clients; only {name} has "
+            f"{sorted(set(names) - set(others))}, only {other} has "
+            f"{sorted(set(others) - set(names))}. Leave them out, or give their values on both "
+            "sides."
         )
     return names, x, y
 
@@ -318,13 +310,9 @@ def _correlation(x: NDArray[np.float64], y: NDArray[np.float64]) -> Correlation:
     """Pearson's correlation; NaN where it is undefined."""
     if len(x) < 2:
         raise ConfigError(f"a correlation needs at least two clients, got {len(x)}.")
-    if len(x) == 2 or _is_constant(x) or _is_constant(y):
+    # Uniform weights are equal but for the noise of rounding.
+    is_constant = any(np.ptp(values) <= EQUAL * np.abs(values).max() for values in (x, y))
+    if len(x) == 2 or is_constant:
         return Correlation(float("nan"), float("nan"))
     found = stats.pearsonr(x, y)
     return Correlation(float(found.statistic), float(found.pvalue))
-
-
-def _is_constant(values: NDArray[np.float64]) -> bool:
-    """Whether all values are equal, but for the rounding noise that uniform weights have."""
-    spread = np.ptp(values)
-    return bool(spread <= EQUAL * np.abs(values).max())

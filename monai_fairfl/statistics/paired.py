@@ -18,8 +18,9 @@ than either method takes them for.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -35,12 +36,6 @@ LEVEL = 0.95
 
 DECIMALS = 12
 """To which differences are rounded before they are ranked, so that equal ones are ties."""
-
-ONE_SEED = (
-    "one seed: there is no standard deviation over seeds and no interval, as nothing shows what "
-    "another seed would change; use five seeds or more"
-)
-ONE_CASE_EACH = "no site has two cases: the intervals lack what other cases would change"
 
 
 class CaseScore(NamedTuple):
@@ -90,7 +85,8 @@ class PairedDifference:
         strategy: whose score counts positive.
         reference: whose score is subtracted.
         difference: mean of sites and seeds, with its interval; NaN ends for one seed.
-        p_value: of Wilcoxon's signed-rank test over cases, two-sided.
+        p_value: of Wilcoxon's signed-rank test over cases, two-sided, as ``scipy.stats.wilcoxon``
+            chooses: exact for up to 50 cases without ties. 1 where no case differs.
         p_holm: the same after Holm's correction over all pairs.
     """
 
@@ -123,15 +119,6 @@ class PairedComparison:
     notes: list[str]
     level: float
 
-
-Case: TypeAlias = tuple[str, str]
-"""Site and case."""
-
-Tested: TypeAlias = dict[Case, tuple[int | None, float]]
-"""Case -> fold in which it was tested, and its score."""
-
-Runs: TypeAlias = dict[tuple[str, int], Tested]
-"""Strategy and seed -> its cases."""
 
 SiteScores: TypeAlias = dict[str, NDArray[np.float64]]
 """Site -> scores, shape (seeds, cases of the site)."""
@@ -172,26 +159,97 @@ def compare_paired(
     >>> pair.strategy, pair.reference, pair.difference.words(3), pair.p_value
     ('FedCE', 'FedAvg', '0.021 (0.020 to 0.022)', 0.125)
     """
-    runs = _runs(scores, strategies)
-    seeds = sorted({run_seed for _, run_seed in runs})
-    left_out: list[str] = []
-    names = _with_every_seed(_names(runs, strategies), seeds, runs, left_out)
-    if len(names) < 2:
-        raise ConfigError(
-            f"a comparison needs two strategies with scores of the same seeds. {_reasons(left_out)}"
-        )
-    _require_same_folds(names, seeds, runs)
-    cases = _common_cases(names, seeds, runs, left_out)
+    # Strategy -> seed -> (site, case) -> (fold in which it was tested, score).
+    runs: dict[str, dict[int, dict[tuple[str, str], tuple[int | None, float]]]] = {}
+    for score in scores:
+        if strategies is not None and score.strategy not in strategies:
+            continue
+        where = f"{score.strategy}, seed {score.seed}, site {score.site!r}, case {score.case!r}"
+        if not np.isfinite(score.value):
+            raise ConfigError(
+                f"{where}: {score.value!r} is no finite number; leave this case out for all "
+                "strategies"
+            )
+        of_seed = runs.setdefault(score.strategy, {}).setdefault(score.seed, {})
+        place = (score.site, score.case)
+        if place in of_seed:
+            raise ConfigError(
+                f"{where}: it has two scores, in fold {of_seed[place][0]} and in fold "
+                f"{score.fold}; a case counts once for each seed: give each run's scores once"
+            )
+        of_seed[place] = (score.fold, float(score.value))
 
-    by_site = {name: _scores_by_site(name, seeds, cases, runs) for name in names}
-    counts = {site: array.shape[1] for site, array in by_site[names[0]].items()}
+    # Strategies count that have scores of every seed.
+    seeds = sorted({seed for of_strategy in runs.values() for seed in of_strategy})
+    left_out = []
+    names = []
+    for name in sorted(runs) if strategies is None else dict.fromkeys(strategies):
+        lacking = [str(seed) for seed in seeds if seed not in runs.get(name, {})]
+        if lacking:
+            left_out.append(f"{name} is left out: it has no score of seed {', '.join(lacking)}")
+        else:
+            names.append(name)
+    if len(names) < 2 or not seeds:
+        raise ConfigError(
+            "a comparison needs at least two strategies with scores of the same seeds. "
+            f"{'; '.join(left_out)}"
+        )
+
+    # Cases count that every strategy tested with every seed.
+    tested = {(name, seed): runs[name][seed] for name, seed in itertools.product(names, seeds)}
+    everywhere: set[tuple[str, str]] = set().union(*tested.values())
+    common = everywhere.intersection(*tested.values())
+    for (name, seed), of_seed in tested.items():
+        missing = sorted(everywhere - of_seed.keys())
+        if missing:
+            cases = ", ".join(f"{site}/{case}" for site, case in missing)
+            left_out.append(
+                f"left out for all strategies, because {name} with seed {seed} has no score of "
+                f"them: {cases}"
+            )
+    if not common:
+        raise ConfigError(
+            "no case was tested by every strategy with every seed, so nothing can be paired. "
+            f"{'; '.join(left_out)}"
+        )
+    counts = Counter(site for site, _ in sorted(common))
+    for site in sorted({site for site, _ in everywhere} - counts.keys()):
+        left_out.append(f"site {site} is left out: none of its cases is common to all strategies")
+
+    # Models that tested a case in different folds were trained on different cases.
+    for seed, place in itertools.product(seeds, sorted(common)):
+        folds = {name: tested[name, seed][place][0] for name in names}
+        if len(set(folds.values())) > 1:
+            by_name = ", ".join(f"{name} in fold {fold}" for name, fold in folds.items())
+            raise ConfigError(
+                f"seed {seed}, site {place[0]!r}, case {place[1]!r}: it was tested by {by_name}; "
+                "their models were trained on different cases. Give all the same folds and the "
+                "same split_seed"
+            )
+
+    by_site: dict[str, SiteScores] = {}
+    for name in names:
+        columns: dict[str, list[list[float]]] = {}
+        for place in sorted(common):
+            of_seeds = [tested[name, seed][place][1] for seed in seeds]
+            columns.setdefault(place[0], []).append(of_seeds)
+        by_site[name] = {site: np.array(found).T for site, found in columns.items()}
+
+    notes = []
+    if len(seeds) == 1:
+        notes.append(
+            "one seed: there is no standard deviation over seeds and no interval, as nothing shows "
+            "what another seed would change; use five seeds or more"
+        )
+    elif max(counts.values()) == 1:
+        notes.append("no site has two cases: the intervals lack what other cases would change")
     return PairedComparison(
         strategies=_standings(by_site, seeds),
         pairs=_pairs(by_site),
         seeds=seeds,
-        cases=counts,
+        cases=dict(counts),
         left_out=left_out,
-        notes=_notes(seeds, counts),
+        notes=notes,
         level=LEVEL,
     )
 
@@ -220,227 +278,56 @@ def holm(p_values: Sequence[float]) -> list[float]:
     _, found = finite_values(list(p_values), "p_values")
     if found.min() < 0 or found.max() > 1:
         raise ConfigError(f"p_values must be fractions in [0, 1], got {list(p_values)}")
+    ascending = np.argsort(found, kind="stable")
+    tests_left = np.arange(len(found), 0, -1)
     corrected = np.empty_like(found)
-    largest = 0.0
-    for tests_before, index in enumerate(np.argsort(found, kind="stable")):
-        tests_left = len(found) - tests_before
-        largest = max(largest, tests_left * found[index])
-        corrected[index] = min(1.0, largest)
-    return corrected.tolist()
-
-
-def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test that differences are symmetric around 0.
-
-    Zeros are dropped. It is exact for up to 50 cases without ties, as ``scipy.stats.wilcoxon``
-    chooses. Differences are rounded to twelve decimals first, so that those which only float
-    arithmetic distinguishes share a rank.
-
-    Args:
-        differences: one for each case, finite numbers.
-
-    Returns:
-        The p-value; 1 where no difference is left.
-
-    Raises:
-        ConfigError: when there is no difference, or one is not finite.
-
-    >>> signed_rank_p([0.1, 0.2, 0.3, 0.4]), signed_rank_p([0.0, 0.0])
-    (0.125, 1.0)
-    """
-    _, found = finite_values(list(differences), "differences")
-    rounded = np.round(found, DECIMALS)
-    changed = rounded[rounded != 0]
-    if not len(changed):
-        return 1.0
-    return float(stats.wilcoxon(changed).pvalue)
-
-
-# ---- which scores are comparable
-
-
-def _runs(scores: Iterable[CaseScore], strategies: Sequence[str] | None) -> Runs:
-    """The scores by strategy and seed.
-
-    Raises:
-        ConfigError: naming a score that is not finite or not the only one of its case.
-    """
-    runs: Runs = {}
-    for score in scores:
-        if strategies is not None and score.strategy not in strategies:
-            continue
-        where = f"{score.strategy}, seed {score.seed}, site {score.site!r}, case {score.case!r}"
-        if not np.isfinite(score.value):
-            raise ConfigError(
-                f"{where}: {score.value!r} is no finite number; leave this case out for all "
-                "strategies"
-            )
-        tested = runs.setdefault((score.strategy, score.seed), {})
-        case = (score.site, score.case)
-        if case in tested:
-            raise ConfigError(
-                f"{where}: it has two scores, of fold {tested[case][0]} and of fold {score.fold}; "
-                "a case counts once for each seed: give each run's scores once"
-            )
-        tested[case] = (score.fold, float(score.value))
-    return runs
-
-
-def _names(runs: Runs, strategies: Sequence[str] | None) -> list[str]:
-    if strategies is not None:
-        return list(dict.fromkeys(strategies))
-    return sorted({name for name, _ in runs})
-
-
-def _with_every_seed(
-    names: Sequence[str], seeds: Sequence[int], runs: Runs, left_out: list[str]
-) -> list[str]:
-    """The strategies that have scores of every seed; the others are added to ``left_out``."""
-    complete = []
-    for name in names:
-        lacking = [str(seed) for seed in seeds if (name, seed) not in runs]
-        if not seeds:
-            left_out.append(f"{name} is left out: it has no score")
-        elif lacking:
-            left_out.append(f"{name} is left out: it has no score of seed {', '.join(lacking)}")
-        else:
-            complete.append(name)
-    return complete
-
-
-def _require_same_folds(names: Sequence[str], seeds: Sequence[int], runs: Runs) -> None:
-    """Refuse a case that two strategies tested in different folds of a seed.
-
-    Their models were then trained on different cases.
-    """
-    for seed in seeds:
-        first = runs[names[0], seed]
-        for name in names[1:]:
-            tested = runs[name, seed]
-            for case in sorted(first.keys() & tested.keys()):
-                folds = first[case][0], tested[case][0]
-                if folds[0] != folds[1]:
-                    raise ConfigError(
-                        f"seed {seed}, site {case[0]!r}, case {case[1]!r}: {names[0]} tested it in "
-                        f"fold {folds[0]}, {name} in fold {folds[1]}; their models were trained on "
-                        "different cases. Give both the same folds and the same split_seed"
-                    )
-
-
-def _common_cases(
-    names: Sequence[str], seeds: Sequence[int], runs: Runs, left_out: list[str]
-) -> list[Case]:
-    """The cases that every strategy tested with every seed; others are added to ``left_out``."""
-    chosen = list(itertools.product(names, seeds))
-    everywhere: set[Case] = set()
-    common = set(runs[chosen[0]])
-    for run in chosen:
-        everywhere |= runs[run].keys()
-        common &= runs[run].keys()
-    for name, seed in chosen:
-        missing = sorted(everywhere - runs[name, seed].keys())
-        if missing:
-            cases = ", ".join(f"{site}/{case}" for site, case in missing)
-            left_out.append(
-                f"left out for all strategies, because {name} with seed {seed} has no score of "
-                f"them: {cases}"
-            )
-    if not common:
-        raise ConfigError(
-            "no case was tested by every strategy with every seed, so nothing can be paired. "
-            f"{_reasons(left_out)}"
-        )
-    sites = {site for site, _ in common}
-    for site in sorted({site for site, _ in everywhere} - sites):
-        left_out.append(f"site {site} is left out: none of its cases is common to all strategies")
-    return sorted(common)
-
-
-def _reasons(left_out: Sequence[str]) -> str:
-    if not left_out:
-        return "Give the scores of at least two."
-    return "; ".join(left_out)
-
-
-def _scores_by_site(
-    name: str, seeds: Sequence[int], cases: Sequence[Case], runs: Runs
-) -> SiteScores:
-    """The scores of one strategy, cases and seeds in the given order."""
-    columns: dict[str, list[list[float]]] = {}
-    for case in cases:
-        of_seeds = [runs[name, seed][case][1] for seed in seeds]
-        columns.setdefault(case[0], []).append(of_seeds)
-    return {site: np.array(found).T for site, found in columns.items()}
-
-
-def _notes(seeds: Sequence[int], cases: Mapping[str, int]) -> list[str]:
-    notes = []
-    if len(seeds) == 1:
-        notes.append(ONE_SEED)
-    elif max(cases.values()) == 1:
-        notes.append(ONE_CASE_EACH)
-    return notes
-
-
-# ---- each strategy by itself
+    corrected[ascending] = np.maximum.accumulate(tests_left * found[ascending])
+    return np.minimum(corrected, 1).tolist()
 
 
 def _standings(by_site: Mapping[str, SiteScores], seeds: Sequence[int]) -> list[Standing]:
+    """What each strategy reached by itself."""
     # Mean over the cases of each site: shape (strategies, sites, seeds).
     site_means = []
     for scores in by_site.values():
         site_means.append([array.mean(axis=1) for array in scores.values()])
     means = np.array(site_means)
-    ranks = _ranks(means)
+    # Ranks of the strategies within every site and seed; 1 is the highest.
+    ranks = stats.rankdata(-np.round(means, DECIMALS), axis=0)
 
     standings = []
     for index, (name, scores) in enumerate(by_site.items()):
         repeats = means[index].mean(axis=0)
-        std = float("nan")
-        if len(seeds) > 1:
-            std = float(repeats.std(ddof=1))
         standings.append(
             Standing(
                 strategy=name,
                 by_seed=dict(zip(seeds, repeats.tolist())),
                 by_site=dict(zip(scores, means[index].mean(axis=1).tolist())),
                 mean=float(repeats.mean()),
-                std=std,
+                std=float(repeats.std(ddof=1)) if len(seeds) > 1 else float("nan"),
                 mean_rank=float(ranks[index].mean()),
             )
         )
     return standings
 
 
-def _ranks(means: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks of the strategies, the first axis, within every site and seed; 1 is the highest."""
-    return np.asarray(stats.rankdata(-np.round(means, DECIMALS), axis=0))
-
-
-# ---- each pair
-
-
 def _pairs(by_site: Mapping[str, SiteScores]) -> list[PairedDifference]:
-    differences = {}
+    """Every strategy against each that stands before it, with the test of all of them together."""
+    pairs = []
     for reference, strategy in itertools.combinations(by_site, 2):
-        differences[strategy, reference] = {
+        differences = {
             site: by_site[strategy][site] - by_site[reference][site] for site in by_site[strategy]
         }
-
-    p_values = []
-    for of_sites in differences.values():
-        # Each case once: its difference is averaged over the seeds.
-        of_cases = np.concatenate([array.mean(axis=0) for array in of_sites.values()])
-        p_values.append(signed_rank_p(of_cases.tolist()))
-    corrected = holm(p_values)
-
-    pairs = []
-    for number, ((strategy, reference), of_sites) in enumerate(differences.items()):
-        interval = bootstrap_seeds_and_cases(of_sites)
-        pairs.append(
-            PairedDifference(strategy, reference, interval, p_values[number], corrected[number])
-        )
-    return pairs
+        # Each case once: its difference is averaged over the seeds. Those which only float
+        # arithmetic distinguishes share a rank; zeros are dropped.
+        of_cases = np.concatenate([array.mean(axis=0) for array in differences.values()])
+        rounded = np.round(of_cases, DECIMALS)
+        changed = rounded[rounded != 0]
+        p_value = float(stats.wilcoxon(changed).pvalue) if len(changed) else 1.0
+        interval = bootstrap_seeds_and_cases(differences)
+        pairs.append(PairedDifference(strategy, reference, interval, p_value, p_holm=p_value))
+    corrected = holm([pair.p_value for pair in pairs])
+    return [replace(pair, p_holm=p_holm) for pair, p_holm in zip(pairs, corrected)]
 
 
 def bootstrap_seeds_and_cases(

@@ -72,19 +72,8 @@ class Checked:
                 continue
             value = getattr(self, row.name)
             is_none = value is None and kind.endswith("| None")
-            if value is row.default or is_none:
-                continue
-            if kind == "bool":
-                holds, what = isinstance(value, bool), "True or False"
-            elif not isinstance(allowed, str):
-                holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
-            elif kind.startswith("int"):
-                holds = isinstance(value, int) and _is_inside(value, allowed)
-                what = f"a whole number in {allowed}"
-            else:
-                holds, what = _is_inside(value, allowed), f"a number in {allowed}"
-            if not holds:
-                raise ConfigError(f"{self.row_called(row.name)} must be {what}, got {value!r}")
+            if value is not row.default and not is_none:
+                check_value(self.row_called(row.name), value, kind, allowed)
 
     def row_called(self, name: str) -> str:
         """How an error calls a row."""
@@ -97,6 +86,35 @@ class Checked:
         return [row.name for row in rows if "remembered" in row.metadata]
 
 
+def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any, ...] = ()) -> None:
+    """Refuse a value that is not of its kind, or out of its range.
+
+    Args:
+        called: what an error calls it.
+        value: that was given.
+        kind: ``"bool"``, ``"int"``: only whole numbers are in an interval; or another.
+        allowed: as of :func:`argument`; of no concern for a truth value.
+
+    Raises:
+        ConfigError: naming it, what it may be, and its value.
+
+    >>> check_value("local_epochs", 0, "int", "[1, inf)")
+    Traceback (most recent call last):
+    monai_fairfl.errors.ConfigError: local_epochs must be a whole number in [1, inf), got 0
+    """
+    if kind == "bool":
+        # MONAI reads --amp false as a text, and any text that is not empty would switch it on.
+        holds, what = isinstance(value, bool), "True or False"
+    elif not isinstance(allowed, str):
+        holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
+    else:
+        is_whole = isinstance(value, int) or not kind.startswith("int")
+        holds = is_whole and _is_inside(value, allowed)
+        what = f"a {'whole ' * kind.startswith('int')}number in {allowed}"
+    if not holds:
+        raise ConfigError(f"{called} must be {what}, got {value!r}")
+
+
 def _is_inside(value: object, interval: str) -> bool:
     """Whether a value is a number of an interval such as ``"[0, 1)"``."""
     least, most = (float(bound) for bound in interval[1:-1].split(","))
@@ -106,7 +124,7 @@ def _is_inside(value: object, interval: str) -> bool:
     return is_above and (value < most or (interval[-1] == "]" and value == most))
 
 
-def is_finite(value: object) -> bool:
+def is_finite(value: object) -> TypeGuard[float]:
     """Whether a value is a finite number, NumPy's included; ``True`` and ``False`` are none.
 
     >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
@@ -116,7 +134,6 @@ def is_finite(value: object) -> bool:
 
 
 def _is_real(value: object) -> TypeGuard[float]:
-    """Whether a value is a real number, NumPy's included; ``True`` and ``False`` are none."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

@@ -1,10 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this machine has a device, known before hours of work, and what it computes in."""
+"""Whether this machine has a device, what it computes in, and torch's threads.
+
+The number of threads changes the last bits of sums.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +29,7 @@ def require_device(name: str) -> None:
     >>> require_device("cuda:99")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    monai_fairfl.errors.ConfigError: device cuda:99: PyTorch finds no ...
+    monai_fairfl.errors.ConfigError: device cuda:99: PyTorch finds ...
     """
     try:
         device = torch.device(name)
@@ -34,7 +38,13 @@ def require_device(name: str) -> None:
             f"{name!r} is not a device: write 'cpu', 'cuda:0' or another that torch knows"
         ) from error
     if device.type == "cuda":
-        _require_cuda(device)
+        # Counting starts nothing on a GPU, so a worker process can still be forked.
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise ConfigError(
+                f"device {name}: PyTorch finds {count} CUDA device(s) here. Leave the device out, "
+                "name another, or install a CUDA build of PyTorch"
+            )
         return
     try:
         torch.zeros(1, device=device)
@@ -65,16 +75,20 @@ def has_bfloat16(device: str | torch.device) -> bool:
     return any(known.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16", "sve_bf16"))
 
 
-def _require_cuda(device: torch.device) -> None:
-    # Counting starts nothing on a GPU, so a worker process can still be forked.
-    count = torch.cuda.device_count()
-    if count == 0:
-        raise ConfigError(
-            f"device {device}: PyTorch finds no CUDA device here. Leave the device out, or install "
-            "a CUDA build of PyTorch"
-        )
-    if (device.index or 0) >= count:
-        raise ConfigError(
-            f"device {device}: this machine has {count} CUDA device(s), the last is "
-            f"cuda:{count - 1}; name one of these, or leave device out"
-        )
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Inside, torch computes with so many threads; afterwards with as many as before.
+
+    >>> before = torch.get_num_threads()
+    >>> with torch_threads(1):
+    ...     torch.get_num_threads()
+    1
+    >>> torch.get_num_threads() == before
+    True
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -19,6 +19,7 @@ from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import DiskFullError, FederationError
 from monai_fairfl.messages import Weights
+from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -28,35 +29,27 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a system answers where a disk, a quota or a file may not grow any more."""
 
 
-@contextmanager
-def naming_a_full_disk(path: Path, size: int) -> Iterator[None]:
-    """Raise a :class:`~monai_fairfl.errors.DiskFullError` where ``path`` cannot grow.
-
-    Args:
-        path: that is written.
-        size: bytes that it needs.
+def _write_flushed(file: Path, data: bytes | memoryview, mode: str, called: Path) -> None:
+    """Write to a file, whose folder is made where there is none, and return when it is on disk.
 
     Raises:
-        DiskFullError: naming the file, the bytes that it needs and those that are free.
+        DiskFullError: as ``called``, with the bytes that it needs and those that are free.
     """
     try:
-        yield
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with open(file, mode) as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
     except OSError as error:
         if error.errno not in FULL:
             raise
+        free = shutil.disk_usage(next(folder for folder in file.parents if folder.exists())).free
         raise DiskFullError(
-            f"{path} could not be written ({error.strerror}): it needs {size} bytes, "
-            f"{_free_bytes(path)} are free there. What was written before is whole. Make room, "
-            "then go on: a run with --resume True; a site by itself, in the next round"
+            f"{called} could not be written ({error.strerror}): it needs {len(data)} bytes, {free} "
+            "are free there. What was written before is whole. Make room, then go on: a run with "
+            "--resume True; a site by itself, in the next round"
         ) from error
-
-
-def _free_bytes(path: Path) -> int:
-    """Free bytes of the file system on which ``path`` would lie."""
-    folder = path.parent
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
 
 
 @contextmanager
@@ -89,6 +82,24 @@ def locked(folder: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_UN)
 
 
+def private_folder(folder: Path) -> Path:
+    """Make a folder that only its owner may enter, where it is missing.
+
+    One that exists keeps its mode: its owner may share it with a group. Folders above it that are
+    missing, too, are as the system makes them.
+
+    Args:
+        folder: to make.
+
+    >>> import tempfile
+    >>> made = private_folder(Path(tempfile.mkdtemp(), "sites", "elm"))
+    >>> f"{made.stat().st_mode & 0o777:o}"
+    '700'
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     """Write a file so that a crash at any moment leaves the old one or the new one.
 
@@ -102,12 +113,7 @@ def write_atomically(path: str | Path, data: bytes | memoryview) -> None:
     path = Path(path)
     beside = path.with_name(f".{path.name}.writing")
     try:
-        with naming_a_full_disk(path, len(data)):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(beside, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+        _write_flushed(beside, data, "wb", called=path)
     except DiskFullError:
         # Half a file would take the room that a user makes.
         beside.unlink(missing_ok=True)
@@ -128,11 +134,7 @@ def append_line(path: str | Path, line: bytes) -> None:
     path = Path(path)
     before = path.stat().st_size if path.exists() else 0
     try:
-        with naming_a_full_disk(path, len(line)):
-            with open(path, "ab") as file:
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
+        _write_flushed(path, line, "ab", called=path)
     except DiskFullError:
         # Part of the line may have found room.
         if path.exists():
@@ -145,8 +147,7 @@ def write_folder(
 ) -> None:
     """Write a folder of files so that a crash at any moment leaves either all of it or nothing.
 
-    All files are flushed to disk before the manifest is written,
-    and the folder gets its name last.
+    The manifest is written after all files, and the folder gets its name last.
 
     Args:
         folder: replaced when it is there.
@@ -162,14 +163,10 @@ def write_folder(
     for leftover in (beside, replaced):
         shutil.rmtree(leftover, ignore_errors=True)
     sums = {}
-    sizes = {}
     try:
         for name, content in files:
-            path = beside / name
-            sizes[path] = len(content)
-            sums[name] = _write_hashed(path, content)
-        for path, size in sizes.items():
-            _flush(path, size)
+            _write_flushed(beside / name, content, "wb", called=folder / name)
+            sums[name] = hashlib.sha256(content).hexdigest()
         manifest = json.dumps({**about, "sha256": sums}, sort_keys=True, indent=1)
         write_atomically(beside / MANIFEST, manifest.encode())
     except DiskFullError:
@@ -180,20 +177,6 @@ def write_folder(
         os.replace(folder, replaced)
     os.replace(beside, folder)
     shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _write_hashed(path: Path, content: bytes) -> str:
-    """Write a file, which may still lie in the system's memory, and return its SHA-256."""
-    with naming_a_full_disk(path, len(content)):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return hashlib.sha256(content).hexdigest()
-
-
-def _flush(path: Path, size: int) -> None:
-    """Return when a file that was written is on disk."""
-    with naming_a_full_disk(path, size), open(path, "r+b") as file:
-        os.fsync(file.fileno())
 
 
 def sha256_of(file: str | Path) -> str:
@@ -215,7 +198,4 @@ def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
 
 def tensors_as_bytes(weights: Weights) -> bytes:
     """``weights`` as the content of a safetensors file."""
-    tensors = {}
-    for name, tensor in weights.items():
-        tensors[name] = tensor.detach().cpu().contiguous().clone()
-    return dump_tensors(tensors)
+    return dump_tensors({name: on_cpu(tensor).contiguous() for name, tensor in weights.items()})

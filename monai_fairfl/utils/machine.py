@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -63,17 +64,17 @@ def free_memory(cgroup: Path = CGROUP, memory_info: Path = MEMORY_INFO) -> int:
     >>> free_memory() > 0
     True
     """
-    available = _number_after("MemAvailable:", _read(memory_info))
-    if available is not None:
-        free = available * 1024
-    else:
-        # macOS has no such account: half of what is built in.
-        free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    # macOS has no such account: half of what is built in.
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    if found := re.search(r"^MemAvailable: *(\d+) kB", _read(memory_info), re.MULTILINE):
+        free = int(found[1]) * 1024
     limit = _read(cgroup / "memory.max").strip()
     used = _read(cgroup / "memory.current").strip()
     if limit.isdecimal() and used.isdecimal():
-        copies = _number_after("inactive_file", _read(cgroup / "memory.stat")) or 0
-        free = min(free, int(limit) - int(used) + copies)
+        free_here = int(limit) - int(used)
+        if found := re.search(r"^inactive_file (\d+)", _read(cgroup / "memory.stat"), re.MULTILINE):
+            free_here += int(found[1])
+        free = min(free, free_here)
     return max(0, free)
 
 
@@ -93,10 +94,8 @@ def reuse_freed_memory() -> bool:
     chosen = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
     if any(name in os.environ for name in chosen) or platform.libc_ver()[0] != "glibc":
         return False
-    library = ctypes.CDLL(None)
-    set_threshold = library.mallopt(MMAP_THRESHOLD, LARGEST_REUSED)
-    set_reserve = library.mallopt(TRIM_THRESHOLD, LARGEST_REUSED)
-    return bool(set_threshold and set_reserve)
+    mallopt = ctypes.CDLL(None).mallopt
+    return all([mallopt(name, LARGEST_REUSED) for name in (MMAP_THRESHOLD, TRIM_THRESHOLD)])
 
 
 def _read(path: Path) -> str:
@@ -105,12 +104,3 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
-
-
-def _number_after(name: str, text: str) -> int | None:
-    """The number that follows ``name`` at the beginning of a line."""
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) > 1 and words[0] == name:
-            return int(words[1])
-    return None

@@ -6,26 +6,79 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
+import pkgutil
+import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from monai_fairfl.errors import ConfigError, did_you_mean, in_words
-from monai_fairfl.utils.importing import load_by_path
+from monai_fairfl.errors import ConfigError, closest, did_you_mean, in_words
 
 TARGET = "_target_"
 """Key of the name or dotted path, as in the configuration of a MONAI bundle."""
 
 
+def load_by_path(path: object, what: str) -> Any:
+    """The class or function at a dotted path, ``module.Name`` or ``package.module.Name``.
+
+    Args:
+        path: the dotted path.
+        what: the kind of thing that it is for, such as ``"strategy"``; errors name it.
+
+    Returns:
+        What the path names. Whether that is of the wanted kind is for the caller to check.
+
+    Raises:
+        ConfigError: when it is no dotted path, its module is not found or fails, or has no such
+            name.
+
+    >>> load_by_path("monai_fairfl.strategies.FedCE", "strategy").__name__
+    'FedCE'
+    >>> load_by_path("monai_fairfl.strategies.FedSee", "strategy")
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: unknown strategy 'monai_fairfl.strategies.FedSee': ...
+    """
+    module, _, name = str(path).rpartition(".")
+    if not module or not all(word.isidentifier() for word in str(path).split(".")):
+        raise ConfigError(
+            f"{what} {path!r} is no dotted path: write MODULE.NAME, such as 'my_methods.MyMethod'"
+        )
+    package = module.partition(".")[0]
+    if package not in sys.modules and find_spec(package) is None:
+        # Of other folders a module with a similar name may be unrelated.
+        folders = [os.curdir, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        raise ConfigError(
+            f"unknown {what} {path!r}: there is no module {package!r}"
+            f"{_or_similar(package, [found.name for found in pkgutil.iter_modules(folders)])}; put "
+            f"the folder that holds {package}.py on PYTHONPATH: PYTHONPATH=. if it is this folder"
+        )
+    try:
+        found = import_module(module)
+    except (Exception, SystemExit) as error:  # whatever the module does when it is imported
+        raise ConfigError(f"{what} {path!r} cannot be imported: {in_words(error)}") from error
+    if not hasattr(found, name):
+        raise ConfigError(
+            f"unknown {what} {path!r}: {module} has no {name!r}{_or_similar(name, dir(found))}"
+        )
+    return getattr(found, name)
+
+
+def _or_similar(word: str, known: Sequence[str]) -> str:
+    meant = closest(word, known)
+    return "" if meant is None else f"; did you mean {meant!r}?"
+
+
 def is_subclass(value: object, *bases: type) -> TypeGuard[type[Any]]:
     """Whether a value is a class that inherits from one of ``bases``.
-
-    In Python 3.10 a type alias such as ``dict[str, float]`` passes for an instance of ``type``, and
-    ``issubclass`` fails on it. So this looks at the value's own type.
 
     >>> is_subclass(bool, int), is_subclass(True, int), is_subclass(dict[str, float], dict)
     (True, False, False)
     """
+    # In Python 3.10 a type alias passes for an instance of ``type``, and ``issubclass`` fails.
     return issubclass(type(value), type) and issubclass(value, bases)  # type: ignore[arg-type]
 
 
@@ -37,9 +90,9 @@ def concrete_classes(package: ModuleType, *bases: type) -> dict[str, type[Any]]:
     >>> "TooLong" in found, "Guard" in found
     (True, False)
     """
-    offered = {name: getattr(package, name) for name in package.__all__}
     found: dict[str, type[Any]] = {}
-    for name, kind in offered.items():
+    for name in package.__all__:
+        kind = getattr(package, name)
         if is_subclass(kind, *bases) and not inspect.isabstract(kind):
             found[name] = kind
     return found
@@ -101,28 +154,21 @@ def arguments_of(kind: type, base: type = object) -> dict[str, inspect.Parameter
     >>> list(arguments_of(Trimmed))
     ['share', 'power']
     """
+    below = kind.__mro__[: kind.__mro__.index(base)]
+    of_base = {} if base is object else inspect.signature(base).parameters
+    # A dataclass has the arguments of its bases, too; its own rows may replace some of them.
+    rows = {name for one in below for name in vars(one).get("__annotations__", {})}
     found: dict[str, inspect.Parameter] = {}
-    inherited = {} if base is object else inspect.signature(base).parameters
-    for one in kind.__mro__:
-        if one is base:
+    for one in below:
+        passes_on = False
+        for name, argument in inspect.signature(one).parameters.items():
+            if argument.kind is inspect.Parameter.VAR_KEYWORD:
+                passes_on = True
+            elif name not in of_base or name in rows:
+                found.setdefault(name, argument)
+        if not passes_on:
             break
-        if "__init__" in vars(one):
-            own = dict(inspect.signature(one).parameters)
-            passed_on = [name for name in own if own[name].kind is inspect.Parameter.VAR_KEYWORD]
-            for name in own:
-                # A dataclass has the arguments of its bases, too.
-                is_of_base = name in inherited and name not in _annotated(kind, base)
-                if name not in passed_on and not is_of_base:
-                    found.setdefault(name, own[name])
-            if not passed_on:
-                break
     return found
-
-
-def _annotated(kind: type, base: type) -> set[str]:
-    """The rows that a dataclass, or one between it and its base, has of its own."""
-    between = kind.__mro__[: kind.__mro__.index(base)] if base in kind.__mro__ else ()
-    return {name for one in between for name in vars(one).get("__annotations__", {})}
 
 
 def made(kind: Any, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:

@@ -63,27 +63,18 @@ def check_extent(value: Any, most_values: int = MOST_VALUES, most_depth: int = M
     ValueError: it is nested deeper than 2 levels
     """
     seen = 0
-    depth = 0
-    level = [value]
-    while level:
-        seen += len(level)
+    left = [(value, 0)]
+    while left:
+        item, depth = left.pop()
+        seen += 1
         if seen > most_values:
             raise ValueError(f"it holds more than {most_values} values")
-        inner: list[Any] = []
-        has_containers = False
-        for item in level:
-            if isinstance(item, Mapping):
-                has_containers = True
-                inner.extend(item.values())
-            elif isinstance(item, (list, tuple)):
-                has_containers = True
-                inner.extend(item)
-            if seen + len(inner) > most_values:
-                raise ValueError(f"it holds more than {most_values} values")
-        depth += has_containers
-        if depth > most_depth:
-            raise ValueError(f"it is nested deeper than {most_depth} levels")
-        level = inner
+        if isinstance(item, Mapping):
+            item = list(item.values())
+        if isinstance(item, (list, tuple)):
+            if depth == most_depth:
+                raise ValueError(f"it is nested deeper than {most_depth} levels")
+            left.extend((inner, depth + 1) for inner in item)
 
 
 def object_of_json(text: bytes | str) -> dict[str, Any]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import errno
-import pickle
 import struct
 import zipfile
 import zlib
@@ -29,28 +28,22 @@ NOT_WHOLE = (
 """Exceptions that reading a damaged zip archive raises."""
 
 
-def damaged_part(path: str | Path) -> str | None:
-    """What of an archive of PyTorch is not what was written; ``None`` where all of it is.
+def require_whole(path: str | Path) -> None:
+    """Refuse an archive of PyTorch whose content is not what was written.
 
     PyTorch reads such a file without a word, and its tensors are then others. An older format,
     which is no archive, has no checksums.
-    """
-    try:
-        if not zipfile.is_zipfile(path):
-            return None
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip()
-    except NOT_WHOLE as error:
-        return in_words(error)
-
-
-def require_whole(path: str | Path) -> None:
-    """Refuse an archive of PyTorch whose content is not what was written.
 
     Raises:
         ConfigError: naming the file and what is damaged in it.
     """
-    damaged = damaged_part(path)
+    damaged = None
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+    except NOT_WHOLE as error:
+        damaged = in_words(error)
     if damaged is not None:
         raise ConfigError(
             f"{path} is damaged: its checksums do not fit its content ({damaged}). Copy it again "
@@ -67,45 +60,16 @@ def load_saved(path: str | Path) -> Any:
     require_whole(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConfigError(f"{path} does not exist: name a model file") from None
     except Exception as error:  # PyTorch raises whatever a damaged byte leads to
-        reason = system_reason(error)
-        if reason is not None:
+        # A damaged file may name a place in it that no file has, which is EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise ConfigError(
-                f"{path} cannot be read ({reason}): name a model file that can"
+                f"{path} cannot be read ({error.strerror}): give a file that exists and is readable"
             ) from None
         raise ConfigError(
-            f"{path} is no state_dict of torch.save ({_why_unreadable(error)})"
+            f"{path} is no state_dict of torch.save ({type(error).__name__}): it is damaged, or "
+            "holds more than tensors and plain values, such as a whole network: save its state_dict"
         ) from error
-
-
-def system_reason(error: BaseException) -> str | None:
-    """Why the system does not let a file be read; ``None`` where its content is at fault.
-
-    >>> system_reason(PermissionError(errno.EACCES, "Permission denied"))
-    'Permission denied'
-    >>> system_reason(EOFError("cut short")) is None
-    True
-    """
-    # A damaged file may name a place in it that no file has, which is EINVAL.
-    if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-        return error.strerror
-    return None
-
-
-def _why_unreadable(error: BaseException) -> str:
-    """Why ``torch.load`` refuses a file, in one line.
-
-    >>> _why_unreadable(pickle.UnpicklingError("Weights only load failed."))  # doctest: +ELLIPSIS
-    'it is damaged, or holds more than tensors and plain values, such as a whole network: ...'
-    """
-    if isinstance(error, pickle.UnpicklingError):
-        return (
-            "it is damaged, or holds more than tensors and plain values, such as a whole network: "
-            "save its state_dict"
-        )
-    return in_words(error)
 
 
 def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:

@@ -27,69 +27,6 @@ def is_whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number; ``True`` and ``False`` are none.
-
-    >>> is_number(3), is_number(0.5), is_number(True)
-    (True, True, False)
-    """
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_between(least: float, given: object, most: float) -> bool:
-    """Whether a setting is a number between two others, which it is not itself.
-
-    >>> is_between(0, 0.5, 1), is_between(0, 0, 1), is_between(0, "0.5", 1)
-    (True, False, False)
-    """
-    return is_number(given) and least < given < most
-
-
-def check_switches(owner: object, *names: str) -> None:
-    """Refuse a switch that is neither ``True`` nor ``False``.
-
-    MONAI reads ``--amp False`` as a truth value and ``--amp false`` as a text, and any text that is
-    not empty would switch it on.
-
-    Args:
-        owner: has the switches as attributes.
-        names: of the switches.
-
-    Raises:
-        ConfigError: naming the first one that is wrong, and its value.
-
-    >>> from types import SimpleNamespace
-    >>> check_switches(SimpleNamespace(amp="false"), "amp")
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.errors.ConfigError: amp must be True or False, got 'false'
-    """
-    for name in names:
-        value = getattr(owner, name)
-        if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be True or False, got {value!r}")
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse a setting that is no whole number of at least ``least``.
-
-    Args:
-        name: of the setting.
-        value: its value.
-        least: its smallest value.
-
-    Raises:
-        ConfigError: naming the setting, its value and the range.
-
-    >>> check_whole("local_epochs", 0, least=1)
-    Traceback (most recent call last):
-    ...
-    monai_fairfl.errors.ConfigError: local_epochs must be a whole number of at least 1, got 0
-    """
-    if not is_whole(value) or value < least:
-        raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
 def one_or_several(given: Any) -> list[Any]:
     """What is in a list, or a single value that was given without one.
 

@@ -53,18 +53,15 @@ def csv_text(fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     >>> csv_text(["site", "value"], [{"site": "@elm", "value": -1.5}])
     "site,value\\n'@elm,-1.5\\n"
     """
-    lines = [_line(fields)]
-    for row in rows:
-        lines.append(_line([row.get(name) for name in fields]))
+    lines = []
+    for row in [dict(zip(fields, fields)), *rows]:
+        line = io.StringIO()
+        # With this end csv quotes both characters; else a carriage return in a name would begin a
+        # line.
+        end = "\r\n"
+        csv.writer(line, lineterminator=end).writerow([cell(row.get(name)) for name in fields])
+        lines.append(line.getvalue().removesuffix(end) + "\n")
     return "".join(lines)
-
-
-def _line(values: Iterable[Any]) -> str:
-    text = io.StringIO()
-    # With this end csv quotes both characters; else a carriage return in a name would begin a line.
-    end = "\r\n"
-    csv.writer(text, lineterminator=end).writerow([cell(value) for value in values])
-    return text.getvalue().removesuffix(end) + "\n"
 
 
 def read_csv_text(text: str) -> list[dict[str, str]]:

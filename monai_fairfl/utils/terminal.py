@@ -190,14 +190,12 @@ def quiet() -> Iterator[None]:
     True
     """
     # A noisy one may be made inside: it must not stay as quiet as that.
-    names = {*logging.root.manager.loggerDict, *NOISY_LOGGERS}
-    others = [logging.getLogger(name) for name in names if not name.startswith("monai_fairfl")]
+    loggers = map(logging.getLogger, {*logging.root.manager.loggerDict, *NOISY_LOGGERS})
     ours = logging.getLogger("monai_fairfl")
-    levels = {logger: logger.level for logger in [logging.root, ours, *others]}
-    for other in [logging.root, *others]:
-        other.setLevel(logging.WARNING)
-    for name in NOISY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.ERROR)
+    levels = {logger: logger.level for logger in [logging.root, ours, *loggers]}
+    for each in levels:
+        if not each.name.startswith(ours.name):
+            each.setLevel(logging.ERROR if each.name in NOISY_LOGGERS else logging.WARNING)
     ours.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():

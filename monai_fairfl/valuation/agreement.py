@@ -17,7 +17,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.games.valuation import Valuation
 from monai_fairfl.messages import Estimate
 from monai_fairfl.replies import normalise
-from monai_fairfl.statistics.fairness import named_agreement
+from monai_fairfl.statistics.fairness import agreement
 from monai_fairfl.statistics.intervals import Interval, check_level
 
 LEAST_REPEATS = 5
@@ -136,7 +136,7 @@ def _measures(
     shares: Mapping[str, float], reference: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], float]:
     """Pearson, Spearman, Euclidean distance and cosine; and Pearson's p-value."""
-    found = named_agreement(shares, reference, "contributions", "reference")
+    found = agreement(shares, reference, ("contributions", "reference"))
     spearman = math.nan
     if not math.isnan(found.pearson):
         names = sorted(shares)

@@ -160,8 +160,7 @@ class Cases:
             SystemExit: with code 2, after writing both tables, when every case was skipped.
         """
         if not self.images:
-            self._close()
-            self._exit(EXIT_NOTHING_USABLE)
+            self._end(EXIT_NOTHING_USABLE)
 
     def finish(self) -> None:
         """Compare the volumes, write the table, print it, and end the run.
@@ -170,43 +169,36 @@ class Cases:
             SystemExit: with code 3 when a case was skipped or lacks an output. Without one the
                 function returns.
         """
-        # They are made of cases.
-        from monai_fairfl.workflow.answer import answer_text
-        from monai_fairfl.workflow.findings import flag_volumes
+        from monai_fairfl.workflow.findings import flag_volumes  # it is made of cases
 
         self.compared = flag_volumes(self.cases)
-        # Before it is printed: the reader of standard output may have left.
-        self._close()
-        print_replacing(f"{answer_text(self.table())}\nFolder: {self.report.parent}")
-        if self._not_segmented():
-            self._exit(EXIT_SOME_SKIPPED)
+        self._end(EXIT_SOME_SKIPPED, print_table=True)
 
-    def _save_csv(self) -> None:
-        from monai_fairfl.workflow.answer import answer_csv  # it is made of cases
+    def _end(self, code: int, print_table: bool = False) -> None:
+        """Write both tables; leave with this code where a case is not segmented."""
+        # They are made of cases.
+        from monai_fairfl.workflow.answer import answer_csv, answer_text
 
-        text = answer_csv(self.table()["cases"])
-        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
-
-    def _not_segmented(self) -> list[Case]:
-        return [case for case in self.cases if case.status != "segmented"]
-
-    def _exit(self, code: int) -> None:
-        # Each was named with its problem when it was found.
-        unusable = len(self._not_segmented())
-        logger.warning(
-            "exit code %d: %d of %d cases not segmented; see %s",
-            code,
-            unusable,
-            len(self.cases),
-            self.report,
-        )
-        raise SystemExit(code)
-
-    def _close(self) -> None:
+        # Before anything is printed: the reader of standard output may have left.
         self.save()
-        self._save_csv()
+        table = self.table()
+        text = answer_csv(table["cases"])
+        write_atomically(self.report.with_suffix(".csv"), text.encode("utf-8", "backslashreplace"))
         if self.scratch is not None:
             self.scratch.cleanup()
+        if print_table:
+            print_replacing(f"{answer_text(table)}\nFolder: {self.report.parent}")
+        # Each was named with its problem when it was found.
+        unusable = sum(case.status != "segmented" for case in self.cases)
+        if unusable or code == EXIT_NOTHING_USABLE:
+            logger.warning(
+                "exit code %d: %d of %d cases not segmented; see %s",
+                code,
+                unusable,
+                len(self.cases),
+                self.report,
+            )
+            raise SystemExit(code)
 
 
 class CaseOutput(MapTransform, ABC):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,13 @@ def dicom_cases(
         used_names.add(case.name)
         _convert(case, members, modality, scratch)
         if case.image:
-            _note_unreadable_neighbours(case, members, unreadable)
+            # Files beside the series may be its first or last slices.
+            its_folders = {file.path.parent for file in members}
+            broken = [path.name for path in unreadable if path.parent in its_folders]
+            if broken:
+                case.note(
+                    f"may lack slices at an end: {', '.join(broken)} beside it cannot be read"
+                )
     named = {case.source for case in others}
     for path, problem in unreadable.items():
         if str(path) in named:
@@ -88,16 +94,6 @@ def dicom_cases(
         cases.append(case)
         case.skip(problem)
     return cases
-
-
-def _note_unreadable_neighbours(
-    case: Case, files: Sequence[HeaderedFile], unreadable: Iterable[Path]
-) -> None:
-    """Note the files beside a series that cannot be read: they may be its first or last slices."""
-    folders = {file.path.parent for file in files}
-    broken = [path.name for path in unreadable if path.parent in folders]
-    if broken:
-        case.note(f"may lack slices at an end: {', '.join(broken)} beside it cannot be read")
 
 
 def _convert(case: Case, files: Sequence[HeaderedFile], modality: str, scratch: Path) -> None:
@@ -146,14 +142,25 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
     Raises:
         ValueError: naming the file whose pixels cannot be read.
     """
+    import pydicom  # an extra
+
     slices = []
     for number, file in enumerate(files):
-        dataset = _read_decoded(file)
+        # The pixels are decoded at once, so that an error names the file.
+        try:
+            dataset = pydicom.dcmread(file, force=True)
+            dataset.pixel_array  # noqa: B018  (stores them in the dataset)
+        except Exception as error:
+            raise ValueError(f"{Path(file).name} cannot be decoded ({error})") from error
         # MONAI stacks by this number; the scanner's may be in another order.
         dataset.InstanceNumber = number
         slices.append(dataset)
     # First, because MONAI's reader appends a third number to the first slice's PixelSpacing.
-    affine = _affine_of(slices)
+    affine = stack_affine(
+        np.array(slices[0].ImageOrientationPatient, dtype=float),
+        np.array(slices[0].PixelSpacing, dtype=float),
+        np.array([dataset.ImagePositionPatient for dataset in slices], dtype=float),
+    )
     reader: Any = PydicomReader()
     # What its read() sets for a folder of one series.
     reader.has_series = True
@@ -164,32 +171,6 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
         warnings.filterwarnings("ignore", message="PydicomReader: Image", category=UserWarning)
         values, _ = reader.get_data(slices)
     return nib.Nifti1Image(values.astype(np.float32), affine)
-
-
-def _affine_of(slices: Sequence[Any]) -> np.ndarray:
-    """Return the affine of a series by the tags that ``check_series`` verified.
-
-    Args:
-        slices: datasets in order.
-    """
-    first = slices[0]
-    return stack_affine(
-        np.array(first.ImageOrientationPatient, dtype=float),
-        np.array(first.PixelSpacing, dtype=float),
-        np.array([dataset.ImagePositionPatient for dataset in slices], dtype=float),
-    )
-
-
-def _read_decoded(file: str | Path) -> Any:
-    """Read one DICOM file, and decode its pixels at once, so that an error names the file."""
-    import pydicom  # an extra
-
-    try:
-        dataset = pydicom.dcmread(file, force=True)
-        dataset.pixel_array  # noqa: B018  (decodes the pixels, and stores them in the dataset)
-    except Exception as error:
-        raise ValueError(f"{Path(file).name} cannot be decoded ({error})") from error
-    return dataset
 
 
 def read_frames(file: str | Path) -> nib.Nifti1Image:

@@ -59,7 +59,7 @@ def _kind_problem(headers: Sequence[Any], modality: str) -> str | None:
     if modalities != [modality]:
         found = ", ".join(modalities)
         return f"modality {found}, and this model reads {modality}; leave the series out"
-    if any(_is_localiser(header) for header in headers):
+    if any("LOCALIZER" in (header.get("ImageType") or ()) for header in headers):
         return "ImageType LOCALIZER; leave the series out"
 
     slices = sum(frame_count(header) for header in headers)
@@ -95,28 +95,13 @@ def _owner_problem(headers: Sequence[Any]) -> str | None:
         found = f"{len(values)} values of {tag}"
         # A PatientID would name patients in the table and the log.
         if tag != "PatientID":
-            found = f"{found} ({_some_of(values)})"
+            more = ["..."] if len(values) > MOST_VALUES else []
+            found = f"{found} ({', '.join([*values[:MOST_VALUES], *more])})"
         return (
             f"{found} under one SeriesInstanceUID, so that images of several series would be one "
             "volume; export each series with a SeriesInstanceUID of its own"
         )
     return None
-
-
-def _some_of(values: Sequence[str]) -> str:
-    """List the first values.
-
-    >>> _some_of(["1.2", "1.3", "1.4", "1.5"])
-    '1.2, 1.3, ...'
-    """
-    listed = list(values[:MOST_VALUES])
-    if len(values) > MOST_VALUES:
-        listed.append("...")
-    return ", ".join(listed)
-
-
-def _is_localiser(header: Any) -> bool:
-    return "LOCALIZER" in (header.get("ImageType") or ())
 
 
 def _grid_problem(files: Sequence[HeaderedFile]) -> str | None:

@@ -57,7 +57,8 @@ def write_dicom_seg(
         ConfigError: when there are no files, the mask has not the size of the volume in them, or
             the dictionary does not know the organ.
     """
-    import highdicom  # an extra
+    import highdicom  # an extra, as pydicom
+    import pydicom
     from pydicom.sr.codedict import codes
 
     if organ not in codes.SCT.dir():
@@ -68,8 +69,23 @@ def write_dicom_seg(
         raise ConfigError(f"organ {organ!r} has no SNOMED CT code in pydicom's dictionary: {hint}")
     if isinstance(files, (str, Path)):
         files = [files]
-    sources = _source_headers(files)
-    _require_size(np.shape(mask), sources)
+    if not files:
+        raise ConfigError("files is empty: name the DICOM files of the series that the mask is of")
+    sources = []
+    for file in files:
+        header = pydicom.dcmread(file, stop_before_pixels=True, force=True)
+        for name in MAY_BE_EMPTY:
+            if name not in header:
+                setattr(header, name, "")
+        sources.append(header)
+    slices = sum(frame_count(source) for source in sources)
+    volume = (sources[0].get("Columns"), sources[0].get("Rows"), slices)
+    if np.shape(mask) != volume:
+        found, expected = (" x ".join(map(str, shape)) for shape in (np.shape(mask), volume))
+        raise ConfigError(
+            f"the mask is {found}, and the volume in files {expected} (columns x rows x slices): "
+            "name all files of the series that the mask is of, and no others"
+        )
     # highdicom wants (slice, row, column).
     frames: Any = (np.asarray(mask) > 0).astype(np.uint8).transpose(2, 1, 0)
     if frame_count(sources[0]) > 1:
@@ -106,47 +122,6 @@ def write_dicom_seg(
         series_description=f"{organ} segmentation",
     )
     segmentation.save_as(path)
-
-
-def _require_size(mask: tuple[int, ...], sources: Sequence[Any]) -> None:
-    """Refuse a mask that has not one slice for each image, or not the images' size.
-
-    Raises:
-        ConfigError: naming both sizes.
-    """
-    if not sources:
-        raise ConfigError("files is empty: name the DICOM files of the series that the mask is of")
-    slices = sum(frame_count(source) for source in sources)
-    volume = (sources[0].get("Columns"), sources[0].get("Rows"), slices)
-    if mask != volume:
-        raise ConfigError(
-            f"the mask is {_in_words(mask)}, and the volume in files {_in_words(volume)} "
-            "(columns x rows x slices): name all files of the series that the mask is of, and no "
-            "others"
-        )
-
-
-def _in_words(shape: Sequence[Any]) -> str:
-    """Write a shape as people do.
-
-    >>> _in_words((14, 10, 6))
-    '14 x 10 x 6'
-    """
-    return " x ".join(str(length) for length in shape)
-
-
-def _source_headers(files: Sequence[str | Path]) -> list[Any]:
-    """Read the headers of the images that a mask belongs to, and fill in what may be empty."""
-    import pydicom  # an extra
-
-    headers = []
-    for file in files:
-        header = pydicom.dcmread(file, stop_before_pixels=True, force=True)
-        for name in MAY_BE_EMPTY:
-            if name not in header:
-                setattr(header, name, "")
-        headers.append(header)
-    return headers
 
 
 class SaveDicomSegd(CaseFile):

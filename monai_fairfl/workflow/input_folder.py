@@ -77,9 +77,11 @@ def file_cases(
     outputs = outputs_within(folder, report)
     first_of_name: dict[str, Path] = {}
     for path in sorted(folder.glob(_in_any_case(pattern))):
-        if not _may_be_image(path):
+        if "_segmentation" in path.name.lower() or path.name.startswith("."):
             continue
-        if is_output(path, outputs):
+        # A broken link is a case, and is named as unreadable. In a folder whose files may not be
+        # looked up, Path.is_dir() raises.
+        if os.path.isdir(path) or is_output(path, outputs):
             continue
         name = stem(path)
         fault: str | None
@@ -123,11 +125,7 @@ def files_without_case(
     """
     sources = {case.source for case in cases}
     outputs = outputs_within(folder, report)
-    found = []
-    for path in files:
-        if str(path) not in sources and not is_output(path, outputs):
-            found.append(path)
-    return found
+    return [path for path in files if str(path) not in sources and not is_output(path, outputs)]
 
 
 def _require_folder(folder: Path, hint: str) -> None:
@@ -142,17 +140,6 @@ def _require_folder(folder: Path, hint: str) -> None:
         os.scandir(folder).close()
     except OSError as error:
         raise DataError(f"{folder}: {why_unreadable(error)}") from error
-
-
-def _may_be_image(path: Path) -> bool:
-    """Return whether a found path is neither a mask, nor hidden, nor a folder.
-
-    A broken link may be one: it becomes a case, and is named as unreadable.
-    """
-    if "_segmentation" in path.name.lower() or path.name.startswith("."):
-        return False
-    # In a folder whose files may not be looked up, Path.is_dir() raises.
-    return not os.path.isdir(path)
 
 
 def why_unreadable(error: Exception) -> str:
@@ -185,11 +172,9 @@ def _in_any_case(pattern: str) -> str:
     >>> _in_any_case("*.n[i1]")
     '*.[nN][i1]'
     """
-    return re.sub(r"\[.+?\]|[a-zA-Z]", _both_cases, pattern)
-
-
-def _both_cases(match: re.Match[str]) -> str:
-    text = match[0]
-    if len(text) > 1:
-        return text  # brackets of the user's own
-    return f"[{text.lower()}{text.upper()}]"
+    return re.sub(
+        r"\[.+?\]|[a-zA-Z]",
+        # Brackets of the user's own stay.
+        lambda found: found[0] if found[0][1:] else f"[{found[0].lower()}{found[0].upper()}]",
+        pattern,
+    )

@@ -29,9 +29,9 @@ from monai_fairfl.workflow.recipe_comparison import (
     require_carried,
     require_same_sections,
     require_same_values,
-    require_unchanged_sections,
 )
 from monai_fairfl.workflow.running_recipe import key_as_written, plain_values
+from monai_fairfl.workflow.section_changes import changes_of
 
 logger = logging.getLogger(__name__)
 
@@ -269,9 +269,35 @@ class ModelValues:
         """
         if own is None:
             return
-        changes = require_unchanged_sections(self.unchanged, self.config, own, self.own_values)
-        for change in changes:
-            self.by_hand[change.key] = {"here": change.here, "bundle": change.bundle}
+        running = calling_parser()
+        assert running is not None
+        refused = []
+        for section in self.unchanged:
+            for change in changes_of(section, own.get(section), running.get(section)):
+                self.by_hand[change.key] = {"here": change.here, "bundle": change.bundle}
+                if not change.may_differ and section not in self.own_values:
+                    refused.append((section, change))
+        if refused:
+            section, first = refused[0]
+            raise ConfigError(
+                f"{first.key} is {_in_short(first.here)} here, and {_in_short(first.bundle)} in "
+                f"{self.config[-1]} of the bundle ({len(refused)} such change(s)). Leave it out: "
+                "so the model was not trained. Only where its training was changed in the same "
+                f"way, name the section: --own_values \"['{section}']\""
+            )
+
+
+def _in_short(content: Any) -> str:
+    """Describe a part of a configuration in a few words.
+
+    >>> _in_short([16, 16]), _in_short(None), _in_short("@size")
+    ('a list of 2', 'absent', "'@size'")
+    """
+    if content is None:
+        return "absent"
+    if isinstance(content, (list, tuple)):
+        return f"a list of {len(content)}"
+    return key_as_written(repr(content))
 
 
 def _read_recipe(path: Path) -> ModelRecipe | None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -73,37 +72,27 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
     monai_fairfl.errors.ConfigError: ...: bias is (4,) in the file and (8,) in the network...
     """
     with errors_in_one_line():
-        _require_fitting_file(Path(ckpt_path), network)
-
-
-def _require_fitting_file(path: Path, network: nn.Module) -> None:
-    if not path.is_file():
-        raise ConfigError(
-            f"No trained weights at {path}: train the bundle first, or name a checkpoint with "
-            "--ckpt_path."
-        )
-    try:
-        state = state_of_file(path)
-    except ConfigError as error:
-        raise ConfigError(f"{error}: name another with --ckpt_path") from None
-    expected = network.state_dict()
-    for name in sorted(set(state) | set(expected)):
-        shape_in_file = _shape_of(state, name)
-        shape_in_network = _shape_of(expected, name)
-        if shape_in_file != shape_in_network:
+        path = Path(ckpt_path)
+        if not path.is_file():
             raise ConfigError(
-                f"{path} is of another network: {name} is {shape_in_file or 'absent'} in the file "
-                f"and {shape_in_network or 'absent'} in the network. Give the values of its "
-                "training, such as --channels '[16, 32, 64, 128]' or --norm; for a federation's "
-                "model they are in the overrides of its config.json"
+                f"No trained weights at {path}: train the bundle first, or name a checkpoint with "
+                "--ckpt_path."
             )
-
-
-def _shape_of(state: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] | None:
-    """Return a tensor's shape; ``None`` where the state has no tensor of this name."""
-    if name not in state:
-        return None
-    return tuple(state[name].shape)
+        try:
+            state = state_of_file(path)
+        except ConfigError as error:
+            raise ConfigError(f"{error}: name another with --ckpt_path") from None
+        in_file = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        expected = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+        for name in sorted({*in_file, *expected}):
+            here, there = in_file.get(name, "absent"), expected.get(name, "absent")
+            if here != there:
+                raise ConfigError(
+                    f"{path} is of another network: {name} is {here} in the file and {there} in "
+                    "the network. Give the values of its training, such as --channels '[16, 32, "
+                    "64, 128]' or --norm; for a federation's model they are in the overrides of "
+                    "its config.json"
+                )
 
 
 def placed_network(

@@ -52,22 +52,18 @@ def orientation_remarks(path: str | Path) -> list[str]:
     """
     nifti: Any = nib.load(path)
     affine = nifti.affine
-    remarks = [_form_remark(nifti), plane_remark(affine[:3, _stacking_axis(affine)])]
-    return [remark for remark in remarks if remark]
-
-
-def _form_remark(nifti: Any) -> str:
-    """Return a remark on forms that differ or are not stored; empty where there is none."""
+    remarks = []
     if not has_sform(nifti) and not has_qform(nifti):
-        axes = "".join(nib.aff2axcodes(nifti.affine))
-        return (
+        axes = "".join(nib.aff2axcodes(affine))
+        remarks.append(
             f"no orientation stored (sform_code and qform_code are 0); it is taken for {axes}: look"
             " at the overlay, and convert it again with its orientation"
         )
-    fault = forms_fault(nifti)
-    if fault:
-        return f"it {fault}; the sform is used here: look at the overlay"
-    return ""
+    elif fault := forms_fault(nifti):
+        remarks.append(f"it {fault}; the sform is used here: look at the overlay")
+    if remark := plane_remark(affine[:3, _stacking_axis(affine)]):
+        remarks.append(remark)
+    return remarks
 
 
 def _stacking_axis(affine: np.ndarray) -> int:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +81,12 @@ class SaveOverlayd(CaseFile):
         super().__init__(keys, cases, output_dir, output_postfix)
         reader_arguments: dict[str, Any] = {}
         if reader == "PILReader":
-            reader_arguments["converter"] = _in_rgb
+            reader_arguments["converter"] = methodcaller("convert", "RGB")
         self.load = LoadImage(reader=reader, ensure_channel_first=True, **reader_arguments)
 
     def save(self, case: Case, pred: MetaTensor, path: Path) -> None:
         image = self.load(case.image)
         Image.fromarray(overlay(image, pred, title=case.name)).save(path)
-
-
-def _in_rgb(picture: Image.Image) -> Image.Image:
-    return picture.convert("RGB")
 
 
 class MeasureVolumed(CaseOutput):
@@ -138,28 +135,22 @@ class MeasureVolumed(CaseOutput):
                 "no gland was found; look at the overlay, and check that this is an axial "
                 "T2-weighted prostate"
             )
+        volume = round(float(gland.sum()) * voxel_mm3 / 1000, 4)
         results = {
-            "millilitres": round(float(gland.sum()) * voxel_mm3 / 1000, 4),
+            "millilitres": volume,
             "share": round(float(gland.float().mean()), 6),
             "slices_with_gland": slices,
             "voxel_size_mm": [round(float(side), 4) for side in affine_to_spacing(affine)],
             "shape": list(pred.shape[1:]),
         }
-        flags = [*case.results.get("flags", []), *self._implausible(results)]
+        flags = list(case.results.get("flags", []))
+        if self.plausible is not None and volume and has_real_spacing(results):
+            least, largest = self.plausible
+            if not least <= volume <= largest:
+                flags.append(
+                    f"{size_words(volume, True)} is outside {least:g} to {largest:g} ml, which is "
+                    "plausible for this organ: look at it, and check the spacing of the file"
+                )
         if flags:
             results["flags"] = flags
         return results
-
-    def _implausible(self, results: Mapping[str, Any]) -> list[str]:
-        """A text where there is a volume that no such organ has."""
-        volume = results["millilitres"]
-        if self.plausible is None or not volume or not has_real_spacing(results):
-            return []
-        least, largest = self.plausible
-        if least <= volume <= largest:
-            return []
-        size = size_words(volume, True)
-        return [
-            f"{size} is outside {least:g} to {largest:g} ml, which is plausible for this organ: "
-            "look at it, and check the spacing of the file"
-        ]

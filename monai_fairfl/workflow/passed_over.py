@@ -8,48 +8,17 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from monai_fairfl.data.layouts.image_files import is_nifti, is_picture, is_unreadable_kind
+from monai_fairfl.data.layouts.image_files import is_unreadable_kind
 
 
-def volumes_passed_over(folder: Path, files: Sequence[Path]) -> list[str]:
-    """Say how many volumes of a folder are no cases, and what makes them cases.
-
-    Args:
-        folder: that was searched.
-        files: of the folder at any depth that are no cases.
-
-    Returns:
-        A sentence for each kind of file, and for NIfTI files in subfolders. Hidden files and names
-        with ``_segmentation`` are left out.
-
-    >>> files = [Path("in/a.mha"), Path("in/b.mha"), Path("in/P1/t2.nii.gz"), Path("in/notes.txt")]
-    >>> for note in volumes_passed_over(Path("in"), files):
-    ...     print(note)
-    2 .mha file(s) are passed over; convert them to NIfTI
-    1 NIfTI file(s) in subfolders, such as in/P1, are passed over; name the subfolder, or move them
-    """
-    return _passed_over(folder, files, is_nifti, "NIfTI file(s)", "NIfTI")
-
-
-def photographs_passed_over(folder: Path, files: Sequence[Path]) -> list[str]:
-    """As :func:`volumes_passed_over`, of photographs.
-
-    >>> for note in photographs_passed_over(Path("in"), [Path("in/a.webp"), Path("in/P1/b.jpg")]):
-    ...     print(note)
-    1 .webp file(s) are passed over; convert them to PNG
-    1 picture(s) in subfolders, such as in/P1, are passed over; name the subfolder, or move them
-    """
-    return _passed_over(folder, files, is_picture, "picture(s)", "PNG")
-
-
-def _passed_over(
+def passed_over(
     folder: Path,
     files: Sequence[Path],
     is_readable: Callable[[Path], bool],
     kind: str,
     form: str,
 ) -> list[str]:
-    """Say how many images of a folder are no cases.
+    """Say how many images of a folder are no cases, and what makes them cases.
 
     Args:
         folder: that was searched.
@@ -57,6 +26,17 @@ def _passed_over(
         is_readable: whether a file would be a case if it lay in the folder.
         kind: what such files are called.
         form: what others are to be converted to.
+
+    Returns:
+        A sentence for each kind of file, and for readable ones in subfolders. Hidden files and
+        names with ``_segmentation`` are left out.
+
+    >>> from monai_fairfl.data.layouts.image_files import is_nifti
+    >>> files = [Path("in/a.mha"), Path("in/b.mha"), Path("in/P1/t2.nii.gz"), Path("in/notes.txt")]
+    >>> for note in passed_over(Path("in"), files, is_nifti, "NIfTI file(s)", "NIfTI"):
+    ...     print(note)
+    2 .mha file(s) are passed over; convert them to NIfTI
+    1 NIfTI file(s) in subfolders, such as in/P1, are passed over; name the subfolder, or move them
     """
     deeper = []
     for_conversion: Counter[str] = Counter()

@@ -17,13 +17,13 @@ from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.layouts.image_files import fault_of
+from monai_fairfl.data.layouts.image_files import fault_of, is_picture
 from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
 from monai_fairfl.workflow.dicom_files import files_under
 from monai_fairfl.workflow.input_folder import file_cases, files_without_case, require_folders
-from monai_fairfl.workflow.passed_over import kinds_of, photographs_passed_over
+from monai_fairfl.workflow.passed_over import kinds_of, passed_over
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def find_photographs(
         require_folders(folder, report, hint)
         found = list(file_cases(folder, pattern, photograph_problem, report))
         others = files_without_case(sorted(files_under(folder)), found, folder, report)
-        notes = photographs_passed_over(folder, others)
+        notes = passed_over(folder, others, is_picture, "picture(s)", "PNG")
         if not found:
             there = ". ".join([kinds_of(others), *notes])
             raise DataError(

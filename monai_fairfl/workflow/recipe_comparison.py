@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from monai_fairfl.bundle.configuration import calling_parser, read_configs, read
 from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.workflow.running_recipe import digest_of_section, key_as_written
-from monai_fairfl.workflow.section_changes import Change, changes_of
+from monai_fairfl.workflow.running_recipe import digest_of_section
+from monai_fairfl.workflow.section_changes import changes_of
 
 logger = logging.getLogger(__name__)
 
@@ -155,84 +155,18 @@ def require_same_sections(
             continue
         training = read_configs(bundle_root, TRAIN)
         if section in training and digest_of_section(training[section]) != digest:
-            _report_other_preprocessing(model, recipe, bundle_root, section)
-
-
-def _report_other_preprocessing(
-    model: str, recipe: ModelRecipe, bundle_root: Path, section: str
-) -> None:
-    """Refuse a section that another version of the bundle had; warn of one that a file changed."""
-    version = read_metadata(bundle_root).get("version", "")
-    if version != recipe.version:
-        raise ConfigError(
-            f"{model} was trained by version {recipe.version} of the bundle, which prepared images "
-            f"otherwise ({section}) than this version {version}: use that version"
-        )
-    logger.warning(
-        "%s was trained with another %s than %s has, by a configuration file of the training. "
-        "Where that file changes images that you have, give inference an overlay that does the "
-        "same, and name the section that it changes in --own_values",
-        model,
-        section,
-        bundle_root / TRAIN[0],
-    )
-
-
-def require_unchanged_sections(
-    sections: Sequence[str],
-    config: Sequence[str],
-    own: ConfigParser,
-    own_values: Collection[str],
-) -> list[Change]:
-    """Compare sections of the running configuration with the bundle's own files.
-
-    Args:
-        sections: that must be the bundle's own.
-        config: the bundle's configuration files of this run, for messages.
-        own: their content, with what the model brings.
-        own_values: sections that this hospital changed on purpose.
-
-    Returns:
-        Every change, also of arguments that may differ, such as the overlap of windows.
-
-    Raises:
-        ConfigError: when something changed that may not.
-    """
-    running = calling_parser()
-    assert running is not None
-    changes: list[Change] = []
-    refused: list[tuple[str, Change]] = []
-    for section in sections:
-        for change in changes_of(section, own.get(section), running.get(section)):
-            changes.append(change)
-            if not change.may_differ and section not in own_values:
-                refused.append((section, change))
-    if refused:
-        raise ConfigError(_text_of_refused(refused, config[-1]))
-    return changes
-
-
-def _text_of_refused(refused: Sequence[tuple[str, Change]], file: str) -> str:
-    """Describe the first change that is not allowed, and count the others."""
-    section, change = refused[0]
-    more = ""
-    if len(refused) > 1:
-        more = f" ({len(refused) - 1} more such changes)"
-    return (
-        f"{change.key} is {_in_short(change.here)} here, and {_in_short(change.bundle)} in {file} "
-        f"of the bundle{more}. Leave it out: so the model was not trained. Only where its training "
-        f"was changed in the same way, name the section: --own_values \"['{section}']\""
-    )
-
-
-def _in_short(content: Any) -> str:
-    """Describe a part of a configuration in a few words.
-
-    >>> _in_short([16, 16]), _in_short(None), _in_short("@size")
-    ('a list of 2', 'absent', "'@size'")
-    """
-    if content is None:
-        return "absent"
-    if isinstance(content, (list, tuple)):
-        return f"a list of {len(content)}"
-    return key_as_written(repr(content))
+            version = read_metadata(bundle_root).get("version", "")
+            if version != recipe.version:
+                raise ConfigError(
+                    f"{model} was trained by version {recipe.version} of the bundle, which "
+                    f"prepared images otherwise ({section}) than this version {version}: use that "
+                    "version"
+                )
+            logger.warning(
+                "%s was trained with another %s than %s has, by a configuration file of the "
+                "training. Where that file changes images that you have, give inference an overlay "
+                "that does the same, and name the section that it changes in --own_values",
+                model,
+                section,
+                bundle_root / TRAIN[0],
+            )

@@ -59,14 +59,22 @@ def training_recipe(
     with errors_in_one_line():
         metadata = read_metadata(root)
         plain = plain_values(values)
+    parser = calling_parser()
+    digests = {}
+    for section in sections:
+        if parser is not None and section in parser:
+            digests[key_as_written(section)] = digest_of_section(parser[section])
+    # What each output channel means.
+    outputs = metadata.get("network_data_format", {}).get("outputs", {})
+    channels = outputs.get("pred", {}).get("channel_def", {})
     return ModelRecipe(
         bundle=str(metadata.get("name", root.absolute().name)),
         version=str(metadata.get("version", "")),
         values=plain,
-        sections=_digests_of_running_sections(sections),
-        parts=parts_of(calling_parser(), sections, values, unlabelled),
+        sections=digests,
+        parts=parts_of(parser, sections, values, unlabelled),
         files=_digests_of_running_files(root),
-        classes=_classes_of(metadata),
+        classes={str(channel): str(meaning) for channel, meaning in channels.items()},
     )
 
 
@@ -216,18 +224,6 @@ def _without_descriptions(section: Any) -> Any:
     return section
 
 
-def _digests_of_running_sections(sections: Sequence[str]) -> dict[str, str]:
-    """Compute the SHA-256 of each section that the running configuration has."""
-    parser = calling_parser()
-    if parser is None:
-        return {}
-    digests = {}
-    for section in sections:
-        if section in parser:
-            digests[key_as_written(section)] = digest_of_section(parser[section])
-    return digests
-
-
 def _digests_of_running_files(bundle_root: Path) -> dict[str, str]:
     """Compute the SHA-256 of each file that the running configuration merges.
 
@@ -243,10 +239,3 @@ def _digests_of_running_files(bundle_root: Path) -> dict[str, str]:
             name = path.relative_to(root).as_posix()
         digests[name] = sha256_of(path)
     return digests
-
-
-def _classes_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Read the meaning of each output channel from the metadata."""
-    outputs = metadata.get("network_data_format", {}).get("outputs", {})
-    channels = outputs.get("pred", {}).get("channel_def", {})
-    return {str(channel): str(meaning) for channel, meaning in channels.items()}

@@ -51,34 +51,14 @@ def changes_of(key: str, bundle: Any, here: Any, may_differ: bool = False) -> li
     inferer#overlap None 0.5 True
     inferer#roi_size @size [16, 16] False
     """
-    if isinstance(bundle, Mapping) and isinstance(here, Mapping):
-        return _changes_of_mapping(key, bundle, here, may_differ)
-    both_lists = isinstance(bundle, list) and isinstance(here, list)
-    if both_lists and len(bundle) == len(here):
-        return _changes_of_list(key, bundle, here, may_differ)
-    if bundle == here:
-        return []
-    return [Change(key, bundle, here, may_differ)]
-
-
-def _changes_of_mapping(
-    key: str, bundle: Mapping[str, Any], here: Mapping[str, Any], may_differ: bool
-) -> list[Change]:
-    names = set(bundle) | set(here)
-    names.discard(DESCRIPTION)
+    if isinstance(bundle, list) and isinstance(here, list) and len(bundle) == len(here):
+        bundle, here = dict(enumerate(bundle)), dict(enumerate(here))
+    if not isinstance(bundle, Mapping) or not isinstance(here, Mapping):
+        return [] if bundle == here else [Change(key, bundle, here, may_differ)]
     changes = []
-    for name in sorted(names):
+    for name in sorted({*bundle, *here} - {DESCRIPTION}):
         is_free = key.endswith("inferer") and name in FREE_INFERER_ARGUMENTS
         changes += changes_of(
             f"{key}#{name}", bundle.get(name), here.get(name), may_differ or is_free
         )
-    return changes
-
-
-def _changes_of_list(
-    key: str, bundle: list[Any], here: list[Any], may_differ: bool
-) -> list[Change]:
-    changes = []
-    for index in range(len(bundle)):
-        changes += changes_of(f"{key}#{index}", bundle[index], here[index], may_differ)
     return changes

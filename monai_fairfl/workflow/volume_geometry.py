@@ -107,20 +107,13 @@ def spacing_problem(positions: np.ndarray, names: list[str]) -> str | None:
     directions = steps / lengths[:, None]
     is_straight = np.abs(directions - directions[0]).max() <= TOLERANCE
     if is_straight and np.abs(lengths / step - multiples).max() <= TOLERANCE:
-        return _text_of_missing(int((multiples - 1).sum()), lengths, float(step), names)
+        missing = int((multiples - 1).sum())
+        gap = int(lengths.argmax())
+        return (
+            f"{missing} slice{' is' if missing == 1 else 's are'} missing: from {names[gap]} to "
+            f"{names[gap + 1]} are {lengths[gap]:.4g} mm, else {step:.4g} mm; send the series again"
+        )
     return (
         f"steps between slices from {lengths.min():.4g} to {lengths.max():.4g} mm, or not along "
         "one line; leave the series out, or resample it to even steps"
-    )
-
-
-def _text_of_missing(missing: int, lengths: np.ndarray, step: float, names: list[str]) -> str:
-    """Describe missing slices by the longest gap."""
-    slices_are = "slices are"
-    if missing == 1:
-        slices_are = "slice is"
-    gap = int(lengths.argmax())
-    return (
-        f"{missing} {slices_are} missing: from {names[gap]} to {names[gap + 1]} are "
-        f"{lengths[gap]:.4g} mm, else {step:.4g} mm; send the series again"
     )

@@ -11,20 +11,19 @@ import sys
 import threading
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 
 import numpy as np
 from monai.data import NibabelReader
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.data.layouts.image_files import gzip_fault, header_fault
+from monai_fairfl.data.layouts.image_files import gzip_fault, header_fault, is_nifti
 from monai_fairfl.errors import DataError
-from monai_fairfl.workflow.cases import Case, Cases
+from monai_fairfl.workflow.cases import Cases
 from monai_fairfl.workflow.dicom import dicom_cases
 from monai_fairfl.workflow.dicom_files import find_files
 from monai_fairfl.workflow.input_folder import file_cases, files_without_case, require_folders
 from monai_fairfl.workflow.nifti_orientation import orientation_remarks
-from monai_fairfl.workflow.passed_over import kinds_of, volumes_passed_over
+from monai_fairfl.workflow.passed_over import kinds_of, passed_over
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +83,13 @@ def find_images(
         scratch = _scratch_folder(report.parent)
         found = list(file_cases(folder, pattern, volume_problem, report))
         for case in found:
-            _note_orientation(case)
+            # What somebody should know of a usable volume.
+            for remark in orientation_remarks(case.image) if case.image else ():
+                case.note(remark)
         files = find_files(folder)
         found += dicom_cases(folder, files, Path(scratch.name), modality, series, found)
         others = files_without_case(files.others, found, folder, report)
-        notes = volumes_passed_over(folder, others)
+        notes = passed_over(folder, others, is_nifti, "NIfTI file(s)", "NIfTI")
         if not found:
             scratch.cleanup()
             there = ". ".join([kinds_of([*files.dicom, *others]), *notes])
@@ -98,7 +99,7 @@ def find_images(
             )
         for note in notes:
             logger.warning("%s: %s", folder, note)
-    return Cases(sorted(found, key=_name_of), report, scratch)
+    return Cases(sorted(found, key=lambda case: case.name), report, scratch)
 
 
 def volume_problem(path: Path) -> str | None:
@@ -148,17 +149,6 @@ def volume_problem(path: Path) -> str | None:
     return header_fault(path) or None
 
 
-def _note_orientation(case: Case) -> None:
-    """Note what somebody should know of the orientation of a usable volume."""
-    if case.image:
-        for remark in orientation_remarks(case.image):
-            case.note(remark)
-
-
-def _name_of(case: Case) -> str:
-    return case.name
-
-
 def _scratch_folder(outputs: Path) -> TemporaryDirectory[str]:
     """Make a folder for copies of images, in that of the outputs, where images of patients may be.
 
@@ -170,10 +160,6 @@ def _scratch_folder(outputs: Path) -> TemporaryDirectory[str]:
     # Only the main thread may set a handler, and a handler of somebody else stays.
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _exit_in_order)
+        # 128 and its number: what a shell reports of a process that the signal ended.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     return TemporaryDirectory(dir=outputs, prefix=SCRATCH_PREFIX)
-
-
-def _exit_in_order(number: int, frame: FrameType | None) -> None:
-    # 128 and the signal's number: what a shell reports of a process that the signal ended.
-    sys.exit(128 + number)

@@ -14,7 +14,7 @@ from monai.bundle import ConfigParser
 from monai.bundle.utils import merge_kv
 
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.utils.settings import is_number
+from monai_fairfl.utils.arguments import is_finite
 
 REFERENCE = re.compile(r"[@%]([\w#:]+)")
 """A value that only stands for another one of the same configuration."""
@@ -124,7 +124,7 @@ class TrainingConfig:
             value = self.built(key)
         except Exception:  # whatever an expression raises
             return None
-        return value if is_number(value) else None
+        return value if is_finite(value) else None
 
     def sections(self, key: str = "") -> Iterator[tuple[str, Any]]:
         """Yields every key below ``key`` with its value, the outer ones first."""

@@ -15,7 +15,7 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
-from monai_fairfl.utils.settings import is_number
+from monai_fairfl.utils.arguments import check_value
 
 OF_THE_SITE = {"alone"}
 """What only a site itself can name, in its own file."""
@@ -85,7 +85,6 @@ def check_run_settings(
         raise ConfigError(
             f"federation sets {unknown[0]!r}; what may stand there is {', '.join(RUN_SETTINGS)}"
         )
-    if not is_number(timeout) or not timeout >= 0:
-        raise ConfigError(f"timeout is a number of seconds, or 0 to wait for all; got {timeout!r}")
+    check_value("timeout, in seconds or 0 to wait for all,", timeout, "float", "[0, inf]")
     plain = {name: value for name, value in settings.items() if name != "guards"}
     RunSettings(num_rounds, min_clients, **plain)

@@ -24,9 +24,9 @@ from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.private import private_folder
 
 logger = logging.getLogger(__name__)
 
