@@ -35,7 +35,7 @@ setup: $(READY) ## make .venv with everything, and do nothing else
 demo: $(READY) ## train a federation of four synthetic hospitals and write its report
 	rm -rf demo/hospitals demo/run
 	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
-	$(BIN)/monai-fairfl train demo/hospitals --quick --strategy Standalone FedAvg FedCE --adapt \
+	$(BIN)/monai-fairfl train demo/hospitals --quick --strategy Standalone FedAvg "FedCE('sum')" --rounds 30 --adapt \
 		--config docs/examples/demo.json --out demo/run --seed $(SEED) $(DEMO_ARGS)
 
 demo-attack: $(READY) ## two more hospitals join the demo's, one sends noise, one lies: with and without guards

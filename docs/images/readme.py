@@ -121,10 +121,10 @@ def hardest_case(hospitals: Path, runs: Path) -> Case:
             name = Path(image).name.removesuffix(".nii.gz")
             references[name] = read(hospitals / entry["label"])
         fedavg = masks_of(runs / "FedAvg", images, Path(folder, "FedAvg"))
-        fedce = masks_of(runs / "FedCE", images, Path(folder, "FedCE"))
+        fedce = masks_of(runs / "FedCE-sum", images, Path(folder, "FedCE"))
     for name, mask in references.items():
         found = dice(fedavg[name], mask), dice(fedce[name], mask)
-        print("{}: Dice {:.3f} with FedAvg, {:.3f} with FedCE".format(name, *found))
+        print("{}: Dice {:.3f} with FedAvg, {:.3f} with FedCE's sum".format(name, *found))
     hardest = min(references, key=lambda name: dice(fedavg[name], references[name]))
     print(f"drawn: {hardest}")
     image = read(hospitals / "willow" / f"{hardest}.nii.gz")
@@ -141,7 +141,7 @@ def draw_case(panel: Axes, case: Case) -> None:
     outlines = {
         "reference": (case.reference, "white"),
         "FedAvg": (case.fedavg, RED),
-        "FedCE": (case.fedce, GREEN),
+        "FedCE's sum": (case.fedce, GREEN),
     }
     for place, (name, (mask, colour)) in enumerate(outlines.items()):
         panel.contour(mask[:, :, at].T, [0.5], colors=colour, linewidths=3)
