@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data import layouts
-from monai_fairfl.data.case_values import check_stored_values, with_values
 from monai_fairfl.data.datalist_file import (
     read_datalist,
     require_single,
@@ -24,6 +23,7 @@ from monai_fairfl.data.datalist_file import (
 from monai_fairfl.data.layouts import CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
+from monai_fairfl.data.values import check_stored_values, with_values
 from monai_fairfl.errors import DataError, DataWarning
 
 logger = logging.getLogger(__name__)

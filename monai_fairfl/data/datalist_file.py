@@ -18,7 +18,7 @@ from typing import Any
 
 from monai_fairfl.data.layouts import PARTS, CaseFiles, folder_of_site
 from monai_fairfl.data.layouts.base import all_cases
-from monai_fairfl.data.layouts.values import check_values
+from monai_fairfl.data.values import check_values
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.private import private_file

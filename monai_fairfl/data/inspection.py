@@ -25,7 +25,7 @@ from monai_fairfl.data.layouts.base import all_named
 from monai_fairfl.data.layouts.image_files import WORKERS, largest_shift
 from monai_fairfl.data.layouts.left_out import left_out
 from monai_fairfl.data.layouts.pairing import UnpairedFiles, as_cases
-from monai_fairfl.data.layouts.values import Values, check_values, combine
+from monai_fairfl.data.values import Values, check_values, values_of_masks
 from monai_fairfl.errors import DataError
 
 # In mm, at the first voxel. A converter's rounding of a header is smaller, half a voxel is much
@@ -341,12 +341,9 @@ def _values_of_structures(
     """The values given by hand, or those found in the masks; empty where none are asked for."""
     if values:
         return check_values(values, structures, site)
-    codings = []
-    for _, label in files:
-        if label.coding is not None and label.coding.levels:
-            codings.append(label.coding)
-    if structures and codings:
-        return combine(codings, structures, site)
+    masks = [label for _, label in files if not label.problem]
+    if structures and masks:
+        return values_of_masks(masks, structures, site)
     return {}
 
 
