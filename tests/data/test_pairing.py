@@ -119,15 +119,15 @@ def test_images_that_belong_to_no_case_are_notes(tmp_path: Path) -> None:
     site = made.folders(tmp_path / "elm")
     touch(site, "images/batch2/8.png", "images_2024/9.png", "imagesTs/9.png", "batch3/a/b/c.png")
     touch(site, "images/.cache/9.png", "images/8.webp", "images/9.WEBP", "old/Case00.nrrd", "x/y")
-    with noted("3 image(s)", site / "batch3/a/b", site / "images/batch2", site / "images_2024"):
+    with noted("3 PNG", site / "batch3/a/b", site / "images/batch2", site / "images_2024"):
         check_cases(site)
     for series in range(5):
         touch(site, f"DICOM/P{series}/study/1.dcm", f"DICOM/P{series}/study/2.dcm")
     with notes() as found:
         assert check_cases(site)["num_cases"] == 4
     kinds = {note.split()[2]: note for note in found}
-    assert sorted(kinds) == ["DCM", "NRRD", "WEBP", "image(s)"] and "10 DCM" in kinds["DCM"]
+    assert sorted(kinds) == ["DCM", "NRRD", "PNG", "WEBP"] and "10 DCM" in kinds["DCM"]
     assert "dcm2niix" in kinds["DCM"] and "P2/study" in kinds["DCM"] and "2 more" in kinds["DCM"]
     volumes = made.saml(tmp_path / "oak")
-    with noted("1 image(s)", touch(volumes, "report.jpg"), "report.jpg"):
+    with noted("1 JPG", touch(volumes, "report.jpg")):
         check_cases(volumes)
