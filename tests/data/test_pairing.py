@@ -83,7 +83,7 @@ def test_volumes_pair_by_both_spellings_and_all_faults_come_at_once(tmp_path: Pa
     assert paired(tmp_path) == [(names[0], names[1]), (names[2], names[3])]
     touch(tmp_path, "Case01_segmentation.nii", "Case2.nii", "Case26.nii.gz", "Case26_seg.nii.gz")
     touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
-    named = ["Case01 has 2 masks", "Case2_segmentation.nii.gz", "Case3.nii.gz"]
+    named = ["Case01 has 2 masks", "Case2_segmentation.nii;", "Case3.nii.gz"]
     # Another number is another case, and other letters are a mask of another name.
     named += ["Case26_seg.nii.gz", "Case26_segmentation.nii.gz", "Case261_segmentation.nii.gz"]
     with refused(tmp_path, *named):
