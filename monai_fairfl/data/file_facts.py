@@ -58,7 +58,7 @@ class FileFacts:
     """What an inspection stores of a file; its pixels are not stored.
 
     Args:
-        path: the file.
+        path: the file, absolute.
         problem: what is wrong with it, in a sentence; then nothing else is known. Empty when
             nothing is.
         shape: pixels or voxels, without channels.
@@ -108,6 +108,7 @@ def label_facts(path: str) -> FileFacts:
 
 
 def _facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
+    path = os.path.abspath(path)
     try:
         state = os.stat(path)
         version = (state.st_ctime_ns, state.st_size)
@@ -194,6 +195,7 @@ def _labels_of_volume(path: str, nifti: Any, voxels: np.ndarray) -> dict[str, An
             f"{path} has {len(labels)} different values, so it seems to be an image and no mask;"
             " put the mask in its place"
         )
+    levels = labels.astype(int).tolist()
     is_labelled = voxels > 0
     share_of_sides = float(_sides(is_labelled).mean())
     share_of_volume = float(is_labelled.mean())
@@ -207,7 +209,7 @@ def _labels_of_volume(path: str, nifti: Any, voxels: np.ndarray) -> dict[str, An
             " background the value 0, and the structure 1"
         )
     return {
-        **_about_levels(np.searchsorted(labels, voxels), labels.astype(int).tolist()),
+        **_about_levels(_numbers(voxels, levels), levels),
         "labelled_slices": int(is_labelled.any(axis=(0, 1)).sum()),
     }
 
@@ -221,16 +223,21 @@ def _sides(mask: np.ndarray) -> np.ndarray:
     return np.concatenate([side.ravel() for side in sides])
 
 
-def _about_levels(numbers: np.ndarray, levels: list[int]) -> dict[str, Any]:
-    """Labels, background and extents of a mask.
+def _numbers(mask: np.ndarray, levels: list[int]) -> np.ndarray:
+    """For each pixel the number, from 1, of the level that is nearest to it."""
+    bounds = (np.array(levels[1:]) + np.array(levels[:-1])) / 2
+    numbers = np.empty(mask.shape, np.uint16)
+    # A row at a time, since NumPy's numbers take eight bytes each.
+    for row, pixels in enumerate(mask):
+        numbers[row] = np.digitize(pixels, bounds) + 1
+    return numbers
 
-    Args:
-        numbers: for each pixel, which of the levels it has.
-        levels: values, sorted.
-    """
-    background = levels[int(np.bincount(_sides(numbers)).argmax())]
+
+def _about_levels(numbers: np.ndarray, levels: list[int]) -> dict[str, Any]:
+    """Labels, background and extents of a mask, from the :func:`_numbers` of its levels."""
+    background = levels[int(np.bincount(_sides(numbers)).argmax()) - 1]
     extents = {}
-    for level, box in zip(levels, find_objects(numbers + 1)):
+    for level, box in zip(levels, find_objects(numbers)):
         extents[level] = int(np.prod([side.stop - side.start for side in box or ()]))
     return {"labels": tuple(levels), "background": background, "extents": extents}
 
@@ -273,10 +280,9 @@ def _mask_facts(path: str) -> FileFacts:
             f"{path} has {len(np.unique(mask))} different values, grey levels that do not gather at"
             " a few, as photographs have; give its label"
         )
-    # Each pixel has the level that is nearest to it.
-    numbers = np.digitize(mask, (np.array(levels[1:]) + np.array(levels[:-1])) / 2)
+    numbers = _numbers(mask, levels)
     about = _about_levels(numbers, levels)
-    is_labelled = numbers != levels.index(about["background"])
+    is_labelled = numbers != levels.index(about["background"]) + 1
     height, width = mask.shape
     return FileFacts(
         path,
