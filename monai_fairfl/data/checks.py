@@ -11,7 +11,7 @@ from typing import Any
 
 from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.layouts.base import all_named
+from monai_fairfl.data.layouts.base import all_named, few
 from monai_fairfl.errors import DataError, DataWarning
 
 LISTED = 3
@@ -183,6 +183,6 @@ def _values_in_words(of_masks: Mapping[str, set[int]]) -> str:
         masks = [mask for mask, values in of_masks.items() if value in values]
         part = f"{value} in {len(masks)} of {len(of_masks)} cases"
         if 2 * len(masks) <= len(of_masks):
-            part += f" ({all_named(masks, LISTED, separator=', ')})"
+            part += f" ({few(masks)})"
         parts.append(part)
     return ", ".join(parts)

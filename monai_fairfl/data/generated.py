@@ -84,16 +84,14 @@ def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> 
     previous: dict[str, Any] = {**settings, "sites": {}}
     if path.exists():
         previous = json.loads(path.read_text())
-    described = dict(previous["sites"])
+    described = previous["sites"]
     differences = [name for name in settings if previous[name] != settings[name]]
     for site in sites:
         entry = asdict(site)
-        previous_entry = previous["sites"].get(site.name, entry)
-        for name, value in entry.items():
-            # A site may get further cases.
-            if name != "cases" and previous_entry[name] != value:
-                differences.append(f"{site.name}.{name}")
-        entry["cases"] = max(entry["cases"], previous_entry["cases"])
+        before = described.get(site.name, entry)
+        # A site may get further cases.
+        entry["cases"] = before["cases"] = max(entry["cases"], before["cases"])
+        differences += [f"{site.name}.{key}" for key in entry if entry[key] != before[key]]
         described[site.name] = entry
     if differences:
         raise DataError(

@@ -20,7 +20,7 @@ from monai_fairfl.data import layouts
 from monai_fairfl.data.file_facts import FileFacts, image_facts, label_facts
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts import CaseFiles, Found
-from monai_fairfl.data.layouts.base import all_named
+from monai_fairfl.data.layouts.base import few
 from monai_fairfl.data.layouts.image_files import WORKERS, largest_shift
 from monai_fairfl.data.layouts.left_out import left_out
 from monai_fairfl.data.layouts.pairing import UnpairedFiles, as_cases
@@ -216,10 +216,6 @@ def _line(image: FileFacts, label: FileFacts, folder: Path) -> dict[str, Any]:
     return line
 
 
-def _few(paths: Sequence[str]) -> str:
-    return all_named(paths, 3, separator=", ")
-
-
 def _notes_on_images(
     files: Sequence[Case], channels: Sequence[str], pairs_by_shape: bool
 ) -> list[str]:
@@ -263,7 +259,7 @@ def _notes_on_labels(files: Sequence[Case]) -> list[str]:
     if unoriented:
         notes.append(
             f"{len(unoriented)} volume(s) store no orientation, neither sform nor qform"
-            f" ({_few(unoriented)}). It is taken for {ASSUMED_AXES}. Where that is wrong, write the"
+            f" ({few(unoriented)}). It is taken for {ASSUMED_AXES}. Where that is wrong, write the"
             " right affine (nibabel: image.set_sform(affine))"
         )
     angles = {}
@@ -273,7 +269,7 @@ def _notes_on_labels(files: Sequence[Case]) -> list[str]:
     if angles:
         notes.append(
             f"{len(angles)} label(s) have axes up to {max(angles.values()):.3g} degrees away from"
-            f" right angles ({_few(list(angles))}). Distances between surfaces (HD95) take them for"
+            f" right angles ({few(angles)}). Distances between surfaces (HD95) take them for"
             " right angles, and so are wrong. Resample image and label to a grid with right angles"
         )
     return notes
@@ -313,7 +309,7 @@ def _notes_on_missing_structures(labels: Sequence[tuple[FileFacts, Values]]) -> 
         if number:
             notes.append(
                 f"{name} in {number} of {masks[name]} masks; where it is missing, it counts as"
-                f" absent ({_few(paths)}). Where nobody drew it although it is there, list these"
+                f" absent ({few(paths)}). Where nobody drew it although it is there, list these"
                 " cases by hand, with values that leave it out (docs/data.md): then it is neither"
                 " trained nor scored there"
             )

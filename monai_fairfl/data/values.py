@@ -61,7 +61,7 @@ def with_values(
         return dict(parts)
     completed: dict[str, list[CaseFiles]] = {}
     for part, members in parts.items():
-        completed[part] = [{"values": given, **case} for case in members]
+        completed[part] = [{**case, "values": case.get("values", given)} for case in members]
     return completed
 
 
@@ -210,13 +210,8 @@ def _interval(
     low = min(members)
     high = max(members)
     outer = outermost_first[0]
-    inner = outermost_first[1:]
-    is_dofe = background > DOFE_RIM >= outer > DOFE_CUP
-    is_dofe = is_dofe and all(level <= DOFE_CUP for level in inner)
-    if is_dofe and high == outer:
-        return [0, DOFE_RIM]
-    if is_dofe:
-        return [0, DOFE_CUP]
+    if background > DOFE_RIM >= outer > DOFE_CUP >= max(outermost_first[1:], default=0):
+        return [0, DOFE_RIM if high == outer else DOFE_CUP]
 
     others = {*outermost_first, background} - set(members)
     if any(low <= level <= high for level in others):
@@ -225,17 +220,11 @@ def _interval(
             f"{site}: masks have {background} outside and {inside} inside, which no interval"
             " separates from the background. Convert the masks."
         )
-    # Half-way to the nearest level below, or from 0.
-    lower_bound = 0
-    below = [level for level in others if level < low]
-    if below:
-        lower_bound = math.ceil((max(below) + low) / 2)
-    # Half-way to the nearest level above, or up to the highest grey level.
-    upper_bound = 255 if HIGHEST_CLASS < high <= 255 else high
-    above = [level for level in others if level > high]
-    if above:
-        upper_bound = math.ceil((min(above) + high) / 2) - 1
-    return [lower_bound, upper_bound]
+    # Half-way to the nearest levels below and above, or from 0, or up to the highest grey level.
+    highest = 255 if HIGHEST_CLASS < high <= 255 else high
+    below = [math.ceil((level + low) / 2) for level in others if level < low]
+    above = [math.ceil((level + high) / 2) - 1 for level in others if level > high]
+    return [max(below, default=0), min(above, default=highest)]
 
 
 def check_values(

@@ -135,3 +135,12 @@ def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") ->
     if len(problems) > most:
         named.append(f"and {len(problems) - most} more")
     return separator.join(named)
+
+
+def few(names: Iterable[object]) -> str:
+    """The first three of some files or folders, for a note.
+
+    >>> few(["elm/a.png", "elm/b.png", "elm/c.png", "elm/d.png"])
+    'elm/a.png, elm/b.png, elm/c.png, and 1 more'
+    """
+    return all_named([str(name) for name in names], 3, separator=", ")

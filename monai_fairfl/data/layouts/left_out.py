@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_fairfl.data.layouts.base import CaseFiles, all_named
+from monai_fairfl.data.layouts.base import CaseFiles, few
 from monai_fairfl.data.layouts.image_files import CONVERT_DICOM, DEEPEST, is_dicom, is_image, stem
 
 # Test cases of the Decathlon and of nnU-Net have no labels, so no note about them is needed.
@@ -50,20 +50,16 @@ def left_out(cases: Sequence[CaseFiles], site: Path) -> list[str]:
     notes = []
     if closed:
         notes.append(
-            f"{_few(closed)} cannot be read by this account, so that images there would be left"
+            f"{few(closed)} cannot be read by this account, so that images there would be left"
             " out; change the permissions"
         )
     for kind, folders in sorted(images.items()):
         fix = "move them to the cases, or convert them"
         if kind in _DICOM:
             fix = f"convert them {CONVERT_DICOM}"
-        where = _few(list(dict.fromkeys(folders)))
+        where = few(dict.fromkeys(folders))
         notes.append(f"{len(folders)} {kind} file(s) in {where} are left out; {fix}")
     return notes
-
-
-def _few(folders: Sequence[str]) -> str:
-    return all_named(folders, 3, separator=", ")
 
 
 def _kind(path: Path) -> str:
