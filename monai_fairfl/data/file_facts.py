@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.ndimage import find_objects
+from scipy.ndimage import find_objects, maximum_filter, minimum_filter
 
 from monai_fairfl.data.fundus import is_pair
 from monai_fairfl.data.layouts.image_files import (
@@ -33,16 +33,16 @@ LARGEST_READ = float(np.finfo(np.float32).max)
 MOST_LABELS = 256
 # Colours of a mask drawn in colours; a photograph has more.
 MOST_COLOURS = 16
-# Values of a mask that are what somebody stored: a few, or numbers of classes up to this one. JPEG
-# and smoothed edges make more and higher ones.
-EXACT_VALUES = 16
+# Numbers of classes are exact; values above are grey levels, which may have noise.
 HIGHEST_CLASS = 31
+# Different values of a mask of grey levels without noise; a photograph has more.
+MOST_VALUES = 16
 # Shares of a label volume that are labelled: of the voxels at its sides, and of all. Those of an
 # organ are far below (real prostates: 0 and 0.05), and those of a mask whose background is labelled
 # in place of the organ are near 1.
 MOST_OF_SIDES = 0.5
 MOST_OF_VOLUME = 0.75
-# Grey levels in use, which JPEG moves by up to RINGING.
+# Grey levels in use, which JPEG and smoothed edges move; JPEG by up to RINGING.
 USUAL_LEVELS = (0, 128, 255)
 RINGING = 16
 # Least share of a noisy mask's foreground that lies at a level, and least share of what lies around
@@ -274,7 +274,7 @@ def _mask_facts(path: str) -> FileFacts:
         raise DataError(
             f"{path} has {colours} colours; store a label in one channel of grey levels"
         )
-    levels = _levels_of_picture(mask, path.lower().endswith((".jpg", ".jpeg")))
+    levels = _levels_of_picture(mask)
     if not levels:
         raise DataError(
             f"{path} has {len(np.unique(mask))} different values, grey levels that do not gather at"
@@ -295,13 +295,15 @@ def _mask_facts(path: str) -> FileFacts:
     )
 
 
-def _levels_of_picture(mask: np.ndarray, is_jpeg: bool) -> list[int]:
+def _levels_of_picture(mask: np.ndarray) -> list[int]:
     """The values of a mask, or those that its pixels gather at; none where they gather nowhere."""
     values, counts = np.unique(mask, return_counts=True)
     if (values != values.round()).any() or values[0] < 0:
         return []
     values = values.astype(int)
-    if values[-1] <= HIGHEST_CLASS or (len(values) <= EXACT_VALUES and not is_jpeg):
+    # Values that no noise can have made.
+    is_far_apart = np.diff(values).min(initial=HIGHEST_CLASS + 1) > HIGHEST_CLASS
+    if values[-1] <= HIGHEST_CLASS or (len(values) <= 3 and is_far_apart):
         return values.tolist()
     is_foreground = np.abs(values - values[counts.argmax()]) > RINGING
     foreground = max(1, counts[is_foreground].sum())
@@ -312,11 +314,16 @@ def _levels_of_picture(mask: np.ndarray, is_jpeg: bool) -> list[int]:
         very_near = counts[distances <= RINGING // 4].sum()
         if around >= LEAST_SHARE * foreground and very_near >= LEAST_PEAK * around:
             levels.append(level)
-    if not levels:
-        return []
-    distances = np.abs(values[:, None] - np.array(levels)).min(axis=1)
-    stray = counts[distances > RINGING].sum()
-    return levels if stray <= MOST_STRAY * foreground else []
+    if levels:
+        distances = np.abs(values[:, None] - np.array(levels)).min(axis=1)
+        stray = counts[distances > RINGING].sum()
+        # Noise fills no areas. Where more values do than there are levels, these are structures.
+        is_flat = minimum_filter(mask, 3) == maximum_filter(mask, 3)
+        areas = np.unique(mask[is_flat], return_counts=True)[1]
+        number_of_areas = (areas >= LEAST_SHARE * foreground).sum()
+        if stray <= MOST_STRAY * foreground and number_of_areas <= len(levels):
+            return levels
+    return values.tolist() if len(values) <= MOST_VALUES else []
 
 
 def _picture_facts(pixels: np.ndarray) -> dict[str, Any]:

@@ -85,6 +85,7 @@ FORMS = [(0, 255), (0, 128, 255), (255, 128, 0), (255, 0)]
 
 @settings(max_examples=25)
 @example((0, 128, 255), 53, 24.0, 0.7890625)
+@example((0, 255), 94, 24.0, 0.5)
 @given(st.sampled_from(FORMS), st.integers(50, 95), st.floats(24, 44), st.floats(0.3, 0.85))
 def test_jpeg_does_not_hide_the_values(
     coding: tuple[int, ...], quality: int, radius: float, ratio: float
