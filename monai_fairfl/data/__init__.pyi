@@ -32,5 +32,3 @@ from .synthetic_fundus import Clinic as Clinic
 from .synthetic_fundus import make_photograph as make_photograph
 from .synthetic_fundus import write_clinics as write_clinics
 from .untracked import UntrackedCompose as UntrackedCompose
-from .untracked import UntrackedRandAffined as UntrackedRandAffined
-from .untracked import UntrackedRandHistogramShiftd as UntrackedRandHistogramShiftd

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.data.inspection import Inspection, inspect_cases, inspect_site, labels_of
+from monai_fairfl.data.inspection import Inspection, inspect_site, labels_of
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.layouts.base import all_named
+from monai_fairfl.data.layouts.base import all_named, few
 from monai_fairfl.errors import DataError, DataWarning
 
 LISTED = 3
@@ -64,10 +63,7 @@ def check_cases(
     >>> summary["layout"], summary["num_cases"], summary["labels"]
     ('saml', 2, [0, 1])
     """
-    if cases is None:
-        inspection = inspect_site(site_dir, structures, values, stereo)
-    else:
-        inspection = inspect_cases(site_dir, cases, structures, stereo)
+    inspection = inspect_site(site_dir, structures, values, stereo, cases)
     if inspection.problems:
         listed = all_named(inspection.problems, LISTED, separator="\n- ")
         if len(inspection.problems) > LISTED:
@@ -162,7 +158,7 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
     labels: dict[str, dict[str, set[int]]] = {}
     numbers_of_values = set()
     for site, inspection in sites.items():
-        of_masks = _labels_of_masks(inspection)
+        of_masks = {label.path: set(label.labels) - {0} for _, label in inspection.files}
         values = set().union(*of_masks.values())
         if values and not inspection.values:
             labels[site] = of_masks
@@ -176,27 +172,17 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
     ]
 
 
-def _labels_of_masks(inspection: Inspection) -> dict[str, set[int]]:
-    """Mask -> its values, without the background; the masks that are not sound are left out."""
-    of_masks = {}
-    for _, label in inspection.files:
-        if not label.problem:
-            of_masks[label.path] = set(label.labels) - {0}
-    return of_masks
-
-
 def _values_in_words(of_masks: Mapping[str, set[int]]) -> str:
     """How many masks of a site have each value, and which ones have a rare value.
 
     >>> _values_in_words({"elm/a.nii": {1}, "elm/b.nii": {1}, "elm/c.nii": {255}})
     '1 in 2 of 3 cases, 255 in 1 of 3 cases (elm/c.nii)'
     """
-    counts = Counter(value for values in of_masks.values() for value in values)
     parts = []
-    for value, number in sorted(counts.items()):
-        part = f"{value} in {number} of {len(of_masks)} cases"
-        if 2 * number <= len(of_masks):
-            masks = [mask for mask, values in of_masks.items() if value in values]
-            part += f" ({all_named(masks, LISTED, separator=', ')})"
+    for value in sorted(set().union(*of_masks.values())):
+        masks = [mask for mask, values in of_masks.items() if value in values]
+        part = f"{value} in {len(masks)} of {len(of_masks)} cases"
+        if 2 * len(masks) <= len(of_masks):
+            part += f" ({few(masks)})"
         parts.append(part)
     return ", ".join(parts)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import logging
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data import layouts
-from monai_fairfl.data.case_values import check_stored_values, with_values
 from monai_fairfl.data.datalist_file import (
     read_datalist,
     require_single,
@@ -24,6 +22,7 @@ from monai_fairfl.data.datalist_file import (
 from monai_fairfl.data.layouts import CaseFiles, Found
 from monai_fairfl.data.layouts.base import all_cases, all_named
 from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
+from monai_fairfl.data.values import check_stored_values, with_values
 from monai_fairfl.errors import DataError, DataWarning
 
 logger = logging.getLogger(__name__)
@@ -95,69 +94,57 @@ def site_datalist(
     [2, 1, 1]
     """
     dataset_dir = Path(dataset_dir).absolute()
-    folder = layouts.folder_of_site(dataset_dir)
-    arguments = _split_arguments(split)
-    if file is not None and Path(file).exists():
-        parts, written_here = read_datalist(Path(file), folder, arguments)
-        _warn_of_changes(parts, dataset_dir, str(file), written_here)
-        if written_here and structures and not values:
-            check_stored_values(parts, structures, str(file))
-        return with_values(parts, structures, values, str(file))
-
-    found = layouts.find(dataset_dir)
-    parts = _new_split(found, arguments, dataset_dir)
-    parts = with_values(parts, structures, values, str(dataset_dir))
-    if file is not None:
-        _write_new_split(Path(file), folder, parts, split_record(arguments, found.parts))
-    return parts
+    try:
+        found = layouts.find(dataset_dir)
+    except DataError:
+        # The files of a list made by hand may be in no layout. Of other lists the check reports it.
+        if file is None or not Path(file).exists():
+            raise
+        found = Found([])
+    return datalist_of(found, dataset_dir, file, structures, values, **split)
 
 
 def datalist_of(
-    found: Found, folder: Path, file: str | os.PathLike[str] | None, **split: Any
+    found: Found,
+    dataset_dir: Path,
+    file: str | os.PathLike[str] | None,
+    structures: Sequence[str] = (),
+    values: Mapping[str, Sequence[int]] | None = None,
+    **split: Any,
 ) -> dict[str, list[CaseFiles]]:
     """Make the data list of cases that are found already, or read it from ``file``.
 
     Args:
         found: the cases of a site.
-        folder: of the site.
+        dataset_dir: its folder, or its data list (NVFlare), absolute.
         file: the list; nothing is read or written without it.
+        structures: as of :func:`site_datalist`.
+        values: see there.
         split: arguments of :func:`split_cases`.
 
     Returns:
         As :func:`site_datalist`.
     """
-    arguments = _split_arguments(split)
-    if file is not None and Path(file).exists():
-        return read_datalist(Path(file), folder, arguments)[0]
-    parts = _new_split(found, arguments, folder)
-    if file is not None:
-        _write_new_split(Path(file), folder, parts, split_record(arguments, found.parts))
-    return parts
-
-
-def _write_new_split(
-    file: Path, folder: Path, parts: Mapping[str, Sequence[CaseFiles]], record: Mapping[str, Any]
-) -> None:
-    write_datalist(file, folder, parts, record)
-    logger.info(
-        "%s did not exist: a new split has %d training, %d validation, %d testing cases",
-        file,
-        len(parts["training"]),
-        len(parts["validation"]),
-        len(parts["testing"]),
-    )
-
-
-def _split_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments of :func:`split_cases`: those given, and the defaults of the others.
-
-    Raises:
-        DataError: a fold without the number of folds, which a list that is read would ignore.
-    """
-    bound = inspect.signature(split_cases).bind([], **given)
+    bound = inspect.signature(split_cases).bind([], **split)
     bound.apply_defaults()
-    require_folds(bound.kwargs["folds"], bound.kwargs["fold"])
-    return bound.kwargs
+    arguments = bound.kwargs
+    # A list that is read would ignore a fold without the number of folds.
+    require_folds(arguments["folds"], arguments["fold"])
+    folder = layouts.folder_of_site(dataset_dir)
+    if file is not None and Path(file).exists():
+        parts, written_here = read_datalist(Path(file), folder, arguments)
+        _warn_of_changes(parts, found, str(file), written_here)
+        if written_here and structures and not values:
+            check_stored_values(parts, structures, str(file))
+        return with_values(parts, structures, values, str(file))
+
+    parts = _new_split(found, arguments, dataset_dir)
+    parts = with_values(parts, structures, values, str(dataset_dir))
+    if file is not None:
+        write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
+        sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
+        logger.info("%s did not exist: a new split has %s cases", file, sizes)
+    return parts
 
 
 def _new_split(
@@ -182,32 +169,22 @@ def _new_split(
 
 
 def _warn_of_changes(
-    parts: Mapping[str, Sequence[CaseFiles]], dataset_dir: Path, file: str, written_here: bool
+    parts: Mapping[str, Sequence[CaseFiles]], found: Found, file: str, written_here: bool
 ) -> None:
     """Warn of patients in two parts of a list, and of cases that are not in it.
 
     A list made by hand may leave cases out on purpose.
     """
-    found = Found([])
-    # The files of a list made by hand may be in no layout. For other lists the check reports it.
-    with contextlib.suppress(DataError):
-        found = layouts.find(dataset_dir)
-    patients = {}
-    for image, patient in found.patients.items():
-        patients[os.path.normpath(image)] = patient
+    patients = {os.path.normpath(image): patient for image, patient in found.patients.items()}
     warn_of_shared(parts, patients, file)
-    if not written_here:
-        return
     listed = {case["image"] for case in all_cases(parts)}
-    new = []
-    for case in found.cases:
-        if os.path.normpath(case["image"]) not in listed:
-            new.append(case["image"])
-    if new:
+    images = [os.path.normpath(case["image"]) for case in found.cases]
+    new = [image for image in images if image not in listed]
+    if new and written_here:
         warnings.warn(
-            f"{len(new)} case(s) of {dataset_dir} are not in {file} and not used:"
-            f" {all_named(new, 3)}. Delete the list to make a new split, for a training from the"
-            " beginning; a model already trained may know the new test cases.",
+            f"{len(new)} case(s) of the site are not in {file} and not used: {all_named(new, 3)}."
+            " Delete the list to make a new split, for a training from the beginning; a model"
+            " already trained may know the new test cases.",
             DataWarning,
             stacklevel=3,
         )

@@ -11,14 +11,13 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.data.layouts import PARTS, CaseFiles, folder_of_site
-from monai_fairfl.data.layouts.base import all_cases
-from monai_fairfl.data.layouts.values import check_values
+from monai_fairfl.data.layouts.base import all_cases, all_named, missing_files
+from monai_fairfl.data.values import check_values
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.plain_values import object_of_json
 
@@ -31,21 +30,18 @@ def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None
         own_parts: names of the parts that came with the data; ``None``: all cases were split.
     """
     folds = arguments["folds"]
+    if own_parts is None:
+        names = ("fractions", "seed") if folds is None else ("folds", "fold", "validation", "seed")
+        # Tuples become lists, as they are when the file is read.
+        return json.loads(json.dumps({name: arguments[name] for name in names}))
     record: dict[str, Any] = {}
-    if own_parts is not None:
-        # What the data's own split lacks was drawn from its training cases.
-        if len(own_parts) < len(PARTS):
-            record["validation"] = arguments["validation"]
-            record["seed"] = arguments["seed"]
-        record["kept"] = [part for part in PARTS if part in own_parts]
-        if folds is not None:
-            record["folds"] = folds
-        return record
-    names = ("fractions", "seed") if folds is None else ("folds", "fold", "validation", "seed")
-    for name in names:
-        record[name] = arguments[name]
-    # Tuples become lists, as they are when the file is read.
-    return json.loads(json.dumps(record))
+    # What the data's own split lacks was drawn from its training cases.
+    if len(own_parts) < len(PARTS):
+        record = {"validation": arguments["validation"], "seed": arguments["seed"]}
+    record["kept"] = [part for part in PARTS if part in own_parts]
+    if folds is not None:
+        record["folds"] = folds
+    return record
 
 
 def write_datalist(
@@ -96,29 +92,40 @@ def read_datalist(
         DataError: the file is no data list, was made with other arguments, names files that do not
             exist, or a case twice among those that are scored.
     """
-    parts: dict[str, list[CaseFiles]] = {}
-    with _refusing_other_files(file):
-        content = object_of_json(file.read_bytes())
-        for part in PARTS:
-            parts[part] = [_absolute_case(case, folder, file) for case in content[part]]
-        stored_record = content.get("split")
-        record = split_record(arguments, stored_record.get("kept")) if stored_record else {}
-    if stored_record and stored_record != record:
-        raise DataError(
-            f"{file} was made with {stored_record}, not with {record}. To evaluate a model,"
-            " give the arguments that made the file. For a new training with another split, name"
-            " another file, or delete this one."
-        )
+    parts, stored_record = _read(file, folder)
+    if stored_record:
+        record = split_record(arguments, stored_record.get("kept"))
+        if stored_record != record:
+            raise DataError(
+                f"{file} was made with {stored_record}, not with {record}. To evaluate a model,"
+                " give the arguments that made the file. For a new training with another split,"
+                " name another file, or delete this one."
+            )
     require_single(parts, str(file))
-    _require_files(file, parts)
+    missing = missing_files(all_cases(parts))
+    if missing:
+        raise DataError(
+            f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}. Check"
+            " dataset_dir, or delete the list to have it rebuilt."
+        )
     return parts, bool(stored_record)
 
 
-@contextmanager
-def _refusing_other_files(file: Path) -> Iterator[None]:
-    """Inside, what is wrong with the form of a file means that it is no data list."""
+def _read(file: Path, folder: Path) -> tuple[dict[str, list[CaseFiles]], dict[str, Any]]:
+    """The parts of a data list with absolute paths, and the arguments that decided its split."""
+    parts: dict[str, list[CaseFiles]] = {}
     try:
-        yield
+        content = object_of_json(file.read_bytes())
+        for part in PARTS:
+            parts[part] = []
+            for case in content[part]:
+                absolute = dict(case)
+                for name in ("image", "label"):
+                    absolute[name] = os.path.normpath(folder / str(case[name]))
+                if "values" in case:
+                    absolute["values"] = check_values(case["values"], (), str(file))
+                parts[part].append(absolute)
+        return parts, dict(content.get("split") or {})
     except DataError:
         raise
     except IsADirectoryError as error:
@@ -145,13 +152,8 @@ def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -
     Raises:
         DataError: the file is no data list.
     """
-    folder = folder_of_site(dataset_dir)
-    cases = []
-    with _refusing_other_files(file):
-        content = object_of_json(file.read_bytes())
-        for part in parts:
-            cases += [_absolute_case(case, folder, file) for case in content[part]]
-    return cases
+    content = _read(file, folder_of_site(dataset_dir))[0]
+    return all_cases({part: content[part] for part in parts})
 
 
 def settings_of_split(file: Path) -> dict[str, Any]:
@@ -177,17 +179,6 @@ def settings_of_split(file: Path) -> dict[str, Any]:
     return {f"split_{name}": value for name, value in record.items() if name != "kept"}
 
 
-def _absolute_case(case: Mapping[str, Any], folder: Path, file: Path) -> CaseFiles:
-    absolute: CaseFiles = {
-        **case,
-        "image": os.path.normpath(folder / str(case["image"])),
-        "label": os.path.normpath(folder / str(case["label"])),
-    }
-    if "values" in case:
-        absolute["values"] = check_values(case["values"], (), str(file))
-    return absolute
-
-
 def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> None:
     """Refuse a case that would be scored twice: it would count as two, with no error between.
 
@@ -206,16 +197,3 @@ def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> Non
                     f"{source} lists {image} {times} times under {part}, and each case counts once."
                     " Keep one."
                 )
-
-
-def _require_files(file: Path, parts: Mapping[str, Sequence[CaseFiles]]) -> None:
-    missing = []
-    for case in all_cases(parts):
-        for path in (case["image"], case["label"]):
-            if not Path(path).is_file():
-                missing.append(path)
-    if missing:
-        raise DataError(
-            f"{file} lists {len(missing)} file(s) that do not exist, first {missing[0]}. Check"
-            " dataset_dir, or delete the list to have it rebuilt."
-        )

@@ -15,7 +15,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_fairfl.data.synthetic import Site, volume_file_names, write_sites
+from monai_fairfl.data.synthetic import Site, write_sites
 from monai_fairfl.utils.files import write_atomically
 
 # Each site has these, whatever its size; all other cases train.
@@ -74,25 +74,19 @@ def write_demo(
     >>> {part: len(cases) for part, cases in site_datalist(site_folders(root)["willow"]).items()}
     {'training': 2, 'validation': 2, 'testing': 8}
     """
-    names = write_sites(root, sites, seed, size, workers=workers)
+    written = write_sites(root, sites, seed, size, workers=workers)
     folder = Path(root) / "datalist"
     folder.mkdir(exist_ok=True)
     for site in sites:
-        content = json.dumps(_datalist(site), indent=2)
-        write_atomically(folder / f"{site.name}.json", content.encode())
-    return names
-
-
-def _datalist(site: Site) -> dict[str, list[dict[str, str]]]:
-    """The parts of a site's cases. Cases are drawn independently, so their numbers may decide."""
-    cases = []
-    for number in range(site.cases):
-        image, label = volume_file_names(number)
-        cases.append({"image": f"{site.name}/{image}", "label": f"{site.name}/{label}"})
-    first_testing = site.cases - TESTING_CASES
-    first_validation = first_testing - VALIDATION_CASES
-    return {
-        "training": cases[:first_validation],
-        "validation": cases[first_validation:first_testing],
-        "testing": cases[first_testing:],
-    }
+        # Cases are drawn independently, so their numbers may decide.
+        names = [f"{site.name}/Case{number:02d}" for number in range(site.cases)]
+        cases = [
+            {"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"} for name in names
+        ]
+        content = {
+            "training": cases[: -VALIDATION_CASES - TESTING_CASES],
+            "validation": cases[-VALIDATION_CASES - TESTING_CASES : -TESTING_CASES],
+            "testing": cases[-TESTING_CASES:],
+        }
+        write_atomically(folder / f"{site.name}.json", json.dumps(content, indent=2).encode())
+    return written

@@ -1,17 +1,20 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One file of a site, read to its end: what it holds, and what is wrong with it."""
+"""One file of a site, read once and to its end: what it holds, and what is wrong with it."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from scipy.ndimage import find_objects, maximum_filter, minimum_filter
 
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.layouts.coding import Coding, coding_of
 from monai_fairfl.data.layouts.image_files import (
     forms_fault,
     grey,
@@ -26,15 +29,28 @@ from monai_fairfl.errors import DataError
 
 # Largest number of those that a training reads.
 LARGEST_READ = float(np.finfo(np.float32).max)
-# Colours of a mask drawn in colours; a photograph has more.
-MOST_COLOURS = 16
 # Different values of a label volume; an image has more.
 MOST_LABELS = 256
+# Colours of a mask drawn in colours; a photograph has more.
+MOST_COLOURS = 16
+# Numbers of classes are exact; values above are grey levels, which may have noise.
+HIGHEST_CLASS = 31
+# Different values of a mask of grey levels without noise; a photograph has more.
+MOST_VALUES = 16
 # Shares of a label volume that are labelled: of the voxels at its sides, and of all. Those of an
 # organ are far below (real prostates: 0 and 0.05), and those of a mask whose background is labelled
 # in place of the organ are near 1.
 MOST_OF_SIDES = 0.5
 MOST_OF_VOLUME = 0.75
+# Grey levels in use, which JPEG and smoothed edges move; JPEG by up to RINGING.
+USUAL_LEVELS = (0, 128, 255)
+RINGING = 16
+# Least share of a noisy mask's foreground that lies at a level, and least share of what lies around
+# a level that lies very near it. On edges and in photographs it is less.
+LEAST_SHARE = 0.05
+LEAST_PEAK = 0.35
+# Largest share of the foreground that may lie between the levels. In photographs it is more.
+MOST_STRAY = 0.3
 
 
 @dataclass(frozen=True)
@@ -42,18 +58,19 @@ class FileFacts:
     """What an inspection stores of a file; its pixels are not stored.
 
     Args:
-        path: the file.
-        problem: what is wrong with it, in a sentence; empty when nothing is.
-        shape: pixels or voxels, without channels; empty when the file cannot be compared with its
-            partner.
+        path: the file, absolute.
+        problem: what is wrong with it, in a sentence; then nothing else is known. Empty when
+            nothing is.
+        shape: pixels or voxels, without channels.
         channels: number of channels.
         digest: SHA-256 of the decoded pixels, the same for copies in another file format.
         affine: of a volume, 4 x 4, in mm.
         spacing: of a volume, voxel sizes in mm; empty for a picture.
         is_oriented: whether a volume stores its orientation; without it, nibabel assumes one.
         labels: different values of a label; of a noisy mask those that its pixels gather at.
+        background: the value that dominates the sides of a label.
+        extents: value of a label -> pixels or voxels of the box around it.
         labelled_slices: slices of a label with a value that is not background.
-        coding: of a mask that is a picture.
         over_8_bits: whether it is a picture with more than 8 bits a channel.
         only_in_right_half: whether it is a label as wide as a stereo pair's, with all that is
             labelled in its right half.
@@ -68,8 +85,9 @@ class FileFacts:
     spacing: tuple[float, ...] = ()
     is_oriented: bool = True
     labels: tuple[int, ...] = ()
+    background: int = 0
+    extents: Mapping[int, int] = field(default_factory=dict)
     labelled_slices: int = 0
-    coding: Coding | None = None
     over_8_bits: bool = False
     only_in_right_half: bool = False
 
@@ -81,205 +99,242 @@ def image_facts(path: str, most_axes: int) -> FileFacts:
         path: the file.
         most_axes: of a volume: 4 where the layout states channels, else 3.
     """
-    try:
-        if is_nifti(path):
-            return _volume_facts(path, most_axes, is_label=False)
-        return _photograph_facts(path)
-    except DataError as error:
-        return FileFacts(path, str(error))
+    return _facts(path, most_axes, is_label=False)
 
 
 def label_facts(path: str) -> FileFacts:
     """Read a label."""
+    return _facts(path, most_axes=3, is_label=True)
+
+
+def _facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
+    path = os.path.abspath(path)
     try:
-        if is_nifti(path):
-            return _volume_facts(path, most_axes=3, is_label=True)
-        return _mask_facts(path)
+        state = os.stat(path)
+        version = (state.st_ctime_ns, state.st_size)
+    except OSError:
+        # Reading the file raises the error that names it.
+        version = (0, 0)
+    try:
+        return _facts_of_version(path, most_axes, is_label, version)
     except DataError as error:
         return FileFacts(path, str(error))
+
+
+# A process reads each version of a file once: the check, the list and all clients share it.
+@lru_cache(maxsize=8192)
+def _facts_of_version(
+    path: str, most_axes: int, is_label: bool, version: tuple[int, int]
+) -> FileFacts:
+    if is_nifti(path):
+        return _volume_facts(path, most_axes, is_label)
+    return _mask_facts(path) if is_label else _photograph_facts(path)
 
 
 def _volume_facts(path: str, most_axes: int, is_label: bool) -> FileFacts:
     nifti, voxels = read_nifti(path)
     if not 3 <= voxels.ndim <= most_axes or voxels.dtype.kind not in "biuf":
-        found = f"{voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}"
-        return FileFacts(path, f"{path} is {found}; store one 3D volume of real numbers")
-    fault = header_fault(path) or forms_fault(nifti)
+        raise DataError(
+            f"{path} is {voxels.ndim}D with shape {voxels.shape} and type {voxels.dtype}; store one"
+            " 3D volume of real numbers"
+        )
+    fault = header_fault(nifti) or forms_fault(nifti)
     if fault:
-        return FileFacts(path, f"{path} {fault}")
-    channels = voxels.shape[3] if voxels.ndim == 4 else 1
-    spacing = tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3])
-    facts = FileFacts(
-        path,
-        shape=voxels.shape[:3],
-        channels=channels,
-        affine=nifti.affine,
-        spacing=spacing,
-        is_oriented=has_sform(nifti) or has_qform(nifti),
-    )
-    num_infinite = int(voxels.size - np.isfinite(voxels).sum())
-    if num_infinite:
-        problem = f"{path} has {num_infinite} values that are not finite; convert it again"
-        return replace(facts, problem=problem)
+        raise DataError(f"{path} {fault}")
     # Trainings read 32-bit numbers.
     with np.errstate(over="ignore"):
         read_voxels = voxels.astype(np.float32)
-    num_too_large = int(voxels.size - np.isfinite(read_voxels).sum())
-    if num_too_large:
-        problem = (
-            f"{path} has {num_too_large} values beyond {LARGEST_READ:.2g}, such as"
-            f" {np.abs(voxels).max():.3g}, which become infinite where a training reads them with"
-            " 32 bits; scale the image"
+    is_lost = ~np.isfinite(read_voxels)
+    if is_lost.any():
+        raise DataError(
+            f"{path} has {is_lost.sum()} values that are not finite, or beyond {LARGEST_READ:.2g},"
+            f" such as {voxels[is_lost][0]:.3g}, where a training reads them with 32 bits; convert"
+            " it again, or scale the image"
         )
-        return replace(facts, problem=problem)
+    about_label: dict[str, Any] = {}
     if is_label:
-        facts = _with_labels(facts, voxels, _scaling_of(nifti))
-        if facts.problem:
-            return facts
+        about_label = _labels_of_volume(path, nifti, voxels)
     elif read_voxels.min() == read_voxels.max():
-        return replace(facts, problem=_constant(path, f"{read_voxels.min():g}", "voxels"))
-    # Adding 0 makes one zero of -0 and 0.
-    return replace(facts, digest=_digest(read_voxels + 0))
+        raise _constant(path, f"{read_voxels.min():g}", "voxels")
+    return FileFacts(
+        path,
+        shape=voxels.shape[:3],
+        channels=voxels.shape[3] if voxels.ndim == 4 else 1,
+        # Adding 0 makes one zero of -0 and 0.
+        digest=_digest(read_voxels + 0),
+        affine=nifti.affine,
+        spacing=tuple(round(float(size), 4) for size in nifti.header.get_zooms()[:3]),
+        is_oriented=has_sform(nifti) or has_qform(nifti),
+        **about_label,
+    )
 
 
-def _scaling_of(nifti: Any) -> str:
-    """How a header scales the stored values, in words; empty where it does not."""
-    slope = float(nifti.dataobj.slope)
-    intercept = float(nifti.dataobj.inter)
-    if (slope, intercept) == (1, 0):
-        return ""
-    return f"scl_slope {slope:.6g}, scl_inter {intercept:.6g}"
+def _labels_of_volume(path: str, nifti: Any, voxels: np.ndarray) -> dict[str, Any]:
+    """The facts of a label volume's values.
 
-
-def _with_labels(facts: FileFacts, voxels: np.ndarray, scaling: str) -> FileFacts:
-    """The facts of a label volume with its values, or with what is wrong with them.
-
-    Args:
-        facts: of the volume.
-        voxels: its values, as they are read.
-        scaling: as :func:`_scaling_of` gives it.
+    Raises:
+        DataError: what is wrong with them.
     """
     labels = np.unique(voxels)
     wrong = labels[(labels < 0) | (labels != np.round(labels))]
     if wrong.size:
         # All digits: 0.99999998 is no label.
-        problem = f"{facts.path} has label values such as {wrong[0]!s}"
-        if scaling:
-            problem += f", because its header scales the stored numbers ({scaling})"
-        problem += "; labels are whole numbers from 0"
-        if scaling:
-            problem += ", stored without a scale (nibabel: image.header.set_slope_inter(1, 0))"
-        return replace(facts, problem=problem)
+        problem = f"{path} has label values such as {wrong[0]!s}"
+        slope = float(nifti.dataobj.slope)
+        intercept = float(nifti.dataobj.inter)
+        fix = "labels are whole numbers from 0"
+        if (slope, intercept) != (1, 0):
+            problem += (
+                f", because its header scales the stored numbers (scl_slope {slope:.6g}, scl_inter"
+                f" {intercept:.6g})"
+            )
+            fix += ", stored without a scale (nibabel: image.header.set_slope_inter(1, 0))"
+        raise DataError(f"{problem}; {fix}")
     if len(labels) > MOST_LABELS:
-        problem = (
-            f"{facts.path} has {len(labels)} different values, so it seems to be an image and no "
-            "mask; put the mask in its place"
+        raise DataError(
+            f"{path} has {len(labels)} different values, so it seems to be an image and no mask;"
+            " put the mask in its place"
         )
-        return replace(facts, problem=problem)
+    levels = labels.astype(int).tolist()
     is_labelled = voxels > 0
-    share_of_sides = float(_in_plane_sides(is_labelled).mean())
+    share_of_sides = float(_sides(is_labelled).mean())
     share_of_volume = float(is_labelled.mean())
     # Several structures may fill a volume, such as the tissues of a brain.
     has_one_structure = len(labels) <= 2
     fills = share_of_sides > MOST_OF_SIDES or share_of_volume > MOST_OF_VOLUME
     if has_one_structure and fills:
-        problem = (
-            f"{facts.path} labels {share_of_sides:.0%} of the voxels at the sides of its slices,"
-            f" and {share_of_volume:.0%} of all, so its background seems to be labelled; give the"
+        raise DataError(
+            f"{path} labels {share_of_sides:.0%} of the voxels at the sides of its slices, and"
+            f" {share_of_volume:.0%} of all, so its background seems to be labelled; give the"
             " background the value 0, and the structure 1"
         )
-        return replace(facts, problem=problem)
-    return replace(
-        facts,
-        labels=tuple(labels.astype(int).tolist()),
-        labelled_slices=int(is_labelled.any(axis=(0, 1)).sum()),
-    )
+    return {
+        **_about_levels(_numbers(voxels, levels), levels),
+        "labelled_slices": int(is_labelled.any(axis=(0, 1)).sum()),
+    }
 
 
-def _in_plane_sides(voxels: np.ndarray) -> np.ndarray:
-    """The voxels at the four sides of all slices.
+def _sides(mask: np.ndarray) -> np.ndarray:
+    """The pixels at the four sides of a picture, or of all slices of a volume.
 
     The first and the last slice do not count: volumes may end within an organ.
     """
-    sides = (voxels[0], voxels[-1], voxels[:, 0], voxels[:, -1])
+    sides = (mask[0], mask[-1], mask[:, 0], mask[:, -1])
     return np.concatenate([side.ravel() for side in sides])
 
 
-def _constant(path: str, value: str, elements: str) -> str:
-    """The problem of an image that shows nothing.
+def _numbers(mask: np.ndarray, levels: list[int]) -> np.ndarray:
+    """For each pixel the number, from 1, of the level that is nearest to it."""
+    bounds = (np.array(levels[1:]) + np.array(levels[:-1])) / 2
+    numbers = np.empty(mask.shape, np.uint16)
+    # A row at a time, since NumPy's numbers take eight bytes each.
+    for row, pixels in enumerate(mask):
+        numbers[row] = np.digitize(pixels, bounds) + 1
+    return numbers
 
-    Args:
-        path: of the image.
-        value: of its pixels or voxels.
-        elements: what it is made of, such as ``voxels``.
-    """
-    return f"{path} has the value {value} in all its {elements}; convert or copy it again"
+
+def _about_levels(numbers: np.ndarray, levels: list[int]) -> dict[str, Any]:
+    """Labels, background and extents of a mask, from the :func:`_numbers` of its levels."""
+    background = levels[int(np.bincount(_sides(numbers)).argmax()) - 1]
+    extents = {}
+    for level, box in zip(levels, find_objects(numbers)):
+        extents[level] = int(np.prod([side.stop - side.start for side in box or ()]))
+    return {"labels": tuple(levels), "background": background, "extents": extents}
+
+
+def _constant(path: str, value: str, elements: str) -> DataError:
+    """The problem of an image that shows nothing: one value in all its voxels or pixels."""
+    return DataError(
+        f"{path} has the value {value} in all its {elements}; convert or copy it again"
+    )
 
 
 def _photograph_facts(path: str) -> FileFacts:
     pixels = read(path)
-    facts = replace(_picture_facts(path, pixels), over_8_bits=pixels.itemsize > 1)
-    is_constant = pixels.min(axis=(0, 1)) == pixels.max(axis=(0, 1))
-    if is_constant.all():
-        return replace(facts, problem=_constant(path, str(pixels[0, 0]), "pixels"))
-    return facts
+    if (pixels == pixels[0, 0]).all():
+        raise _constant(path, str(pixels[0, 0]), "pixels")
+    return FileFacts(path, **_picture_facts(pixels), over_8_bits=pixels.itemsize > 1)
 
 
 def _mask_facts(path: str) -> FileFacts:
     pixels = read(path)
-    coding = coding_of(pixels, path)
-    is_labelled = bool(coding.foreground)
-    if _is_drawn_in_alpha(pixels):
-        problem = (
-            f"{path} is drawn in its alpha channel (transparency), which is not read: its colours"
-            " are the same in all pixels; save that channel as grey levels"
+    mask = grey(pixels)
+    if pixels.ndim == 3 and pixels.shape[2] in (2, 4):
+        # Two channels are grey and alpha; four are colours and alpha.
+        varies = pixels.min(axis=(0, 1)) != pixels.max(axis=(0, 1))
+        if varies[-1] and not varies[:-1].any():
+            raise DataError(
+                f"{path} is drawn in its alpha channel (transparency), which is not read: its"
+                " colours are the same in all pixels; save that channel as grey levels"
+            )
+    if mask is None:
+        colours = len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0))
+        if colours > MOST_COLOURS:
+            raise DataError(f"{path} has {colours} colours, as photographs have; give its label")
+        raise DataError(
+            f"{path} has {colours} colours; store a label in one channel of grey levels"
         )
-        return FileFacts(path, problem)
-    facts = replace(
-        _picture_facts(path, pixels),
-        labels=tuple(sorted({*coding.levels, *coding.hidden})),
-        labelled_slices=int(is_labelled),
-        coding=coding,
+    levels = _levels_of_picture(mask)
+    if not levels:
+        raise DataError(
+            f"{path} has {len(np.unique(mask))} different values, grey levels that do not gather at"
+            " a few, as photographs have; give its label"
+        )
+    numbers = _numbers(mask, levels)
+    about = _about_levels(numbers, levels)
+    is_labelled = numbers != levels.index(about["background"]) + 1
+    height, width = mask.shape
+    return FileFacts(
+        path,
+        **_picture_facts(pixels),
+        **about,
+        labelled_slices=int(is_labelled.any()),
+        only_in_right_half=bool(
+            is_pair(width, height) and is_labelled.any() and not is_labelled[:, : width // 2].any()
+        ),
     )
-    height, width = pixels.shape[:2]
-    if is_labelled and is_pair(width, height):
-        left_half = coding_of(pixels[:, : width // 2])
-        facts = replace(facts, only_in_right_half=left_half.levels == (coding.background,))
-    if coding.levels:
-        return facts
-
-    # The pixels do not gather at a few values.
-    is_coloured = grey(pixels) is None
-    if is_coloured and coding.colours <= MOST_COLOURS:
-        problem = (
-            f"{path} has {coding.colours} colours; store a label in one channel of grey levels"
-        )
-        return replace(facts, problem=problem)
-    kind = "colours" if is_coloured else "grey levels that do not gather at a few"
-    problem = f"{path} has {coding.colours} {kind}, as photographs have; give its label"
-    return replace(facts, problem=problem)
 
 
-def _is_drawn_in_alpha(pixels: np.ndarray) -> bool:
-    """Whether a picture shows something by its transparency alone.
+def _levels_of_picture(mask: np.ndarray) -> list[int]:
+    """The values of a mask, or those that its pixels gather at; none where they gather nowhere."""
+    values, counts = np.unique(mask, return_counts=True)
+    if (values != values.round()).any() or values[0] < 0:
+        return []
+    values = values.astype(int)
+    # Values that no noise can have made.
+    is_far_apart = np.diff(values).min(initial=HIGHEST_CLASS + 1) > HIGHEST_CLASS
+    if values[-1] <= HIGHEST_CLASS or (len(values) <= 3 and is_far_apart):
+        return values.tolist()
+    is_foreground = np.abs(values - values[counts.argmax()]) > RINGING
+    foreground = max(1, counts[is_foreground].sum())
+    levels = []
+    for level in USUAL_LEVELS:
+        distances = np.abs(values - level)
+        around = counts[distances <= RINGING].sum()
+        very_near = counts[distances <= RINGING // 4].sum()
+        if around >= LEAST_SHARE * foreground and very_near >= LEAST_PEAK * around:
+            levels.append(level)
+    if levels:
+        distances = np.abs(values[:, None] - np.array(levels)).min(axis=1)
+        stray = counts[distances > RINGING].sum()
+        # Noise fills no areas. Where more values do than there are levels, these are structures.
+        is_flat = minimum_filter(mask, 3) == maximum_filter(mask, 3)
+        areas = np.unique(mask[is_flat], return_counts=True)[1]
+        number_of_areas = (areas >= LEAST_SHARE * foreground).sum()
+        if stray <= MOST_STRAY * foreground and number_of_areas <= len(levels):
+            return levels
+    return values.tolist() if len(values) <= MOST_VALUES else []
 
-    >>> _is_drawn_in_alpha(np.array([[[255, 0], [255, 200]]]))
-    True
-    """
-    # Two channels are grey and alpha; four are colours and alpha.
-    if pixels.ndim != 3 or pixels.shape[2] not in (2, 4):
-        return False
-    varies = pixels.min(axis=(0, 1)) != pixels.max(axis=(0, 1))
-    return bool(varies[-1] and not varies[:-1].any())
 
-
-def _picture_facts(path: str, pixels: np.ndarray) -> FileFacts:
+def _picture_facts(pixels: np.ndarray) -> dict[str, Any]:
     """Facts that photographs and masks have in common."""
-    channels = pixels.shape[2] if pixels.ndim == 3 else 1
     # A grey picture has one digest, whether it is stored in one channel or in three.
     grey_levels = grey(pixels)
-    compared = pixels if grey_levels is None else grey_levels
-    return FileFacts(path, shape=pixels.shape[:2], channels=channels, digest=_digest(compared))
+    return {
+        "shape": pixels.shape[:2],
+        "channels": pixels.shape[2] if pixels.ndim == 3 else 1,
+        "digest": _digest(pixels if grey_levels is None else grey_levels),
+    }
 
 
 def _digest(pixels: np.ndarray) -> str:

@@ -103,8 +103,9 @@ class NormaliseFieldd(MapTransform):
         self, keys: KeysCollection, threshold: float = 0.15, limit: float | None = None
     ) -> None:
         super().__init__(keys)
-        self.threshold = _share_of_brightest("NormaliseFieldd", threshold)
-        self.limit = _bound("NormaliseFieldd", limit)
+        _check_ranges(threshold, limit)
+        self.threshold = threshold
+        self.limit = limit
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         d = dict(data)
@@ -113,26 +114,13 @@ class NormaliseFieldd(MapTransform):
         return d
 
 
-def _share_of_brightest(owner: str, threshold: float) -> float:
-    """``threshold``, if some pixels of every photograph can be above it.
-
-    Raises:
-        ConfigError: naming the transform or function that was given another.
-    """
-    if not 0 <= threshold < 1:
-        raise ConfigError(f"{owner}: threshold must be in [0, 1), got {threshold}")
-    return threshold
-
-
-def _bound(owner: str, limit: float | None) -> float | None:
-    """``limit``, if values can be within it.
-
-    Raises:
-        ConfigError: naming the transform or function that was given another.
-    """
-    if limit is not None and limit <= 0:
-        raise ConfigError(f"{owner}: limit must be above 0, or None for none, got {limit}")
-    return limit
+def _check_ranges(threshold: float, limit: float | None) -> None:
+    # Some pixels of every photograph can be above the threshold, and values within the limit.
+    if not 0 <= threshold < 1 or (limit is not None and limit <= 0):
+        raise ConfigError(
+            f"threshold must be in [0, 1), got {threshold}; limit must be above 0, or None for"
+            f" none, got {limit}"
+        )
 
 
 def normalise_field(
@@ -154,17 +142,16 @@ def normalise_field(
     >>> [round(value, 3) for value in normalise_field(image, limit=1.0)[0, 1].tolist()]
     [0.0, -0.699, 0.699, 0.0]
     """
-    bound = _bound("normalise_field", limit)
-    least = _share_of_brightest("normalise_field", threshold)
+    _check_ranges(threshold, limit)
     image = image.float()
     brightest = image.amax(0)
-    inside = brightest > least * _percentile_99(brightest)
+    inside = brightest > threshold * _percentile_99(brightest)
     pixels = image[:, inside] if bool(inside.any()) else image.flatten(1)
     mean = pixels.mean(1)[:, None, None]
     deviation = pixels.std(1)[:, None, None]
     normalised = (image - mean) / deviation.clamp(min=1e-6)
-    if bound is not None:
-        normalised = bound * torch.tanh(normalised / bound)
+    if limit is not None:
+        normalised = limit * torch.tanh(normalised / limit)
     return torch.where(inside, normalised, torch.zeros_like(image))
 
 
@@ -220,16 +207,13 @@ class RandDiscCropd(Randomizable, MapTransform):
             raise ConfigError(
                 f"RandDiscCropd: label_key must be one of the keys {self.keys}, got {label_key!r}"
             )
-        if not 0 <= prob <= 1:
-            raise ConfigError(f"RandDiscCropd: prob must be in [0, 1], got {prob}")
-        if not 0 <= elsewhere <= 1:
-            raise ConfigError(f"RandDiscCropd: elsewhere must be in [0, 1], got {elsewhere}")
-        if not 1 <= margin[0] <= margin[1]:
+        are_in_range = 0 <= prob <= 1 and 0 <= elsewhere <= 1 and jitter >= 0
+        if not are_in_range or not 1 <= margin[0] <= margin[1]:
             raise ConfigError(
-                f"RandDiscCropd: margin must be a range (low, high) from 1 up, got {tuple(margin)}"
+                f"RandDiscCropd: prob={prob} and elsewhere={elsewhere} must be in [0, 1],"
+                f" margin={tuple(margin)} a range (low, high) from 1 up, and jitter={jitter} at"
+                " least 0"
             )
-        if jitter < 0:
-            raise ConfigError(f"RandDiscCropd: jitter must be at least 0, got {jitter}")
         self.label_key = label_key
         self.size = tuple(size)
         self.prob = prob
@@ -257,14 +241,12 @@ class RandDiscCropd(Randomizable, MapTransform):
             if square is not None:
                 columns, rows = square
                 image = image[:, columns, rows]
-            d[key] = self._resized(key, image)
+            batch = image[None].float()
+            if key == self.label_key:
+                d[key] = interpolate(batch, self.size, mode="nearest-exact")[0]
+            else:
+                d[key] = interpolate(batch, self.size, mode="bilinear", antialias=True)[0]
         return d
-
-    def _resized(self, key: Hashable, image: torch.Tensor) -> torch.Tensor:
-        batch = image[None].float()
-        if key == self.label_key:
-            return interpolate(batch, self.size, mode="nearest-exact")[0]
-        return interpolate(batch, self.size, mode="bilinear", antialias=True)[0]
 
 
 def _moved(

@@ -6,27 +6,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from monai_fairfl.errors import DataError
 from monai_fairfl.utils.files import write_atomically
-
-
-class CaseMaker(Protocol):
-    """Makes the cases of one kind of site."""
-
-    def file_names(self, site: Any, number: int) -> tuple[str, str]:
-        """Names of a case's image and mask, relative to the site's folder."""
-
-    def encode(self, site: Any, number: int) -> tuple[bytes, bytes]:
-        """Make a case, and encode its image and its mask as files."""
-
-    def is_whole(self, path: Path) -> bool:
-        """Whether a file exists and can be read to its end."""
 
 
 def write_generated(
@@ -36,7 +23,8 @@ def write_generated(
     size: Sequence[int],
     cases: int | None,
     workers: int,
-    maker: CaseMaker,
+    names: Callable[[Any, int], tuple[str, str]],
+    make: Callable[[Any, int], tuple[bytes, bytes]],
 ) -> list[str]:
     """Write every case of every site that is not there yet, and ``sites.json``.
 
@@ -49,7 +37,8 @@ def write_generated(
         size: of all images.
         cases: number of cases of every site instead of each site's own.
         workers: threads.
-        maker: makes the cases.
+        names: of a case's image and mask, relative to the site's folder, by site and number.
+        make: makes a case's image and mask, as files, by site and number.
 
     Returns:
         The sites' names, sorted.
@@ -65,23 +54,20 @@ def write_generated(
         (root / site.name).mkdir(parents=True, exist_ok=True)
     write_atomically(root / "sites.json", json.dumps(description, indent=2).encode())
 
-    def write_case(case: tuple[Any, int]) -> None:
-        site, number = case
-        _write_case(root / site.name, site, number, maker)
+    def write_case(site: Any, number: int) -> None:
+        paths = [root / site.name / name for name in names(site, number)]
+        # Files are written whole or not at all.
+        if not all(path.exists() for path in paths):
+            for path, content in zip(paths, make(site, number)):
+                write_atomically(path, content)
 
-    all_cases = [(site, number) for site in sites for number in range(site.cases)]
     with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(write_case, all_cases))
+        written = []
+        for site in sites:
+            written += [pool.submit(write_case, site, number) for number in range(site.cases)]
+        for case in written:
+            case.result()
     return sorted(site.name for site in sites)
-
-
-def _write_case(folder: Path, site: Any, number: int, maker: CaseMaker) -> None:
-    """Write a case's files, unless all of them are whole."""
-    paths = [folder / name for name in maker.file_names(site, number)]
-    if all(maker.is_whole(path) for path in paths):
-        return
-    for path, content in zip(paths, maker.encode(site, number)):
-        write_atomically(path, content)
 
 
 def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
@@ -98,16 +84,14 @@ def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> 
     previous: dict[str, Any] = {**settings, "sites": {}}
     if path.exists():
         previous = json.loads(path.read_text())
-    described = dict(previous["sites"])
+    described = previous["sites"]
     differences = [name for name in settings if previous[name] != settings[name]]
     for site in sites:
         entry = asdict(site)
-        previous_entry = previous["sites"].get(site.name, entry)
-        for name, value in entry.items():
-            # A site may get further cases.
-            if name != "cases" and previous_entry[name] != value:
-                differences.append(f"{site.name}.{name}")
-        entry["cases"] = max(entry["cases"], previous_entry["cases"])
+        before = described.get(site.name, entry)
+        # A site may get further cases.
+        entry["cases"] = before["cases"] = max(entry["cases"], before["cases"])
+        differences += [f"{site.name}.{key}" for key in entry if entry[key] != before[key]]
         described[site.name] = entry
     if differences:
         raise DataError(

@@ -69,12 +69,18 @@ def listed_datalist(
         "validation": _cases_at(validation, "validation", folder),
     }
     cases = {case["image"]: case for case in [*parts["training"], *parts["validation"]]}
-    if not cases:
-        found = _found_in(folder, len(training) + len(validation))
-    else:
+    if cases:
         patients = _patients_by_folder(list(cases))
         own_parts = None if by_position else parts
         found = Found(sorted_by_image(cases.values()), parts=own_parts, patients=patients)
+    else:
+        try:
+            found = layouts.find(folder)
+        except DataError as error:
+            raise DataError(
+                f"{folder}: none of the {len(training) + len(validation)} cases of the bundle's"
+                f" lists is there. {error}"
+            ) from error
     return datalist_of(found, folder, file, validation=share, **split)
 
 
@@ -110,17 +116,6 @@ def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> l
         if os.path.isfile(image) and os.path.isfile(label):
             cases.append({**item, "image": image, "label": label})
     return cases
-
-
-def _found_in(folder: Path, listed: int) -> Found:
-    """The cases that a site's folder holds, where none of those that the bundle lists is there."""
-    try:
-        return layouts.find(folder)
-    except DataError as error:
-        lists = "the bundle's lists name no case"
-        if listed:
-            lists = f"none of the {listed} cases of the bundle's lists"
-        raise DataError(f"{folder}: {lists} there. {error}") from error
 
 
 def _patients_by_folder(images: Sequence[str]) -> dict[str, str]:

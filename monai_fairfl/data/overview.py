@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monai_fairfl.data.checks import check_duplicates, check_label_values, summary_of
@@ -67,26 +67,25 @@ def overview(
             continue
         try:
             with warnings_as_notes() as notes_on_split:
-                datalist = site_datalist(path, None, structures, inspection.values, **split)
+                datalists[name] = site_datalist(path, None, structures, inspection.values, **split)
+            inspection.notes.extend(notes_on_split)
         except DataError as error:
             inspections[name] = inspection._replace(problems=[str(error)])
-            continue
-        inspection.notes.extend(notes_on_split)
-        datalists[name] = datalist
 
     notes = list(noticed)
     problems: list[str] = []
-    if len(sites) > 1:
+    for name in sites if len(sites) > 1 else ():
         # One hospital's own folder is no name in a federation.
-        problems += _names_that_cannot_be_used(sites)
+        try:
+            safe_name(name, "the name of the hospital's folder")
+        except ConfigError as error:
+            problems.append(str(error))
     summaries: dict[str, dict[str, Any]] = {}
     for name, inspection in inspections.items():
         notes.extend(inspection.notes)
         problems.extend(f"site {name!r}: {problem}" for problem in inspection.problems)
-        summary = summary_of(inspection)
-        for part, cases in datalists.get(name, {}).items():
-            summary[part] = len(cases)
-        summaries[name] = summary
+        sizes = {part: len(cases) for part, cases in datalists.get(name, {}).items()}
+        summaries[name] = summary_of(inspection) | sizes
     notes.extend(check_duplicates(inspections))
     notes.extend(check_label_values(inspections))
 
@@ -101,28 +100,7 @@ def overview(
     return data, "\n".join(text)
 
 
-def _names_that_cannot_be_used(sites: Iterable[str]) -> list[str]:
-    """List the sites whose names a training refuses, as its names of files."""
-    problems = []
-    for name in sites:
-        try:
-            safe_name(name, "the name of the hospital's folder")
-        except ConfigError as error:
-            problems.append(str(error))
-    return problems
-
-
-TITLES = (
-    "Site",
-    "Layout",
-    "Cases",
-    "Size",
-    "Channels",
-    "Spacing, mm",
-    "Labels",
-    "Empty",
-    "Split",
-)
+TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split")
 
 
 def as_table(summaries: Mapping[str, Mapping[str, Any]]) -> str:

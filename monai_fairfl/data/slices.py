@@ -73,10 +73,11 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
             )
         if num_samples != "all" and (isinstance(num_samples, (str, bool)) or num_samples < 1):
             raise ConfigError(f'num_samples={num_samples!r}: give "all" or a number from 1.')
-        if not 0 <= empty_rate < 1:
-            raise ConfigError(f"empty_rate={empty_rate}: give a share from 0 to below 1.")
-        if neighbours < 0:
-            raise ConfigError(f"neighbours={neighbours}: give a number of slices, from 0.")
+        if not 0 <= empty_rate < 1 or neighbours < 0:
+            raise ConfigError(
+                f"empty_rate={empty_rate}, neighbours={neighbours}: give a share from 0 to below 1,"
+                " and a number of slices from 0."
+            )
         self.label_key = label_key
         self.num_samples = num_samples
         self.empty_rate = empty_rate
@@ -93,29 +94,24 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         gland = np.flatnonzero(has_gland)
         empty = np.flatnonzero(~has_gland)
         if self.num_samples == "all":
+            # So many empty ones of all of them, beside all slices with gland.
             num_gland = len(gland)
-            num_empty = self._number_beside_all(len(gland), len(empty))
+            expected = num_gland * self.empty_rate / (1 - self.empty_rate)
+            chance = min(1.0, expected / max(1, len(empty)))
+            num_empty = int(self.R.binomial(len(empty), chance))
+            if not num_gland:
+                num_empty = 1
         else:
             count = int(self.num_samples)
-            num_empty = self._number_among(count, len(gland), len(empty))
+            num_empty = int(self.R.binomial(count, self.empty_rate))
+            if not len(empty):
+                num_empty = 0
+            elif not len(gland):
+                num_empty = count
             num_gland = count - num_empty
         drawn_gland = self._draw(gland, num_gland)
         drawn_empty = self._draw(empty, num_empty)
         self.indices = self.R.permutation(np.concatenate([drawn_gland, drawn_empty]))
-
-    def _number_beside_all(self, gland: int, empty: int) -> int:
-        """Draw how many of the empty slices join all slices with gland."""
-        expected = gland * self.empty_rate / (1 - self.empty_rate)
-        chance = min(1.0, expected / max(1, empty))
-        drawn = int(self.R.binomial(empty, chance))
-        return drawn if gland else 1
-
-    def _number_among(self, count: int, gland: int, empty: int) -> int:
-        """Draw how many of ``count`` slices are empty ones."""
-        drawn = int(self.R.binomial(count, self.empty_rate))
-        if not empty:
-            return 0
-        return drawn if gland else count
 
     def _draw(self, indices: np.ndarray, count: int) -> np.ndarray:
         """Draw ``count`` of ``indices``; each is drawn again only after all the others."""
@@ -136,9 +132,7 @@ class SampleSlicesd(Randomizable, MapTransform, MultiSampleTrait):
         for index in self.indices:
             one_slice = dict(others)
             for key, volume in volumes.items():
-                neighbours = self.neighbours
-                if key == self.label_key:
-                    neighbours = 0
+                neighbours = 0 if key == self.label_key else self.neighbours
                 one_slice[key] = slice_with_neighbours(volume, int(index), neighbours)
             slices.append(one_slice)
         return slices

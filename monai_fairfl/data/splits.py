@@ -64,15 +64,35 @@ def split_cases(
         )
     np.random.default_rng(seed).shuffle(groups)
     if folds is None:
-        training, validating, testing = _by_fractions(groups, fractions)
+        if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+            raise DataError(
+                f"fractions={tuple(fractions)}: give three positive shares that sum to 1, as (0.5,"
+                " 0.25, 0.25)."
+            )
+        # One group must remain for validation and one for testing.
+        num_training = min(max(1, round(fractions[0] * n)), n - 2)
+        first_testing = min(num_training + max(1, round(fractions[1] * n)), n - 1)
+        training = groups[:num_training]
+        validating = groups[num_training:first_testing]
+        testing = groups[first_testing:]
     else:
-        _check_folds(folds, fold, validation, count_words(n, unit), n)
-        training, validating, testing = _by_fold(groups, folds, fold, validation, seed)
-    return {
-        "training": _cases_of(training),
-        "validation": _cases_of(validating),
-        "testing": _cases_of(testing),
-    }
+        counted = f"{count_words(folds, 'fold')} of {n} {unit}s"
+        if not 2 <= folds <= n:
+            raise DataError(f"there cannot be {counted}: give 2 to {n} folds")
+        if not 0 <= fold < folds or not 0 < validation < 1:
+            raise DataError(
+                f"fold {fold}, validation={validation}: with {counted}, give a fold from 0 to"
+                f" {folds - 1}, and as validation a share between 0 and 1, such as 0.2"
+            )
+        testing = groups[fold::folds]
+        others = [group for index, group in enumerate(groups) if index % folds != fold]
+        validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
+        if not training:
+            raise DataError(
+                f"{n} cases in {folds} folds leave nothing to train on: add cases, or folds"
+            )
+    parts = zip(PARTS, (training, validating, testing), strict=True)
+    return {part: sorted_by_image(sum(members, [])) for part, members in parts}
 
 
 def require_folds(folds: int | None, fold: int) -> None:
@@ -90,62 +110,6 @@ def require_folds(folds: int | None, fold: int) -> None:
             f"fold {fold} needs the number of folds: give folds (split_folds of a bundle), or leave"
             " fold (split_fold) out"
         )
-
-
-def _by_fractions(
-    groups: list[list[CaseFiles]], fractions: Sequence[float]
-) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]], list[list[CaseFiles]]]:
-    """Training, validation and testing groups by their shares of all, each at least one."""
-    if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
-        raise DataError(
-            f"fractions={tuple(fractions)}: give three positive shares that sum to 1, as (0.5,"
-            " 0.25, 0.25)."
-        )
-    n = len(groups)
-    # One group must remain for validation and one for testing.
-    num_training = min(max(1, round(fractions[0] * n)), n - 2)
-    num_validation = max(1, round(fractions[1] * n))
-    first_testing = min(num_training + num_validation, n - 1)
-    return groups[:num_training], groups[num_training:first_testing], groups[first_testing:]
-
-
-def _check_folds(folds: int, fold: int, validation: float, counted: str, most: int) -> None:
-    """Refuse a number that makes no cross-validation, and name the numbers that do.
-
-    Args:
-        folds: as of :func:`split_cases`; so are the next two.
-        fold: which one is tested.
-        validation: share of the others.
-        counted: what is split, such as ``"5 cases"``.
-        most: the largest number of folds.
-    """
-    if not 2 <= folds <= most:
-        raise DataError(
-            f"there cannot be {count_words(folds, 'fold')} of {counted}: give 2 to {most} folds"
-        )
-    if not 0 <= fold < folds:
-        raise DataError(
-            f"fold {fold} does not exist: with {folds} folds, give a number from 0 to {folds - 1}"
-        )
-    if not 0 < validation < 1:
-        raise DataError(
-            f"validation={validation} is no share: give a number between 0 and 1, such as 0.2"
-        )
-
-
-def _by_fold(
-    groups: list[list[CaseFiles]], folds: int, fold: int, validation: float, seed: int
-) -> tuple[list[list[CaseFiles]], list[list[CaseFiles]], list[list[CaseFiles]]]:
-    """Training, validation and testing groups of one fold of a cross-validation."""
-    n = len(groups)
-    testing = groups[fold::folds]
-    others = [group for index, group in enumerate(groups) if index % folds != fold]
-    validating, training = _draw(others, validation, np.random.default_rng([seed, fold]))
-    if not training:
-        raise DataError(
-            f"{n} cases in {folds} folds leave nothing to train on. Add cases or use more folds."
-        )
-    return training, validating, testing
 
 
 def complete_split(
@@ -185,8 +149,8 @@ def complete_split(
                 " drawn from the training cases. Give 0 < validation < 1 and at least two patients."
             )
         drawn, others = _draw(groups, validation, np.random.default_rng(seed))
-        parts[part] = _cases_of(drawn)
-        parts["training"] = _cases_of(others)
+        parts[part] = sorted_by_image(sum(drawn, []))
+        parts["training"] = sorted_by_image(sum(others, []))
     return parts
 
 
@@ -240,11 +204,3 @@ def _draw(
     rounded = max(1, round(share * len(groups)))
     count = max(1, min(rounded, len(groups) - 1))
     return groups[:count], groups[count:]
-
-
-def _cases_of(groups: Sequence[Sequence[CaseFiles]]) -> list[CaseFiles]:
-    """The cases of all groups, sorted by image."""
-    cases: list[CaseFiles] = []
-    for group in groups:
-        cases.extend(group)
-    return sorted_by_image(cases)

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import gzip
 import os
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import nibabel as nib
 import numpy as np
@@ -214,42 +212,18 @@ def write_sites(
     >>> write_sites(tempfile.mkdtemp(), sites=SITES[:2], size=(24, 24, 6), cases=1)
     ['alder', 'birch']
     """
-    if sites is None:
-        sites = SITES
-    return write_generated(root, sites, seed, size, cases, workers, _VolumeMaker(seed, size))
 
-
-def volume_file_names(number: int) -> tuple[str, str]:
-    """Names of a case's image and mask in the public prostate layout.
-
-    >>> volume_file_names(3)
-    ('Case03.nii.gz', 'Case03_segmentation.nii.gz')
-    """
-    return f"Case{number:02d}.nii.gz", f"Case{number:02d}_segmentation.nii.gz"
-
-
-class _VolumeMaker:
-    """Makes the cases of synthetic hospitals as NIfTI files."""
-
-    def __init__(self, seed: int, size: tuple[int, int, int]) -> None:
-        self.seed = seed
-        self.size = size
-
-    def file_names(self, site: Site, number: int) -> tuple[str, str]:
-        return volume_file_names(number)
-
-    def encode(self, site: Site, number: int) -> tuple[bytes, bytes]:
-        image, mask, affine = make_case(site, number, self.seed, self.size)
+    def make(site: Site, number: int) -> tuple[bytes, bytes]:
+        image, mask, affine = make_case(site, number, seed, size)
         return _encoded(image, affine), _encoded(mask, affine)
 
-    def is_whole(self, path: Path) -> bool:
-        try:
-            nib.Nifti1Image.from_bytes(gzip.decompress(path.read_bytes()))
-        except (OSError, EOFError, ValueError, zlib.error):
-            return False
-        except (nib.spatialimages.HeaderDataError, nib.wrapstruct.WrapStructError):
-            return False
-        return True
+    return write_generated(
+        root, SITES if sites is None else sites, seed, size, cases, workers, _file_names, make
+    )
+
+
+def _file_names(site: Site, number: int) -> tuple[str, str]:
+    return f"Case{number:02d}.nii.gz", f"Case{number:02d}_segmentation.nii.gz"
 
 
 def _encoded(voxels: np.ndarray, affine: np.ndarray) -> bytes:

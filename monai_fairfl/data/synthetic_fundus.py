@@ -14,7 +14,6 @@ import io
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -239,33 +238,17 @@ def write_clinics(
     >>> write_clinics(tempfile.mkdtemp(), clinics=CLINICS[:2], size=48, cases=1)
     ['acacia', 'beech']
     """
-    if clinics is None:
-        clinics = CLINICS
-    maker = _PhotographMaker(seed, size)
-    return write_generated(root, clinics, seed, (size, size), cases, workers, maker)
 
-
-class _PhotographMaker:
-    """Makes the cases of synthetic clinics as picture files."""
-
-    def __init__(self, seed: int, size: int) -> None:
-        self.seed = seed
-        self.size = size
-
-    def file_names(self, clinic: Clinic, number: int) -> tuple[str, str]:
+    def names(clinic: Clinic, number: int) -> tuple[str, str]:
         return f"images/Case{number:02d}{clinic.suffix}", f"masks/Case{number:02d}.png"
 
-    def encode(self, clinic: Clinic, number: int) -> tuple[bytes, bytes]:
-        image, mask = make_photograph(clinic, number, self.seed, self.size)
+    def make(clinic: Clinic, number: int) -> tuple[bytes, bytes]:
+        image, mask = make_photograph(clinic, number, seed, size)
         return _encoded(image, clinic.suffix), _encoded(mask, ".png")
 
-    def is_whole(self, path: Path) -> bool:
-        try:
-            with Image.open(path) as picture:
-                picture.load()
-        except (OSError, SyntaxError, ValueError):
-            return False
-        return True
+    if clinics is None:
+        clinics = CLINICS
+    return write_generated(root, clinics, seed, (size, size), cases, workers, names, make)
 
 
 def _encoded(pixels: np.ndarray, suffix: str) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 from monai.data import NibabelReader
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.data.layouts.image_files import gzip_fault, header_fault, is_nifti
+from monai_fairfl.data.layouts.image_files import header_fault, is_nifti, read_nifti
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Cases
 from monai_fairfl.workflow.dicom import dicom_cases
@@ -114,9 +114,7 @@ def volume_problem(path: Path) -> str | None:
     >>> volume_problem(path)
     'the same value in all 64 voxels, read as 32-bit numbers; convert it again'
     """
-    fault = gzip_fault(path)
-    if fault:
-        return fault
+    nifti, _ = read_nifti(path)
     reader = NibabelReader()
     values, meta = reader.get_data(reader.read(path))
     is_real = values.dtype.kind in "biuf"  # bool, integers, floating-point numbers
@@ -146,7 +144,7 @@ def volume_problem(path: Path) -> str | None:
     has_volume = abs(np.linalg.det(axes)) > 0  # false also for what is not a number
     if not has_volume:
         return f"an affine without volume, {axes.tolist()}; convert it again"
-    return header_fault(path) or None
+    return header_fault(nifti) or None
 
 
 def _scratch_folder(outputs: Path) -> TemporaryDirectory[str]:

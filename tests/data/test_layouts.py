@@ -118,17 +118,14 @@ def test_each_list_of_nvflare_is_a_site(tmp_path: Path, images: str) -> None:
         site_folders(tmp_path)
 
 
-def test_a_list_may_lie_beside_the_images_or_begin_with_the_mark_of_windows(tmp_path: Path) -> None:
+def test_a_list_may_begin_with_the_mark_of_windows_and_other_lists_are_no_sites(
+    tmp_path: Path,
+) -> None:
     file = made.ONE_SITE["nvflare"](tmp_path / "list")
     for each in (file, made.msd(tmp_path / "Task05") / "dataset.json"):
         content = json.loads(each.read_text()) | {"labels": {"0": "background"}}
         each.write_text(json.dumps(content), encoding="utf-8-sig")
     assert len(find_cases(file)) == 8 and len(find_cases(tmp_path / "Task05")) == 4
-    made.nvflare(tmp_path / "beside", images=".")
-    for each in (tmp_path / "beside" / "datalist_2D").iterdir():
-        each.rename(tmp_path / "beside" / each.name)
-    (tmp_path / "beside" / "datalist_2D").rmdir()
-    assert list(site_folders(tmp_path / "beside")) == ["client_I2CVB", "client_MSD"]
     # Lists that this package wrote, or that belong to a folder, are no sites.
     site = made.saml(tmp_path / "root" / "elm")
     parts = site_datalist(site, tmp_path / "root" / "elm.json")

@@ -83,7 +83,7 @@ def test_volumes_pair_by_both_spellings_and_all_faults_come_at_once(tmp_path: Pa
     assert paired(tmp_path) == [(names[0], names[1]), (names[2], names[3])]
     touch(tmp_path, "Case01_segmentation.nii", "Case2.nii", "Case26.nii.gz", "Case26_seg.nii.gz")
     touch(tmp_path, "Case261.nii.gz", "Case3_segmentation.nii.gz")
-    named = ["Case01 has 2 masks", "Case2_segmentation.nii.gz", "Case3.nii.gz"]
+    named = ["Case01 has 2 masks", "Case2_segmentation.nii;", "Case3.nii.gz"]
     # Another number is another case, and other letters are a mask of another name.
     named += ["Case26_seg.nii.gz", "Case26_segmentation.nii.gz", "Case261_segmentation.nii.gz"]
     with refused(tmp_path, *named):
@@ -119,15 +119,15 @@ def test_images_that_belong_to_no_case_are_notes(tmp_path: Path) -> None:
     site = made.folders(tmp_path / "elm")
     touch(site, "images/batch2/8.png", "images_2024/9.png", "imagesTs/9.png", "batch3/a/b/c.png")
     touch(site, "images/.cache/9.png", "images/8.webp", "images/9.WEBP", "old/Case00.nrrd", "x/y")
-    with noted("3 image(s)", site / "batch3/a/b", site / "images/batch2", site / "images_2024"):
+    with noted("3 PNG", site / "batch3/a/b", site / "images/batch2", site / "images_2024"):
         check_cases(site)
     for series in range(5):
         touch(site, f"DICOM/P{series}/study/1.dcm", f"DICOM/P{series}/study/2.dcm")
     with notes() as found:
         assert check_cases(site)["num_cases"] == 4
     kinds = {note.split()[2]: note for note in found}
-    assert sorted(kinds) == ["DCM", "NRRD", "WEBP", "image(s)"] and "10 DCM" in kinds["DCM"]
+    assert sorted(kinds) == ["DCM", "NRRD", "PNG", "WEBP"] and "10 DCM" in kinds["DCM"]
     assert "dcm2niix" in kinds["DCM"] and "P2/study" in kinds["DCM"] and "2 more" in kinds["DCM"]
     volumes = made.saml(tmp_path / "oak")
-    with noted("1 image(s)", touch(volumes, "report.jpg"), "report.jpg"):
+    with noted("1 JPG", touch(volumes, "report.jpg")):
         check_cases(volumes)

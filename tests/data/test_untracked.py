@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from helpers.checkout import CHECKOUT
-from monai import transforms as monai
 from monai.bundle import ConfigParser
 from monai.data import MetaTensor, get_track_meta, set_track_meta
 from monai.transforms import Compose, RandFlip, RandGaussianNoise, ScaleIntensity
@@ -111,90 +110,3 @@ def test_the_switch_is_as_before_and_other_threads_leave_it_alone() -> None:
     worker.start()
     worker.join()
     assert seen == [False, False, True] and isinstance(made[0], MetaTensor)
-
-
-# To the bit
-
-KEYS = ["image", "label", "more"]
-AFFINE: dict[str, Any] = {
-    "keys": KEYS,
-    "prob": 0.8,
-    "rotate_range": 0.35,
-    "translate_range": [3.0, 2.0],
-    "scale_range": [0.3, [-0.1, 0.2]],
-    "mode": ["bilinear", "nearest", "bilinear"],
-    "padding_mode": "border",
-}
-HISTOGRAM = {"keys": KEYS, "prob": 0.8}
-MOVED = {"rotate_range": None, "scale_range": None}
-Kinds = tuple[Any, Any, dict[str, Any]]
-AFFINES: Kinds = (monai.RandAffined, data.UntrackedRandAffined, AFFINE)
-SHIFTS: Kinds = (monai.RandHistogramShiftd, data.UntrackedRandHistogramShiftd, HISTOGRAM)
-
-FAST: dict[str, tuple[Kinds, dict[str, Any], tuple[int, ...]]] = {
-    "affine": (AFFINES, {}, (2, 15, 24)),
-    "affine of a volume": (AFFINES, {"shear_range": 0.1}, (2, 8, 10, 12)),
-    "with shear": (AFFINES, {"shear_range": 0.1}, (2, 16, 16)),
-    "one scale": (AFFINES, {"scale_range": [0.3]}, (1, 16, 16)),
-    "translation": (AFFINES, MOVED, (1, 15, 24)),
-    "shift": (SHIFTS, {"num_control_points": [4, 8]}, (3, 16, 15)),
-    "shift of many points": (SHIFTS, {"num_control_points": [30, 36]}, (1, 8, 10, 12)),
-}
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_an_untracked_transform_is_monais_to_the_bit(name: str) -> None:
-    (theirs, ours, arguments), changes, size = FAST[name]
-    monais, fast = (kind(**arguments | changes).set_random_state(5) for kind in (theirs, ours))
-    generator = torch.Generator().manual_seed(0)
-    changed = 0
-    with tracking(False):
-        # The draws of each call follow those of the call before.
-        for call in range(25):
-            image = torch.randn(size, generator=generator) * 3.0 ** (call - 12) + call
-            case = {"image": image, "label": image.float(), "more": image.double(), "case": "a"}
-            expected, found = monais(case), fast(case)
-            changed += not torch.equal(found["image"], image)
-            assert set(found) == set(case) and found["case"] == "a"
-            for key in KEYS:
-                assert found[key].dtype == expected[key].dtype
-                # A range that is lost in rounding has no curve: NaN in both.
-                assert torch.equal(found[key].nan_to_num(7), expected[key].nan_to_num(7))
-    assert 10 < changed < 25
-
-
-ODD = torch.full((1, 6, 6), 0.5)
-ODD[0, 0, 0] = float("nan")
-OTHERS: list[tuple[Kinds, bool, Any, dict[str, Any]]] = [
-    (AFFINES, True, MetaTensor, {}),
-    (AFFINES, True, torch.as_tensor, {}),
-    (AFFINES, False, MetaTensor, {}),
-    (AFFINES, False, np.asarray, {}),
-    (AFFINES, False, torch.as_tensor, {"spatial_size": (9, 9)}),
-    (AFFINES, False, torch.as_tensor, {"mode": 1, "padding_mode": "nearest"}),
-    (AFFINES, False, torch.as_tensor, {"mode": "nearest", "padding_mode": "constant"}),
-    (SHIFTS, True, torch.as_tensor, {}),
-    (SHIFTS, False, MetaTensor, {}),
-    (SHIFTS, False, lambda _: ODD, {}),
-    (SHIFTS, False, lambda _: ODD.nan_to_num(0.5), {}),
-    (SHIFTS, False, lambda _: ODD.nan_to_num(float("inf")), {}),
-]
-
-
-@pytest.mark.filterwarnings("ignore:The image's intensity is a single value")
-def test_any_other_transform_is_monais() -> None:
-    for (theirs, ours, arguments), tracked, given, changes in OTHERS:
-        image, results = given(torch.rand(1, 12, 12)), []
-        alone = {**arguments, "keys": "image", "prob": 1.0}
-        if theirs is monai.RandAffined:
-            alone |= {"mode": "bilinear"}
-        for kind in (theirs, ours):
-            with tracking(tracked):
-                transform = kind(**{**alone, **changes}).set_random_state(1)
-                results.append(transform({"image": image})["image"])
-        monais, found = results
-        assert type(monais) is type(found)
-        assert torch.equal(monais.nan_to_num(7), found.nan_to_num(7))
-        if tracked and theirs is monai.RandAffined:
-            assert torch.equal(monais.affine, found.affine)
-            assert monais.applied_operations and found.applied_operations

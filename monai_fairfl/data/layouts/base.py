@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from monai_fairfl.errors import DataError
+
 PARTS = ("training", "validation", "testing")
 
 CaseFiles = dict[str, Any]
@@ -86,14 +88,41 @@ def all_cases(parts: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
     return cases
 
 
+def listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[CaseFiles]:
+    """The cases of a list, with the folder before their paths.
+
+    Args:
+        entries: each with the paths ``image`` and ``label``.
+        folder: that the paths begin at.
+        where: the list, for errors.
+
+    Raises:
+        DataError: there is none, an entry is something else, or files do not exist.
+    """
+    cases: list[CaseFiles] = []
+    try:
+        for entry in entries:
+            image, label = folder / entry["image"], folder / entry["label"]
+            cases.append({"image": str(image), "label": str(label)})
+    except (TypeError, KeyError) as error:
+        raise DataError(
+            f'{where}: each entry, also of "training", must be {{"image": path, "label": path}}.'
+            " Mend it."
+        ) from error
+    problems = missing_files(cases)
+    if not cases:
+        problems = ["it lists no case"]
+    if problems:
+        raise DataError(
+            f"{where}: {all_named(problems)}. Unpack or export the images again, or mend the list."
+        )
+    return cases
+
+
 def missing_files(cases: Sequence[CaseFiles]) -> list[str]:
     """A problem for each image and label that does not exist."""
-    problems = []
-    for case in cases:
-        for path in (case["image"], case["label"]):
-            if not Path(path).is_file():
-                problems.append(f"{path} does not exist")
-    return problems
+    files = [path for case in cases for path in (case["image"], case["label"])]
+    return [f"{path} does not exist" for path in files if not Path(path).is_file()]
 
 
 def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") -> str:
@@ -106,3 +135,12 @@ def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") ->
     if len(problems) > most:
         named.append(f"and {len(problems) - most} more")
     return separator.join(named)
+
+
+def few(names: Iterable[object]) -> str:
+    """The first three of some files or folders, for a note.
+
+    >>> few(["elm/a.png", "elm/b.png", "elm/c.png", "elm/d.png"])
+    'elm/a.png, elm/b.png, elm/c.png, and 1 more'
+    """
+    return all_named([str(name) for name in names], 3, separator=", ")

@@ -138,34 +138,36 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     if not root.is_dir():
         fault = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"{root} {fault}. Give the folder that holds one folder per site.")
-    lists = nvflare.lists(root)
-    # The folders above the images of the lists are not sites themselves.
-    listed_folders: set[Path] = set()
+    sites = nvflare.lists(root)
+    lists = dict(sites)
+    # The folders above the images of the lists are not sites themselves, nor are those above them.
+    listed: set[Path] = set()
     for file in lists.values():
-        listed_folders |= nvflare.folders_of(file.absolute())
+        listed |= nvflare.folders_of(file.absolute())
 
-    sites: dict[str, Path] = {}
     notes = []
     for folder in folders_in(root):
-        if _without_dots(folder) in listed_folders:
+        path = _without_dots(folder)
+        if path in listed or (lists and folder.name.startswith("datalist")):
             continue
-        is_for_lists = bool(lists) and folder.name.startswith("datalist")
-        if _is_site(folder) and not is_for_lists:
+        if _is_site(folder):
+            if folder.name in lists:
+                raise DataError(
+                    f"{lists[folder.name]} and {folder} are two sites {folder.name!r}. Rename one"
+                    " of them."
+                )
             sites[folder.name] = folder
-        elif _holds_images(folder) and not _is_above_any(folder, listed_folders):
+        elif any(is_image(file.name) or is_dicom(file) for file in _below(folder)):
             notes.append(
                 f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
                 f" {_describe(folder)}"
             )
-    names_used_twice = sorted(sites.keys() & lists.keys())
-    if names_used_twice:
-        name = names_used_twice[0]
-        raise DataError(
-            f"{lists[name]} and {sites[name]} are two sites {name!r}. Rename one of them."
-        )
-    sites.update(lists)
     if must and not sites:
-        raise DataError("\n- ".join([_no_site_in(root), *notes]))
+        hint = "Check the path."
+        if names := _recognising_layouts(root):
+            hint = f"It is a site itself ({names[0]}): give the folder that holds it."
+        fault = f"{root} has no site: none of its folders holds images with labels. {hint}"
+        raise DataError("\n- ".join([fault, *notes]))
     for note in notes:
         warnings.warn(note, DataWarning, stacklevel=2)
     return dict(sorted(sites.items()))
@@ -189,10 +191,6 @@ def folders_in(root: Path) -> list[Path]:
     return found
 
 
-def _is_above_any(folder: Path, others: set[Path]) -> bool:
-    return any(_without_dots(folder) in other.parents for other in others)
-
-
 def _without_dots(path: Path) -> Path:
     """The absolute path without ``..``, as the folders of a data list are.
 
@@ -200,14 +198,6 @@ def _without_dots(path: Path) -> Path:
     ('clinics', 'elm')
     """
     return Path(os.path.abspath(path))
-
-
-def _no_site_in(root: Path) -> str:
-    names = _recognising_layouts(root)
-    hint = "Check the path."
-    if names:
-        hint = f"It is a site itself ({names[0]}): give the folder that holds it."
-    return f"{root} has no site: none of its folders holds images with labels. {hint}"
 
 
 def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
@@ -231,10 +221,8 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
             f"{path} does not exist. Give a site's folder, or the folder that holds one folder "
             "per site."
         )
-    if not _is_site(path):
-        return site_folders(path)
     # A folder with a single data list is a site; one with several lists holds several sites.
-    if nvflare.lists(path) and len(site_folders(path)) > 1:
+    if not _is_site(path) or (nvflare.lists(path) and len(site_folders(path)) > 1):
         return site_folders(path)
     return {name_of_site(path): path}
 
@@ -270,11 +258,6 @@ def _is_site(folder: Path) -> bool:
     return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
 
 
-def _holds_images(folder: Path) -> bool:
-    """Whether there are images of any kind in a folder, or in those below."""
-    return any(is_image(path.name) or is_dicom(path) for path in _below(folder))
-
-
 def _below(folder: Path) -> Iterator[Path]:
     """What is in a folder, or up to four folders deeper; the least deep first."""
     for depth in range(DEEPEST + 1):
@@ -299,43 +282,25 @@ def _describe(site: Path) -> str:
         first = next(iter(clients.values()))
         return f"a list for each of {len(clients)} sites; give one of them, such as {first}"
 
-    contents = []
-    folder_names = set()
-    has_files = False
-    for path in sorted(site.iterdir()):
-        if path.name.startswith("."):
-            continue
-        if path.is_dir():
-            folder_names.add(path.name.lower())
-            contents.append(f"{path.name}/ with {_count_files(path)}")
-        else:
-            has_files = True
-    if has_files:
-        contents.append(_count_files(site))
-
+    inner = [path for path in sorted(site.glob("[!.]*")) if path.is_dir()]
+    contents = [f"{path.name}/ with {_count_files(path) or 'no files'}" for path in inner]
+    if files := _count_files(site):
+        contents.append(files)
     description = ", ".join(contents) or "nothing in it"
-    has_images = not folder_names.isdisjoint(folders.IMAGES)
-    has_masks = not folder_names.isdisjoint(folders.MASKS)
-    if has_images and not has_masks:
-        description += ", but masks/ is missing"
-    if has_masks and not has_images:
-        description += ", but images/ is missing"
+    names = {path.name.lower() for path in inner}
+    has_images = not names.isdisjoint(folders.IMAGES)
+    has_masks = not names.isdisjoint(folders.MASKS)
+    if has_images != has_masks:
+        description += f", but {'masks' if has_images else 'images'}/ is missing"
     if any(is_dicom(path) for path in _below(site)):
         description += f"; convert the DICOM series {CONVERT_DICOM}"
     return description
 
 
 def _count_files(folder: Path) -> str:
-    """Number of a folder's files, by kind.
-
-    >>> _count_files(Path("/no/such/folder"))
-    'no files'
-    """
+    """Number of a folder's files, by kind; empty where there is none."""
     kinds: Counter[str] = Counter()
-    for path in folder.glob("*"):
-        if path.is_dir() or path.name.startswith("."):
-            continue
-        ending = path.name[len(stem(path)) + 1 :]
-        kinds[ending.upper() or "unnamed"] += 1
-    counts = [f"{number} {kind}" for kind, number in sorted(kinds.items())]
-    return ", ".join(counts) or "no files"
+    for path in folder.glob("[!.]*"):
+        if not path.is_dir():
+            kinds[path.name[len(stem(path)) + 1 :].upper() or "unnamed"] += 1
+    return ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gzip
 import os
 import re
-import zlib
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-from monai.data.utils import affine_to_spacing, correct_nifti_header_if_necessary
+from monai.data.utils import affine_to_spacing
 from PIL import ExifTags, Image
 
 from monai_fairfl.errors import DataError
@@ -34,12 +33,12 @@ ROUNDED_ROTATION = 2e-3
 # DICOM/PATIENT/STUDY/SERIES.
 DEEPEST = 4
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
+# The size of its header, with which a file of NIfTI-2 begins; either byte may come first.
+NIFTI_2 = (540).to_bytes(4, "little")
 WRITE_AGAIN = (
     "write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the"
     " right affine)"
 )
-# Bytes of a compressed file that are unpacked at a time.
-CHUNK = 2**20
 
 _IMAGE = re.compile(
     r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
@@ -185,72 +184,24 @@ def read(path: str | Path) -> np.ndarray:
 
 
 def read_nifti(path: str | Path) -> tuple[nib.Nifti1Image, np.ndarray]:
-    """Header and values of a NIfTI file.
+    """Header and values of a NIfTI file, which is opened once and read to its end.
+
+    nibabel reads a compressed file up to the last voxel. The checksum of gzip comes after it, so
+    that nibabel does not see that a bit changed on a disk or on the way.
 
     Raises:
-        DataError: the file is not there, cannot be read to its end, or is damaged, see
-            :func:`gzip_fault`.
+        DataError: the file is not there, cannot be read to its end, or is damaged.
     """
-    fault = ""
     try:
-        nifti: Any = nib.load(path)
-        if _is_compressed(path):
-            # Unpacked once: for the voxels, and from there on for the checksum.
-            with gzip.open(path) as file:
-                voxels = np.asanyarray(type(nifti).from_stream(file).dataobj)
-                fault = _fault_of_rest(file)
-        else:
-            voxels = np.asanyarray(nifti.dataobj)
+        content = Path(path).read_bytes()
+        if str(path).lower().endswith(".gz"):
+            content = gzip.decompress(content)
+        sizes = (content[:4], content[3::-1])
+        kind = nib.Nifti2Image if NIFTI_2 in sizes else nib.Nifti1Image
+        nifti = kind.from_bytes(content)
+        return nifti, np.asanyarray(nifti.dataobj)
     except Exception as error:
         raise _unreadable(path, "NIfTI", error) from error
-    if fault:
-        raise DataError(f"{path} {fault}")
-    return nifti, voxels
-
-
-def gzip_fault(path: str | Path) -> str:
-    """Why a compressed file is not what was compressed, and the fix; empty where it is.
-
-    nibabel reads up to the last voxel. The checksum of gzip comes after it, so that nibabel does
-    not see that a bit changed on a disk or on the way.
-
-    Args:
-        path: of a file that can be opened. A name without ``.gz`` at its end has no fault.
-
-    Raises:
-        DataError: the file is not there, or this account may not read it.
-
-    >>> import tempfile
-    >>> file = Path(tempfile.mkdtemp(), "a.nii.gz")
-    >>> _ = file.write_bytes(gzip.compress(b"voxels"))
-    >>> gzip_fault(file)
-    ''
-    >>> _ = file.write_bytes(file.read_bytes()[:-4])
-    >>> gzip_fault(file)  # doctest: +ELLIPSIS
-    'is damaged (Compressed file ended before the end-of-stream marker...); copy it again...'
-    """
-    if not _is_compressed(path):
-        return ""
-    try:
-        with gzip.open(path) as file:
-            return _fault_of_rest(file)
-    except OSError as error:
-        raise _unreadable(path, "gzip", error) from error
-
-
-def _is_compressed(path: str | Path) -> bool:
-    return str(path).lower().endswith(".gz")
-
-
-def _fault_of_rest(file: gzip.GzipFile) -> str:
-    """As :func:`gzip_fault`, of what is still unread of an opened file."""
-    try:
-        # Python compares the checksum and the length when it arrives at the end.
-        while file.read(CHUNK):
-            pass
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        return f"is damaged ({error}); copy it again from its source"
-    return ""
 
 
 def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
@@ -264,35 +215,29 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
         kind: as what it was read.
         error: of the reader.
     """
-    try:
-        with open(path, "rb"):
-            pass
-    except FileNotFoundError:
-        return DataError(_missing(Path(path)))
-    except PermissionError:
+    path = Path(path)
+    if path.is_symlink() and not path.exists():
+        return DataError(
+            f"{path} is a link to {os.readlink(path)}, which does not exist; make that available,"
+            " such as by mounting its disk, or copy the file here"
+        )
+    if not path.exists():
+        return DataError(
+            f"{path} does not exist; restore its name, or correct the list that names it"
+        )
+    if isinstance(error, PermissionError):
         return DataError(
             f"{path} cannot be read, because this account may not read it; change the permissions"
         )
-    except OSError:
-        # Another fault of the disk, which the reader's own words describe.
-        pass
     # Readers repeat the path.
-    reason = str(error).replace(str(path), Path(path).name)
-    return DataError(f"{path} cannot be read as {kind} ({reason}); copy it again from its source")
+    reason = str(error).replace(str(path), path.name)
+    return DataError(
+        f"{path} cannot be read as {kind} ({reason}), so it may be damaged; copy it again from its"
+        " source"
+    )
 
 
-def _missing(path: Path) -> str:
-    """What is wrong with a file that does not exist, and the fix."""
-    if path.is_symlink():
-        target = os.readlink(path)
-        return (
-            f"{path} is a link to {target}, which does not exist; make that available, such as by"
-            " mounting its disk, or copy the file here"
-        )
-    return f"{path} does not exist; restore its name, or correct the list that names it"
-
-
-def header_fault(path: str | Path) -> str:
+def header_fault(nifti: Any) -> str:
     """Why programs place a NIfTI volume differently, and the fix; empty when they do not.
 
     Where the voxel sizes of pixdim are not those of the sform, MONAI's reader takes the qform, most
@@ -300,40 +245,31 @@ def header_fault(path: str | Path) -> str:
     millimetres.
 
     Args:
-        path: of a volume.
+        nifti: image of nibabel.
 
-    Raises:
-        DataError: the header cannot be read.
-
-    >>> import tempfile
-    >>> file = f"{tempfile.mkdtemp()}/a.nii"
-    >>> nib.save(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), file)
-    >>> header_fault(file)
+    >>> header_fault(nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)))
     ''
     """
     try:
-        nifti = nib.load(path)
-        # Loaded a second time, because MONAI's function changes its argument.
-        corrected = correct_nifti_header_if_necessary(nib.load(path))
-    except Exception as error:
-        raise _unreadable(path, "NIfTI", error) from error
-    unit = _unit_of_length(nifti)
+        unit = nifti.header.get_xyzt_units()[0]
+    except KeyError:
+        # A number that is none of NIfTI's.
+        unit = "unknown"
     if unit not in ("mm", "unknown"):
         return (
             f"has its sizes in the unit {unit}, and they are read as mm; write them in mm (nibabel:"
             " an image of the affine in mm, image.header.set_xyzt_units('mm'))"
         )
-    affine = nifti.affine  # type: ignore[attr-defined]
-    shape = nifti.shape[:3]  # type: ignore[attr-defined]
-
-    # An affine that is not a number is no fault here: the comparison with the label's reports it.
-    shift = largest_shift(affine, corrected.affine, shape, HEADER_TOLERANCE)
-    if shift > 0:
-        pixdim = nifti.header.get_zooms()[:3]  # type: ignore[attr-defined]
-        sform = affine_to_spacing(affine)
+    pixdim = nifti.header.get_zooms()[:3]
+    sizes = affine_to_spacing(nifti.affine)
+    # How far apart they place the last voxel of an axis. An affine that is not a number is no fault
+    # here: the comparison with the label's reports it.
+    extents = sizes * (np.array(nifti.shape[:3]) - 1)
+    apart = np.abs(pixdim - sizes) * (np.array(nifti.shape[:3]) - 1)
+    if (apart > HEADER_TOLERANCE + ROUNDED_ROTATION * extents).any():
         return (
-            f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sform)} by its sform, so"
-            f" that programs place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
+            f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sizes)} by its sform, so"
+            f" that programs place it differently; {WRITE_AGAIN}"
         )
     return ""
 
@@ -416,15 +352,6 @@ def largest_shift(
     radii = np.linalg.norm(corners[:, :3] @ first[:3, :3].T, axis=1)
     is_too_far = shifts > tolerance + ROUNDED_ROTATION * radii
     return float(shifts[is_too_far].max(initial=0.0))
-
-
-def _unit_of_length(nifti: Any) -> str:
-    """The unit that a header states; ``unknown`` too for a number that is none of NIfTI's."""
-    try:
-        unit: str = nifti.header.get_xyzt_units()[0]
-    except KeyError:
-        return "unknown"
-    return unit
 
 
 def _in_mm(sizes: np.ndarray) -> str:

@@ -10,14 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data.layouts.base import (
-    CaseFiles,
-    Found,
-    all_named,
-    missing_files,
-    sorted_by_image,
-)
-from monai_fairfl.errors import DataError
+from monai_fairfl.data.layouts.base import Found, listed_cases, sorted_by_image
 from monai_fairfl.utils.plain_values import object_of_json
 
 EXPECTS = (
@@ -35,24 +28,7 @@ def recognises(folder: Path) -> bool:
 def find(folder: Path) -> Found:
     """Take the cases under ``"training"``; those under ``"test"`` have no labels."""
     description = read_description(folder)
-    cases: list[CaseFiles] = []
-    try:
-        for entry in description["training"]:
-            image = str(folder / entry["image"])
-            label = str(folder / entry["label"])
-            cases.append({"image": image, "label": label})
-    except (TypeError, KeyError) as error:
-        raise DataError(
-            f'{folder}/dataset.json: "training" must hold {{"image": path, "label": path}}.'
-        ) from error
-    problems = missing_files(cases)
-    if not cases:
-        problems.append("it lists no case")
-    if problems:
-        raise DataError(
-            f"{folder}/dataset.json: {all_named(problems)}. Unpack the archive again, or mend the"
-            " list."
-        )
+    cases = listed_cases(description["training"], folder, f"{folder}/dataset.json")
     modality = description.get("modality", {})
     channels: tuple[str, ...] = ()
     if isinstance(modality, dict):

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import CaseFiles, all_named
@@ -66,14 +66,14 @@ def pair(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[tupl
             case = case.removesuffix(suffix)
         masks_by_case.setdefault(case, []).append(path)
 
-    return pair_by_case(images_by_case, masks_by_case, where, _lacks_partner)
+    return pair_by_case(images_by_case, masks_by_case, where, suffix)
 
 
 def pair_by_case(
     images: Mapping[str, Sequence[Path]],
     masks: Mapping[str, Sequence[Path]],
     where: str,
-    lacks_partner: Callable[[str, Path, str], str],
+    suffix: str = "",
 ) -> list[tuple[Path, Path]]:
     """Pair the one image with the one mask of each case, sorted by case.
 
@@ -81,8 +81,7 @@ def pair_by_case(
         images: case -> its image files.
         masks: case -> its mask files.
         where: the site, for errors.
-        lacks_partner: takes a case, its file and what it lacks, ``"image"`` or ``"mask"``; returns
-            the problem and its fix in words.
+        suffix: what the masks' names have beside the images', for errors.
 
     Raises:
         UnpairedFiles: files that do not pair; the error names all of them, and has the other pairs.
@@ -90,42 +89,36 @@ def pair_by_case(
     problems: list[str] = []
     pairs = []
     for case in sorted(images.keys() | masks.keys()):
-        case_images = images.get(case, [])
-        case_masks = masks.get(case, [])
+        files = {"image": images.get(case, []), "mask": masks.get(case, [])}
         case_problems = []
-        if not case_masks:
-            case_problems.append(lacks_partner(case, case_images[0], "mask"))
-        if not case_images:
-            case_problems.append(lacks_partner(case, case_masks[0], "image"))
-        case_problems += _too_many(case, "images", case_images)
-        case_problems += _too_many(case, "masks", case_masks)
-        if case_problems:
-            problems += case_problems
-        else:
-            pairs.append((case_images[0], case_masks[0]))
+        for kind, other, partner in (("image", "mask", case + suffix), ("mask", "image", case)):
+            if len(files[kind]) > 1:
+                names = " and ".join(file.name for file in files[kind])
+                case_problems.append(f"{case} has {len(files[kind])} {kind}s, {names}; keep one")
+            if not files[other]:
+                file = files[kind][0]
+                ending = file.name.removeprefix(stem(file))
+                case_problems.append(
+                    f"{file.parent.name}/{file.name} has no {other} {partner}{ending}; add it, or"
+                    " remove the file"
+                )
+        problems += case_problems
+        if not case_problems:
+            pairs.append((files["image"][0], files["mask"][0]))
     if problems:
         raise UnpairedFiles(f"{where}: {all_named(problems)}", problems, pairs)
     return pairs
-
-
-def _too_many(case: str, kind: str, files: Sequence[Path]) -> list[str]:
-    """The problem that a case has several files of one kind, or none."""
-    if len(files) <= 1:
-        return []
-    names = " and ".join(file.name for file in files)
-    return [f"{case} has {len(files)} {kind}, {names}; keep one"]
-
-
-def _lacks_partner(case: str, file: Path, kind: str) -> str:
-    return f"{file.parent.name}/{file.name} has no {kind}; add it, or remove the file"
 
 
 def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> str:
     """What masks add to the stems of their images, as ``_mask``; empty when they add nothing."""
     example_of: dict[str, str] = {}
     for path in masks:
-        suffix = suffix_of(stem(path), image_stems)
-        if suffix:
+        mask = stem(path)
+        # The longest image stem that the mask's begins with.
+        begins = [mask[:end] for end in range(1, len(mask) + 1) if mask[:end] in image_stems]
+        suffix = mask.removeprefix(begins[-1]) if begins else ""
+        if _MASK_SUFFIX.fullmatch(suffix):
             example_of.setdefault(suffix, path.name)
     if len(example_of) > 1:
         examples = " and ".join(sorted(example_of.values()))
@@ -134,21 +127,6 @@ def _common_suffix(masks: Sequence[Path], image_stems: set[str], where: str) -> 
             " that holds several structures codes them by its values."
         )
     return next(iter(example_of), "")
-
-
-def suffix_of(mask_stem: str, image_stems: set[str]) -> str:
-    """What a mask's stem has after the longest image stem that it begins with.
-
-    >>> suffix_of("Case26_seg", {"Case2", "Case26"}), suffix_of("Case26", {"Case2"})
-    ('_seg', '')
-    """
-    if mask_stem in image_stems:
-        return ""
-    for end in range(len(mask_stem) - 1, 0, -1):
-        if mask_stem[:end] in image_stems:
-            suffix = mask_stem[end:]
-            return suffix if _MASK_SUFFIX.fullmatch(suffix) else ""
-    return ""
 
 
 def as_cases(pairs: Sequence[tuple[Path, Path]]) -> list[CaseFiles]:

@@ -10,12 +10,10 @@ published folders.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 
 from monai_fairfl.data.layouts.base import Found
-from monai_fairfl.data.layouts.pairing import pair_by_case, suffix_of
+from monai_fairfl.data.layouts.pairing import as_cases, pair_by_case
 
 EXPECTS = "CaseNN.nii.gz beside CaseNN_segmentation.nii.gz"
 _NIFTI = re.compile(r"(?P<case>.+?)(?P<mask>_segmentation)?\.nii(\.gz)?", re.IGNORECASE)
@@ -29,9 +27,7 @@ def recognises(folder: Path) -> bool:
 def find(folder: Path) -> Found:
     """Pair the images with their masks."""
     images, masks = _images_and_masks(folder)
-    unmasked = images.keys() - masks.keys()
-    pairs = pair_by_case(images, masks, str(folder), partial(_lacks_partner, unmasked))
-    return Found([{"image": str(image), "label": str(mask)} for image, mask in pairs])
+    return Found(as_cases(pair_by_case(images, masks, str(folder), "_segmentation")))
 
 
 def _images_and_masks(folder: Path) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
@@ -45,27 +41,3 @@ def _images_and_masks(folder: Path) -> tuple[dict[str, list[Path]], dict[str, li
         files = masks if match["mask"] else images
         files.setdefault(match["case"], []).append(path)
     return images, masks
-
-
-def _lacks_partner(unmasked: Collection[str], case: str, file: Path, kind: str) -> str:
-    """The problem of a file without partner, and its fix.
-
-    Args:
-        unmasked: the cases without a mask.
-        case: of the file.
-        file: an image or a mask.
-        kind: what it lacks.
-
-    >>> _lacks_partner({"Case26", "Case26_seg"}, "Case26_seg", Path("Case26_seg.nii"), "mask")
-    'Case26_seg.nii has no mask; if it is the mask of Case26, rename it to Case26_segmentation.nii'
-    """
-    suffix = suffix_of(case, set(unmasked) - {case})
-    if kind == "mask" and suffix:
-        other_case = case.removesuffix(suffix)
-        ending = file.name.removeprefix(case)
-        return (
-            f"{file.name} has no mask; if it is the mask of {other_case}, rename it to"
-            f" {other_case}_segmentation{ending}"
-        )
-    missing = f"{case}_segmentation.nii.gz" if kind == "mask" else f"{case}.nii.gz"
-    return f"{file.name} has no {kind}; add {missing}, or remove the file"
