@@ -51,8 +51,8 @@ def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
     Args:
         kind: of the job.
         bundle: name of a bundle of this package, or the path of one.
-        given: the other fields of a job, and in place of ``sites`` and ``run`` their settings; ``None``
-            stands for the default.
+        given: the other fields of a job, and in place of ``sites`` and ``run`` their settings;
+            ``None`` stands for the default.
 
     Raises:
         ConfigError: when an argument is unknown, or bundle, strategy, settings and number of
