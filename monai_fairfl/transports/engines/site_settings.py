@@ -29,6 +29,8 @@ SITE_FILE = "local/fairfl.json"
 MOST_OF_A_JOB: Mapping[str, int] = {"local_epochs": 1000, "threads": 64}
 """The largest number that a job may set. A site may write a larger one into its own file."""
 
+EMPTY: tuple[Any, ...] = (None, "", [], (), {})
+
 MOST_VALUES = 10_000
 MOST_DEPTH = 20
 """Values of a job's settings, and how deeply they may be nested."""
@@ -109,9 +111,9 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
         """
-        # null stands for the default.
-        job = {name: value for name, value in job.items() if value is not None}
-        own = {name: value for name, value in own.items() if value is not None}
+        # null, and what is empty, stand for the default.
+        job = {name: value for name, value in job.items() if value not in EMPTY}
+        own = {name: value for name, value in own.items() if value not in EMPTY}
         for given, origin in ((job, "the job"), (own, where)):
             try:
                 if given is job:
