@@ -111,9 +111,10 @@ class JobSiteSettings(SiteSettings):
         ...
         monai_fairfl.errors.ConfigError: the job sets overrides to the expression or class "$__i...
         """
-        # null, and what is empty, stand for the default.
-        job = {name: value for name, value in job.items() if value not in EMPTY}
-        own = {name: value for name, value in own.items() if value not in EMPTY}
+        # null, and what is empty, stand for the default; a name that nobody knows stays, for of().
+        known = [entry.name for entry in fields(cls)]
+        job = {key: value for key, value in job.items() if value not in EMPTY or key not in known}
+        own = {key: value for key, value in own.items() if value not in EMPTY or key not in known}
         for given, origin in ((job, "the job"), (own, where)):
             try:
                 if given is job:
