@@ -21,7 +21,7 @@ from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import check_extent
-from monai_fairfl.utils.settings import check_switches, check_whole, checked_mapping, setting
+from monai_fairfl.utils.settings import checked_mapping, setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
@@ -58,7 +58,7 @@ class JobSiteSettings(SiteSettings):
     bundle: str = setting("")
     dataset_dir: str = setting("")
     sites_root: str = setting("")
-    threads: int = setting(1)
+    threads: int = setting(1, allowed="[1, inf)")
     groups: Mapping[str, Sequence[str]] = setting({})
     check: bool = setting(True)
 
@@ -72,8 +72,6 @@ class JobSiteSettings(SiteSettings):
         for name in groups:
             safe_name(name, "groups: the name")
         super().__post_init__()
-        check_switches(self, "check")
-        check_whole("threads", self.threads, least=1)
         for name in ("alone", "bundle", "dataset_dir", "sites_root"):
             if not isinstance(getattr(self, name), str):
                 raise ConfigError(f"{name} must be a path, got {getattr(self, name)!r}")
