@@ -132,8 +132,8 @@ def ours_over_nvflare(run: Run) -> None:
         config=LIGHT,
         overrides=run.overrides,
         local_epochs=run.local_epochs,
-        resume=False,  # a run that began again would take the time of two
-        federation={"evaluate": [], "final": []},
+        evaluate=[],
+        final=[],
     )
     simulate_nvflare(recipe, run)
 
@@ -173,12 +173,9 @@ def simulate_nvflare(recipe: Any, run: Run) -> None:
     """Run a job in NVFlare's simulator; a thread for each client gives each its own process."""
     from nvflare.recipe.sim_env import SimEnv
 
-    from monai_fairfl.transports.flare.job.simulator import ERRORS, ending_without_a_client
-
     if run.interval:
         recipe.add_server_config({"server": {"task_request_interval": run.interval}})
-    with ending_without_a_client(Path(run.folder) / "job" / "server" / ERRORS):
-        recipe.execute(SimEnv(clients=CLIENTS, workspace_root=run.folder))
+    recipe.execute(SimEnv(clients=CLIENTS, workspace_root=run.folder))
 
 
 def ours_over_flower(run: Run) -> None:

@@ -84,7 +84,7 @@ def simulate_flare(args: argparse.Namespace) -> Answer:
     """
     # A wrong name is refused before the imports, which take many seconds.
     locate_bundle(args.bundle)
-    from monai_fairfl.transports.flare.job.launch import simulate_job
+    from monai_fairfl.transports.flare.recipe import simulate_job
 
     arguments = _recipe_arguments(args)
     with logged_workspace(args):
@@ -121,9 +121,8 @@ def export_flare(args: argparse.Namespace) -> Answer:
     """Write a federation as a job folder for NVIDIA FLARE, with its seeded initial model."""
     # A wrong name is refused before the imports, which take many seconds.
     locate_bundle(args.bundle)
-    from monai_fairfl.transports.flare.job.launch import export_job
-    from monai_fairfl.transports.flare.job.strategy import own_classes
     from monai_fairfl.transports.flare.policy import ENTRY
+    from monai_fairfl.transports.flare.recipe import export_job, own_classes
 
     arguments = _recipe_arguments(args)
     job = export_job(args.out, min_clients=args.min_clients, **arguments)

@@ -65,7 +65,7 @@ def simulate_flower(args: argparse.Namespace) -> Answer:
     """
     # A wrong name is refused before the imports, which take many seconds.
     locate_bundle(args.bundle)
-    from monai_fairfl.transports.flower.job.simulate import simulate_job
+    from monai_fairfl.transports.flower.simulation import simulate_job
 
     arguments = job_arguments(args)
     with logged_workspace(args):
@@ -107,7 +107,7 @@ def export_flower(args: argparse.Namespace) -> Answer:
     """Write a federation as an app for Flower."""
     # A wrong name is refused before the imports, which take many seconds.
     locate_bundle(args.bundle)
-    from monai_fairfl.transports.flower.job.export import export_app
+    from monai_fairfl.transports.flower.job import export_app
 
     app = export_app(args.out, min_clients=args.min_clients, **job_arguments(args))
     return Answer({"app": str(app)}, f"{app}: written; submit it with: flwr run {app}")

@@ -270,7 +270,7 @@ def _settings_of_run(file: Path) -> dict[str, Any]:
     Raises:
         ConfigError: when it is no JSON object, or has a key that is no such setting.
     """
-    from monai_fairfl.transports.engines.job_arguments import RUN_SETTINGS
+    from monai_fairfl.transports.engines.making_jobs import OF_RUN
     from monai_fairfl.utils.plain_values import object_of_json
 
     try:
@@ -280,7 +280,7 @@ def _settings_of_run(file: Path) -> dict[str, Any]:
     for name in found:
         if name in OPTION_OF:
             raise ConfigError(f"{file} sets {name!r}: give {OPTION_OF[name]} instead")
-    known = [name for name in RUN_SETTINGS if name not in OPTION_OF]
+    known = sorted(OF_RUN - set(OPTION_OF))
     unknown = [repr(name) for name in found if name not in known]
     if unknown:
         raise ConfigError(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,8 +17,11 @@ import torch
 
 pytest.importorskip("nvflare")
 
+from helpers.federations import BUNDLE, SETTINGS  # noqa: E402
 from helpers.flare_job import CLIENTS, Net, workspace_of  # noqa: E402
 from helpers.refusals import refused  # noqa: E402
+from monai.fl.client import MonaiAlgo  # noqa: E402
+from monai.fl.utils.exchange_object import ExchangeObject  # noqa: E402
 from nvflare.apis.event_type import EventType  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType  # noqa: E402
 from nvflare.app_common.aggregators.weighted_aggregation_helper import (  # noqa: E402
@@ -30,8 +33,10 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
 from nvflare.app_opt.pt.fedce import FedCEModelAggregator, PTFedCEHelper  # noqa: E402
 from nvflare.app_opt.pt.recipes import FedAvgRecipe  # noqa: E402
 
-from monai_fairfl import Strategy  # noqa: E402
+from monai_fairfl import Strategy, find_bundle, read_ledger  # noqa: E402
+from monai_fairfl.bundle import initial_model  # noqa: E402
 from monai_fairfl.errors import ConfigError, FederationError  # noqa: E402
+from monai_fairfl.model_files import state_of_file  # noqa: E402
 from monai_fairfl.strategies import (  # noqa: E402
     AFL,
     CFFL,
@@ -52,8 +57,10 @@ SHAPES = {
     "norm.running_var": (3,),
 }
 TRAINABLE = ["conv.bias", "conv.weight"]
-SENT = {name: torch.full(shape, 8.0) for name, shape in SHAPES.items()}
-"""The model of a round; no variance becomes negative."""
+FIRST = {name: torch.full(shape, 8.0) for name, shape in SHAPES.items()}
+"""The first model; no variance becomes negative."""
+ROUNDS = 9
+Change = Callable[[FLModel], Any]
 
 
 def results(number: int, clients: Sequence[str] = CLIENTS) -> list[FLModel]:
@@ -79,41 +86,62 @@ def results(number: int, clients: Sequence[str] = CLIENTS) -> list[FLModel]:
     return models
 
 
-def one_round(
-    aggregator: Any, models: Sequence[FLModel], sent: dict[str, torch.Tensor] | None = None
-) -> FLModel:
-    """A round; with ``sent`` the aggregator sees the model that is sent, as in a job."""
-    aggregator.reset_stats()
-    if sent is not None:
-        task = FLModelUtils.to_shareable(FLModel(ParamsType.FULL, sent))
-        context = SimpleNamespace(get_prop=lambda name: task)
-        aggregator.handle_event(AppEventType.BEFORE_TRAIN_TASK, context)
-    for model in models:
-        aggregator.accept_model(model)
-    return aggregator.aggregate_model()
+class Workflow:
+    """NVFlare's FedAvg around an aggregator, in the folder of a job."""
+
+    def __init__(self, folder: Path, aggregator: Any, model: dict[str, Any] = FIRST):
+        self.folder = folder
+        self.aggregator = aggregator
+        self.model = FLModel(ParamsType.FULL, dict(model), total_rounds=ROUNDS)
+        workspace = workspace_of(folder, "server")
+        engine = SimpleNamespace(get_workspace=lambda: workspace)
+        self.task: Any = None
+        self.context = SimpleNamespace(
+            get_engine=lambda: engine,
+            get_job_id=lambda: "job",
+            get_prop={AppConstants.TRAIN_SHAREABLE: self}.get,
+        )
+        aggregator.handle_event(EventType.START_RUN, self.context)
+
+    def round(self, models: Sequence[FLModel]) -> FLModel:
+        """Play a round; returns what the clients receive next."""
+        self.aggregator.reset_stats()
+        task = FLModelUtils.to_shareable(self.model)
+        self.context.get_prop = {AppConstants.TRAIN_SHAREABLE: task}.get
+        self.aggregator.handle_event(AppEventType.BEFORE_TRAIN_TASK, self.context)
+        for model in models:
+            self.aggregator.accept_model(model)
+        self.model = FLModelUtils.update_model(self.model, self.aggregator.aggregate_model())
+        return self.model
+
+    def end(self) -> None:
+        self.aggregator.handle_event(EventType.END_RUN, self.context)
+
+    @property
+    def run(self) -> Path:
+        return self.folder / "job" / "fairfl"
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The rounds in the ledger."""
+        records = read_ledger(self.run / "ledger.jsonl")
+        return [record for record in records if record["kind"] == "round"]
 
 
-def begun(
-    folder: Path, strategy: Strategy, connected: Sequence[str] = CLIENTS, **arguments: Any
-) -> FairFLAggregator:
-    """The aggregator of the job in this folder; a second one there is a server started again."""
-    workspace = workspace_of(folder, "server")
-    engine = SimpleNamespace(
-        get_workspace=lambda: workspace,
-        get_clients=lambda: [SimpleNamespace(name=client) for client in connected],
-    )
-    aggregator = FairFLAggregator(strategy, TRAINABLE, **arguments)
-    context = SimpleNamespace(
-        get_engine=lambda: engine, get_job_id=lambda: "job", get_prop=lambda name: None
-    )
-    aggregator.handle_event(EventType.START_RUN, context)
-    return aggregator
+Begun = Callable[..., Workflow]
 
 
-def state_in(folder: Path) -> dict[str, Any]:
-    """The file that the page names."""
-    state: dict[str, Any] = json.loads((folder / "job" / "fairfl_aggregator.json").read_text())
-    return state
+@pytest.fixture
+def begun(tmp_path: Path) -> Begun:
+    """Maker of a job with a strategy; each is in a folder of its own where none is named."""
+    numbers = itertools.count()
+
+    def make(strategy: Strategy, folder: str = "", **arguments: Any) -> Workflow:
+        model = arguments.pop("model", FIRST)
+        aggregator = FairFLAggregator(strategy, TRAINABLE, **arguments)
+        return Workflow(tmp_path / (folder or str(next(numbers))), aggregator, model)
+
+    return make
 
 
 def equal(first: FLModel, second: FLModel) -> bool:
@@ -129,108 +157,248 @@ def fedce() -> FedCE:
 # ---- numbers ----
 
 
-def test_fedavg_equals_nvflares_own_weighted_average() -> None:
+def test_fedavg_equals_nvflares_own_weighted_average(begun: Begun) -> None:
     models = results(0)
     helper = WeightedAggregationHelper()
     for model in models:
         steps = model.meta["NUM_STEPS_CURRENT_ROUND"]
         helper.add(model.params, steps, model.meta["client_name"], 0)
     expected = helper.get_result()
-    found = one_round(FairFLAggregator(FedAvg()), models)
-    assert found.params_type == ParamsType.DIFF and found.params.keys() == expected.keys()
+    found = begun(FedAvg()).round(models)
+    assert found.params.keys() == expected.keys()
     for name in expected:
-        np.testing.assert_allclose(found.params[name], expected[name], atol=1e-6)
+        np.testing.assert_allclose(found.params[name] - FIRST[name], expected[name], atol=2e-6)
 
 
 @pytest.mark.parametrize(("mode", "theirs"), [("sum", "plus"), ("multi", "times")])
-def test_fedce_equals_nvflares_fedce_over_five_rounds(mode: str, theirs: str) -> None:
+def test_fedce_equals_nvflares_fedce_over_five_rounds(
+    mode: str, theirs: str, tmp_path: Path
+) -> None:
     """Without names: BatchNorm's statistics are known by what they are called."""
-    ours = FairFLAggregator(FedCE(mode, variant="revised"))
-    peer = FedCEModelAggregator(theirs, TRAINABLE)
+    ours = Workflow(tmp_path / "ours", FairFLAggregator(FedCE(mode, variant="revised")))
+    peer = Workflow(tmp_path / "peer", FedCEModelAggregator(theirs, TRAINABLE))
     for number in range(5):
-        found = one_round(ours, results(number))
-        expected = one_round(peer, results(number))
+        found = ours.round(results(number))
+        expected = peer.round(results(number))
         assert found.meta["fedce_coef"] == pytest.approx(expected.meta["fedce_coef"], abs=1e-6)
         assert found.metrics == pytest.approx(expected.metrics, abs=1e-6)
-        assert found.current_round == number
         for name in SHAPES:
-            np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-6)
+            np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
     # The history stays at the server.
-    assert set(found.meta) == {"fedce_coef", "nr_aggregated"}
+    assert set(found.meta) == {"fedce_coef"}
 
 
-def test_results_in_any_order_give_the_same_bits() -> None:
+class Script:
+    """What client.py of the page does, with a step of its own in place of training."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.trained: dict[str, torch.Tensor] | None = None
+        self.errors = [1.0]
+        self.weights: list[float] = []
+
+    def __call__(self, model: FLModel, number: int) -> FLModel:
+        network = Net()
+        network.load_state_dict(model.params)
+        self.weights.append(PTFedCEHelper.get_contribution_weight(model, self.name))
+        draw = torch.Generator().manual_seed(sum(map(ord, self.name)) + number)
+        images = torch.randn(8, 2, generator=draw) + len(self.name)
+        if self.trained is not None:
+            without = PTFedCEHelper.make_minus_model(network, self.trained, self.weights[-1]).eval()
+            self.errors.append(torch.sigmoid(without(images)).mean().item())
+        before = {name: value.clone() for name, value in network.state_dict().items()}
+        network.train()(images).square().mean().backward()
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter -= 0.05 * parameter.grad
+        self.trained = {name: value.clone() for name, value in network.state_dict().items()}
+        params = {name: value - before[name] for name, value in self.trained.items()}
+        meta = {"client_name": self.name}
+        result = FLModel("DIFF", params, metrics={"loss": 1.0}, current_round=number, meta=meta)
+        return PTFedCEHelper.set_minus_model_score(result, sum(self.errors) / len(self.errors))
+
+
+def test_scripts_with_nvflares_helper_train_the_same_as_under_nvflares_fedce(
+    tmp_path: Path,
+) -> None:
+    """Weights, parameters, BatchNorm's statistics, and the weight that every client receives."""
+    torch.manual_seed(0)
+    start = Net().state_dict()
+    names = [name for name, _ in Net().named_parameters(remove_duplicate=False)]
+    found = {}
+    aggregators = {
+        "ours": FairFLAggregator(fedce(), names),
+        "theirs": FedCEModelAggregator("plus", names),
+    }
+    for whose, aggregator in aggregators.items():
+        workflow = Workflow(tmp_path / whose, aggregator, start)
+        scripts = [Script(name) for name in CLIENTS]
+        for number in range(4):
+            workflow.round([script(workflow.model, number) for script in scripts])
+        found[whose] = (workflow, scripts)
+    (ours, our_scripts), (theirs, their_scripts) = found.values()
+    for name, value in ours.model.params.items():
+        expected = theirs.model.params[name].to(value.dtype)
+        torch.testing.assert_close(value, expected, atol=1e-5, rtol=0)
+    for own, other in zip(our_scripts, their_scripts, strict=True):
+        assert own.weights == pytest.approx(other.weights, abs=1e-5)
+        # What NVFlare counts is the very mean that a script sends.
+        measured = [record["measurements"][own.name] for record in ours.records]
+        errors = [one["leave_one_out_error"] for one in measured]
+        assert errors == pytest.approx(own.errors, abs=1e-6)
+
+
+def monai_algo(data: Path, folder: Path) -> MonaiAlgo:
+    """MONAI's own client of the prostate bundle, with the overlay of our handlers."""
+    kwargs = {"dataset_dir": str(data), "device": "cpu", "val_interval": 0, **SETTINGS}
+    kwargs |= {"datalist_file": str(folder / "list.json"), "ckpt_dir": str(folder)}
+    folder.mkdir()
+    algo = MonaiAlgo(
+        str(find_bundle(BUNDLE)),
+        config_train_filename=["configs/train.json", "configs/fl_handlers.json"],
+        train_kwargs={**kwargs, "output_dir": str(folder)},
+        config_evaluate_filename=None,
+        config_filters_filename="configs/fl_filters.json",
+    )
+    algo.initialize({})
+    return algo
+
+
+def test_stock_clients_of_monai_train_with_fedce_by_our_handlers(
+    hospitals: Path, tmp_path: Path
+) -> None:
+    """A script hands the received model to the client, and sends its weights and statistics."""
+    weights, spec = initial_model(find_bundle(BUNDLE), SETTINGS)
+    aggregator = FairFLAggregator("FedCE", list(spec.parameters), "fairfl/global_score")
+    job = Workflow(tmp_path, aggregator, spec.with_aliases(weights))
+    algos = {name: monai_algo(hospitals / name, tmp_path / name) for name in ("alder", "birch")}
+    for _ in range(2):
+        models = []
+        for name, algo in algos.items():
+            incoming = ExchangeObject(weights=dict(job.model.params))
+            received = job.model.meta.get("fedce_coef", {})
+            if name in received:
+                incoming["context"] = {"previous_weight": received[name]}
+            algo.train(incoming)
+            sent = algo.get_weights()
+            meta = {"client_name": name, "NUM_STEPS_CURRENT_ROUND": 4}
+            models.append(FLModel("DIFF", sent.weights, metrics=sent.statistics, meta=meta))
+        job.round(models)
+    first, second = job.records
+    assert first["missing"] == second["missing"] == {}
+    for measured in second["measurements"].values():
+        assert {"global_score", "train_loss", "leave_one_out_error"} <= set(measured)
+    assert sum(second["aggregation"].values()) == pytest.approx(1)
+
+
+def test_results_in_any_order_give_the_same_bits(begun: Begun) -> None:
     found = []
     for order in itertools.permutations(range(3)):
         models = results(0)
-        found.append(one_round(FairFLAggregator(fedce()), [models[i] for i in order]))
+        found.append(begun(fedce()).round([models[i] for i in order]))
     assert all(equal(found[0], other) for other in found[1:])
 
 
-def whole_results() -> list[FLModel]:
-    """The results, as clients send them that know of no differences."""
+def test_whole_parameters_are_differences_from_the_sent_model(begun: Begun) -> None:
     whole = results(0)
     for model in whole:
         model.params_type = ParamsType.FULL
-        model.params = {name: SENT[name] + change for name, change in model.params.items()}
-    return whole
-
-
-def test_whole_parameters_are_differences_from_the_sent_model_and_refused_without_it() -> None:
-    whole = whole_results()
-    found = one_round(FairFLAggregator(fedce()), whole, SENT)
-    expected = one_round(FairFLAggregator(fedce()), results(0))
+        model.params = {name: FIRST[name] + change for name, change in model.params.items()}
+    found, expected = begun(fedce()).round(whole), begun(fedce()).round(results(0))
     for name in SHAPES:
         np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
-    with refused("elm", "DIFF", by=FederationError):
-        FairFLAggregator(FedAvg()).accept_model(whole[0])
-
-
-def test_a_whole_tensor_of_another_shape_is_refused_though_it_could_be_broadcast() -> None:
-    whole = whole_results()
-    name = max(SHAPES, key=lambda name: len(SHAPES[name]))
-    whole[0].params[name] = torch.ones(1)
-    found = one_round(FairFLAggregator(FedAvg()), whole, SENT)
-    expected = one_round(FairFLAggregator(FedAvg()), results(0)[1:])
-    np.testing.assert_allclose(found.params[name], expected.params[name], atol=1e-5)
+    # One that could be broadcast is refused.
+    whole[0].params["conv.weight"] = torch.ones(1)
+    found, expected = begun(FedAvg()).round(whole), begun(FedAvg()).round(results(0)[1:])
+    np.testing.assert_allclose(
+        found.params["conv.weight"], expected.params["conv.weight"], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("claim", [float("nan"), 1e30])
-def test_an_impossible_metric_enters_no_mean(claim: float) -> None:
+def test_an_impossible_metric_enters_no_mean(claim: float, begun: Begun) -> None:
     models = results(0)
     models[0].metrics["accuracy"] = claim
-    found = one_round(FairFLAggregator(FedAvg()), models).metrics
+    found = begun(FedAvg()).round(models).metrics
     others = [model.metrics["accuracy"] for model in models[1:]]
     assert found["accuracy"] == pytest.approx(np.average(others, weights=[7, 11]))
     assert found["global_loss"] == pytest.approx(np.average([0.5, 1.5, 2.5], weights=[3, 7, 11]))
     assert "note" not in found
 
 
-def test_fedces_error_counts_only_in_the_way_on_which_it_is_checked() -> None:
-    weights = []
-    for claim in (None, 9e5):
-        aggregator = FairFLAggregator(FedCE("sum"))
-        for number in range(2):
-            models = results(number)
-            models[0].meta["fedce_minus_val"] = None
-            if claim is not None:
-                models[0].metrics["leave_one_out_error"] = claim
-            found = one_round(aggregator, models)
-        weights.append(found.meta["fedce_coef"])
-    assert weights[0] == weights[1]
+def test_steps_metrics_and_the_key_metric_as_the_ledger_has_them(begun: Begun) -> None:
+    """The statistics of a MonaiAlgo with this package's handlers are measurements, too."""
+    models = results(0)
+    models[0].metrics = {
+        "accuracy": torch.tensor(0.5),
+        "n": np.float32(3),
+        "bad": float("nan"),
+        "table": [1, 2],
+        "fairfl/train_loss": 0.25,
+    }
+    models[1].meta["NUM_STEPS_CURRENT_ROUND"] = "many"
+    job = begun(FedAvg())
+    job.round(models)
+    [record] = job.records
+    measured = {"accuracy": 0.5, "global_score": 0.5, "n": 3.0, "train_loss": 0.25}
+    assert record["measurements"]["elm"] == {**measured, "leave_one_out_error": 1.0}
+    # Steps stand for images; a script that sends none has one.
+    shares = {"elm": 3 / 15, "poplar": 1 / 15, "sycamore": 11 / 15}
+    assert record["aggregation"] == pytest.approx(shares)
 
 
-def test_a_client_outside_the_model_is_told_that_it_has_no_weight() -> None:
+def second_weights(job: Workflow, change: Change) -> dict[str, float]:
+    """The weights of the second round where elm sends something else in each."""
+    for number in range(2):
+        models = results(number)
+        change(models[0])
+        job.round(models)
+    weights: dict[str, float] = job.records[1]["aggregation"]
+    return weights
+
+
+def test_an_impossible_error_does_not_count_in_whatever_way_it_comes(begun: Begun) -> None:
+    """Without its error, elm has the mean of the others; 9e5 would give it nearly all weight."""
+
+    def sent(value: float | None, metric: float | None = None) -> Change:
+        def change(model: FLModel) -> None:
+            model.meta["fedce_minus_val"] = value
+            if metric is not None:
+                model.metrics["leave_one_out_error"] = metric
+
+        return change
+
+    ways = [sent(None), sent(9e5), sent(-0.5), sent(None, 9e5)]
+    for strategy in (fedce(), FedCE("sum")):
+        found = [second_weights(begun(strategy), change) for change in ways]
+        for weights in found[1:]:
+            assert weights == pytest.approx(found[0])
+
+
+def test_the_means_of_a_script_that_was_started_again_come_together(begun: Begun) -> None:
+    """It has forgotten its rounds: what one round cannot make up counts as the nearest error."""
+    sent = [1.0, 0.4, 0.4, 1.0, 0.7, 0.6, 0.55]
+    job = begun(fedce())
+    for number, mean in enumerate(sent):
+        models = results(number)
+        models[0].meta["fedce_minus_val"] = mean
+        job.round(models)
+    errors = [record["measurements"]["elm"]["leave_one_out_error"] for record in job.records]
+    assert max(errors) <= 1 and min(errors) >= 0
+    assert np.mean(errors) == pytest.approx(sent[-1], abs=0.05)
+
+
+def test_a_client_outside_the_model_is_told_that_it_has_no_weight(begun: Begun) -> None:
     """NVFlare's helper would take out what is not in there."""
-    absent = FairFLAggregator(fedce(), TRAINABLE)
-    one_round(absent, results(0))
-    sent = one_round(absent, results(1, CLIENTS[:2]))
+    absent = begun(fedce())
+    absent.round(results(0))
+    sent = absent.round(results(1, CLIENTS[:2]))
     assert PTFedCEHelper.get_contribution_weight(sent, "sycamore") == 0
     assert sum(sent.meta["fedce_coef"].values()) == pytest.approx(1)
 
     models = results(0)
     models[1].params = {name: 1000 * change for name, change in models[1].params.items()}
-    shortened = one_round(FairFLAggregator(fedce(), TRAINABLE), models)
+    shortened = begun(fedce()).round(models)
     weights = [PTFedCEHelper.get_contribution_weight(shortened, client) for client in CLIENTS]
     assert weights[1] == 0 and min(weights[0], weights[2]) > 0
 
@@ -239,201 +407,147 @@ def test_a_client_outside_the_model_is_told_that_it_has_no_weight() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e5m2, torch.float64], ids=str)
-def test_one_clients_precision_does_not_become_that_of_the_job(dtype: torch.dtype) -> None:
-    """The first by name: its own update is rounded, and nothing else is."""
-    aggregator, plain = FairFLAggregator(FedAvg()), FairFLAggregator(FedAvg())
+def test_the_types_are_those_of_the_sent_model(dtype: torch.dtype, begun: Begun) -> None:
+    """One client's own update is rounded, and nothing else is."""
+    job, plain = begun(FedAvg()), begun(FedAvg())
     models = results(0)
     for name in TRAINABLE:
         models[0].params[name] = models[0].params[name].to(dtype)
-    found = one_round(aggregator, models)
-    one_round(plain, results(0))
+    found = job.round(models)
     assert {value.dtype for value in found.params.values()} == {torch.float32}
-    assert equal(one_round(aggregator, results(1)), one_round(plain, results(1)))
-
-
-def test_the_types_are_those_of_the_sent_model_where_it_is_known() -> None:
-    sent = {name: value.double() for name, value in SENT.items()}
-    found = one_round(FairFLAggregator(FedAvg()), results(0), sent)
+    np.testing.assert_allclose(
+        found.params["conv.bias"], plain.round(results(0)).params["conv.bias"], atol=0.2
+    )
+    double = {name: value.double() for name, value in FIRST.items()}
+    found = begun(FedAvg(), model=double).round(results(0))
     assert {value.dtype for value in found.params.values()} == {torch.float64}
 
 
-def test_of_two_models_the_one_of_most_clients_and_else_the_sent_one_counts() -> None:
-    models = results(0)
-    models[0].params["more"] = torch.ones(1)
-    for given, sent in ((models, None), (models[:2], SENT)):
-        found = one_round(FairFLAggregator(FedAvg()), given, sent)
-        assert found.params.keys() == SHAPES.keys()
-    found = one_round(FairFLAggregator(FedAvg()), models[:2])
-    assert equal(found, one_round(FairFLAggregator(FedAvg()), models[1::-1]))
-
-
-def test_arrays_come_back_where_most_clients_sent_arrays_and_counters_stay_whole() -> None:
+def test_arrays_come_back_where_arrays_were_sent_and_counters_stay_whole(begun: Begun) -> None:
+    first = {name: tensor.numpy() for name, tensor in FIRST.items()}
+    job = begun(FedAvg(), model={**first, "norm.seen": np.array(1)})
     models = results(0)
     for i, model in enumerate(models):
-        model.params = {name: tensor.numpy() for name, tensor in model.params.items()}
-        model.params["norm.seen"] = np.array(i)
-    found = one_round(FairFLAggregator(FedAvg()), models).params
+        # Averaging made it a float.
+        model.params["norm.seen"] = np.array(float(i), np.float32) if i else np.array(0)
+    found = job.round(models).params
     assert {type(value) for value in found.values()} == {np.ndarray}
-    assert found["norm.seen"] == 2 and found["norm.seen"].dtype == np.array(1).dtype
+    assert found["norm.seen"].dtype == np.array(1).dtype
+    assert found["norm.seen"] == 3
 
 
-def test_tensors_that_wait_on_disk_are_read() -> None:
+def test_tensors_that_wait_on_disk_are_read(begun: Begun) -> None:
     models = results(0)
     for model in models:
         for name, tensor in model.params.items():
             model.params[name] = SimpleNamespace(materialize=lambda tensor=tensor: tensor)
-    expected = one_round(FairFLAggregator(FedAvg()), results(0))
-    assert equal(one_round(FairFLAggregator(FedAvg()), models), expected)
+    assert equal(begun(FedAvg()).round(models), begun(FedAvg()).round(results(0)))
 
 
 # ---- results that do not count ----
 
-HARM: dict[str, torch.Tensor] = {
+HARM: dict[str, Any] = {
     "finite": torch.tensor([torch.nan, 0, 0]),
     "shape": torch.zeros(2),
     "int64": torch.ones(3, dtype=torch.int64),
     "complex64": torch.ones(3, dtype=torch.complex64),
+    "encryption": object(),
 }
 
 
-@pytest.mark.parametrize("word", [*HARM, "unexpected", "missing"])
-def test_one_bad_result_is_left_out_and_the_others_count(word: str, tmp_path: Path) -> None:
-    """The first by name does not decide which tensors the model has."""
+@pytest.mark.parametrize("word", [*HARM, "unexpected", "missing", "read"])
+def test_one_bad_result_is_left_out_and_the_others_count(word: str, begun: Begun) -> None:
     models = results(0)
     params = models[0].params
     if word in HARM:
         params["conv.bias"] = HARM[word]
     elif word == "unexpected":
         params["other.weight"] = torch.zeros(2)
+    elif word == "read":
+        models[0].meta["fedce_minus_val"] = "much"
     else:
         del params["conv.bias"]
-    found = one_round(begun(tmp_path, FedAvg()), models)
-    assert equal(found, one_round(FairFLAggregator(FedAvg(), TRAINABLE), results(0)[1:]))
-    [record] = state_in(tmp_path)["rounds"]
+    job = begun(FedAvg())
+    assert equal(job.round(models), begun(FedAvg()).round(results(0)[1:]))
+    [record] = job.records
     assert set(record["missing"]) == {"elm"} and word in record["missing"]["elm"]
 
 
-def test_results_that_cannot_be_read_are_refused_when_they_come(tmp_path: Path) -> None:
-    aggregator = FairFLAggregator(FedAvg())
-    elm, poplar, sycamore = results(0)
-    aggregator.accept_model(elm)
-    with refused("elm", "second", by=FederationError):
-        aggregator.accept_model(results(0)[0])
-    poplar.meta.pop("client_name")
-    with refused("client_name", by=FederationError):
-        aggregator.accept_model(poplar)
-    sycamore.params["conv.bias"] = object()
-    with refused("sycamore", "conv.bias", "tensor", by=FederationError):
-        aggregator.accept_model(sycamore)
-    assert aggregator.aggregate_model().meta["nr_aggregated"] == 1
-
-    none = FairFLAggregator(FedAvg())
+def test_a_round_without_a_usable_result_or_the_sent_model_fails(begun: Begun) -> None:
+    aggregator = begun(FedAvg()).aggregator
+    aggregator.accept_model(results(0)[0])
+    with refused("FedAvgRecipe", by=FederationError):
+        aggregator.aggregate_model()
     empty = FLModel(ParamsType.DIFF, {}, meta={"client_name": "elm"})
-    with refused("elm", "parameters", by=FederationError):
-        none.accept_model(empty)
-    with refused("elm", "parameters", by=FederationError):
-        none.aggregate_model()
+    with refused("elm", "missing", by=FederationError):
+        begun(FedAvg()).round([empty])
 
 
-# ---- the state of a job ----
+# ---- the run of a job ----
 
 
-def test_a_server_that_is_started_again_goes_on_with_the_same_history(tmp_path: Path) -> None:
-    """Also where other sites are connected; a round that it repeats counts once."""
-    everybody = [*CLIENTS, "willow"]
-    of_rounds = [CLIENTS, CLIENTS, CLIENTS[:2], everybody, CLIENTS]
+def test_a_server_that_is_started_again_goes_on_with_the_same_history(begun: Begun) -> None:
+    """Also where a site joins or is away."""
+    of_rounds = [CLIENTS, CLIENTS, CLIENTS[:2], [*CLIENTS, "willow"], CLIENTS]
 
-    def played(folder: Path, starts: Sequence[int]) -> list[FLModel]:
-        """Rounds, of which those in ``starts`` begin with a new server."""
-        found: dict[int, FLModel] = {}
-        aggregator = begun(folder, AFL(step=0.5))
-        for number in [0, 1, 2, *starts, 3, 4]:
-            if number in starts and number in found:
-                aggregator = begun(folder, AFL(step=0.5), everybody)
-            found[number] = one_round(aggregator, results(number, of_rounds[number]))
-        return list(found.values())
+    def played(folder: str, starts: Sequence[int]) -> Iterator[FLModel]:
+        job = begun(AFL(step=0.5), folder)
+        for number, clients in enumerate(of_rounds):
+            if number in starts:
+                job = begun(AFL(step=0.5), folder, model=job.model.params)
+            made = job.round(results(number, clients))
+            yield FLModel(made.params_type, dict(made.params), metrics=made.metrics)
 
-    whole, cut = played(tmp_path / "whole", []), played(tmp_path / "cut", [2, 2])
-    assert all(equal(a, b) for a, b in zip(whole, cut, strict=True))
-    state = state_in(tmp_path / "cut")
-    assert state == state_in(tmp_path / "whole")
-    assert [record["round"] for record in state["rounds"]] == [0, 1, 2, 3, 4]
-    assert state["states"][-1]["clients"] == everybody
+    whole, cut = list(played("whole", [])), list(played("cut", [2, 3]))
+    assert all(equal(one, two) for one, two in zip(whole, cut, strict=True))
+    again = begun(AFL(step=0.5), "cut", model=whole[-1].params)
+    assert len(again.records) == 5
+    assert again.records == begun(AFL(step=0.5), "whole").records
 
-    with refused("round 3", "round 4", by=ConfigError):
-        one_round(begun(tmp_path / "cut", AFL(step=0.5)), results(2))
-    with refused("AFL", "FedAvg", by=ConfigError):
-        one_round(begun(tmp_path / "cut", FedAvg()), results(5))
-    # A job that begins is not one that goes on.
-    again = one_round(begun(tmp_path / "cut", AFL(step=0.5)), results(0))
-    assert equal(again, whole[0])
+    # It would be another run in the same folder.
+    with refused("sent another", "fairfl", by=FederationError):
+        begun(AFL(step=0.5), "cut").round(results(0))
+    with refused("AFL", "FedAvg", by=FederationError):
+        begun(FedAvg(), "cut", model=whole[-1].params).round(results(5))
 
 
-def test_the_round_is_the_engines_and_else_that_of_most_results(tmp_path: Path) -> None:
-    """A server that is started again goes by it: no client decides."""
-    aggregator = begun(tmp_path, FedAvg())
-    models = results(0)
-    models[0].current_round = 99
-    assert one_round(aggregator, models).current_round == 0
-    aggregator.fl_ctx.get_prop = {AppConstants.CURRENT_ROUND: 1}.get
-    for model in models:
-        model.current_round = 99
-    assert one_round(aggregator, models).current_round == 1
+def test_a_job_that_ends_early_leaves_models_ledger_and_report(begun: Begun) -> None:
+    job = begun(fedce(), federation={"keep": 2})
+    for number in range(3):
+        expected = job.round(results(number))
+    job.end()
+    assert [record["kind"] for record in read_ledger(job.run / "ledger.jsonl")][-1] == "end"
+    assert (job.run / "report.html").exists() and (job.run / "models" / "best.pt").exists()
+    found = state_of_file(job.run / "models" / "global.pt")
+    assert all(torch.equal(found[name], expected.params[name]) for name in SHAPES)
 
 
-def test_a_number_of_steps_counts_as_it_was_first_reported(tmp_path: Path) -> None:
-    one_round(begun(tmp_path, FedAvg()), results(0))
+def test_a_number_of_steps_counts_as_it_was_first_reported(begun: Begun) -> None:
+    job = begun(FedAvg())
+    job.round(results(0))
     claimed = results(1)
     claimed[2].meta["NUM_STEPS_CURRENT_ROUND"] = 10_000
-    one_round(begun(tmp_path, FedAvg()), claimed)
-    first, second = state_in(tmp_path)["rounds"]
+    job.round(claimed)
+    first, second = job.records
     assert second["aggregation"] == first["aggregation"]
     note = second["notes"]["sycamore"]
     assert "10000" in note and "11" in note
 
 
-def test_a_round_that_failed_makes_nothing_known(tmp_path: Path) -> None:
-    aggregator = begun(tmp_path, FedAvg())
-    one_round(aggregator, results(0, CLIENTS[:2]))
-    spoilt = results(1)
-    for model in spoilt:
-        model.meta["NUM_STEPS_CURRENT_ROUND"] = 50
-        model.params["conv.bias"] = model.params["conv.bias"] * torch.nan
-    with refused("elm", "finite", by=FederationError):
-        one_round(aggregator, spoilt)
-    one_round(aggregator, results(1))
-    assert state_in(tmp_path)["rounds"][1]["facts"] == {"sycamore": {"samples": 11}}
-
-
-# ---- guards ----
-
-
-def test_a_repeated_step_is_found_by_a_server_that_was_started_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Where the sent model is not known, no step is compared, and the log says so once."""
-    verdicts = []
-    for known in (SENT, None):
-        folder = tmp_path / ("known" if known else "unknown")
-        step = one_round(begun(folder, FedAvg(), guards=["Replayed"]), results(0), known)
-        repeated = results(1)
-        repeated[2].params = step.params
-        moved = known and {name: SENT[name] + step.params[name] for name in SENT}
-        one_round(begun(folder, FedAvg(), guards=["Replayed"]), repeated, moved)
-        verdicts.append(state_in(folder)["rounds"][1]["verdicts"])
-    assert set(verdicts[0]) == {"sycamore"} and verdicts[1] == {}
-    assert "Replayed" in caplog.text
-
-
-def test_a_negative_variance_is_found_where_the_sent_model_is_known(tmp_path: Path) -> None:
-    models = results(0)
-    models[1].params["norm.running_var"] = torch.full((3,), -11.0)
-    aggregator = begun(tmp_path, FedAvg(), guards=["BatchStatistics"])
-    one_round(aggregator, models, SENT)
-    one_round(aggregator, results(1), None)
-    first, second = state_in(tmp_path)["rounds"]
-    assert "running_var" in first["missing"]["poplar"]
-    assert second["missing"] == {}
+def test_guards_judge_as_in_any_federation(begun: Begun) -> None:
+    """A repeated step, also by a server that was started again, and a negative variance."""
+    guards = {"guards": ["Replayed", "BatchStatistics"]}
+    job = begun(FedAvg(), "job", federation=guards)
+    before = job.model.params
+    model = dict(job.round(results(0)).params)
+    job = begun(FedAvg(), "job", model=model, federation=guards)
+    repeated = results(1)
+    repeated[2].params = {name: model[name] - before[name] for name in model}
+    repeated[1].params["norm.running_var"] = torch.full((3,), -99.0)
+    job.round(repeated)
+    second = job.records[1]
+    assert set(second["verdicts"]) == {"poplar", "sycamore"}
+    assert "running_var" in second["missing"]["poplar"]
 
 
 # ---- strategies ----
@@ -454,13 +568,14 @@ def test_a_strategy_that_needs_more_is_refused_by_name(more: str) -> None:
         FairFLAggregator(strategy)
 
 
-def test_what_no_script_sends_is_named() -> None:
+def test_what_no_script_sends_is_named(begun: Begun, tmp_path: Path) -> None:
     with refused("CFFL", "local_score", by=FederationError):
-        one_round(FairFLAggregator(CFFL()), results(0))
+        begun(CFFL()).round(results(0))
     with refused("ToLong", by=ConfigError):
-        FairFLAggregator(FedAvg(), guards=["ToLong"])
+        FairFLAggregator(FedAvg(), federation={"guards": ["ToLong"]})
+    misspelt = FairFLAggregator(FedAvg(), ["conv.wieght"])
     with refused("conv.wieght", "conv.bias", by=ConfigError):
-        one_round(FairFLAggregator(FedAvg(), ["conv.wieght"]), results(0))
+        Workflow(tmp_path, misspelt).round(results(0))
 
 
 def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path) -> None:
@@ -472,12 +587,15 @@ def test_a_job_of_nvflares_recipe_keeps_the_aggregators_arguments(tmp_path: Path
         model=Net(),
         min_clients=2,
         train_script=str(script),
-        aggregator=FairFLAggregator(strategy, ["w"], "dice"),
+        aggregator=FairFLAggregator(strategy, ["w"], "dice", {"keep": 5}),
     )
     recipe.export(str(tmp_path / "out"))
     config = json.loads((tmp_path / "out/job/app/config/config_fed_server.json").read_text())
     written = config["workflows"][0]["args"]["aggregator"]["args"]
     assert written["strategy"]["args"] == {"mode": "sum"}
-    assert written["weighting"]["path"].endswith("Uniform")
-    kept = ("trainable_param_names", "key_metric", "cap", "clip_reports")
-    assert [written[name] for name in kept] == [["w"], "dice", 1.5, 3.0]
+    parts = written["parts"]["args"]
+    assert parts["weighting"]["path"].endswith("Uniform")
+    assert (parts["cap"], parts["clip_reports"]) == (1.5, 3.0)
+    assert written["federation"]["keep"] == 5
+    kept = ("trainable_param_names", "key_metric")
+    assert [written[name] for name in kept] == [["w"], "dice"]

@@ -60,7 +60,7 @@ def rounds(system: Poc, name: str) -> list[Any]:
 def test_a_job_without_code_runs_where_every_kit_allows_it(
     system: Poc, hospitals: Path, one_process: Callable[..., Path]
 ) -> None:
-    settings = {"name": "FedCE", "federation": LAST_MILE, "enable_tensor_disk_offload": True}
+    settings = {"name": "FedCE", **LAST_MILE, "enable_tensor_disk_offload": True}
 
     def finished() -> Any:
         started = submitted(system, recipe("FedCE", hospitals, custom_code=False, **settings))

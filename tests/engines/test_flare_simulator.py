@@ -30,7 +30,7 @@ if 'nvflare.private.fed.app.simulator.simulator_worker' in words and 'cedar' in 
 """What ends the process that NVFlare starts for cedar, once."""
 
 
-def test_a_job_that_lost_a_client_begins_again_to_the_same_bits(
+def test_a_simulator_that_lost_a_client_ends_and_begins_again_to_the_same_bits(
     hospitals: Path,
     one_process: Callable[..., Path],
     tmp_path: Path,
@@ -40,8 +40,12 @@ def test_a_job_that_lost_a_client_begins_again_to_the_same_bits(
     (tmp_path / "sitecustomize.py").write_text(KILLED.replace("ONCE", repr(str(once))))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = tmp_path / "there"
-    recipe("FedCE", hospitals).execute(SimEnv(clients=CLIENTS, workspace_root=str(place)))
+    environment = SimEnv(clients=CLIENTS, workspace_root=str(place))
+    with pytest.raises(RuntimeError, match="Simulation failed"):
+        recipe("FedCE", hospitals).execute(environment)
     assert once.exists()
+    assert "lost the process" in (place / "FedCE" / "server" / "error_log.txt").read_text()
+    recipe("FedCE", hospitals).execute(environment)
     assert_same_run(one_process("FedCE"), place / "FedCE" / "server" / "fairfl" / "FedCE")
 
 

@@ -14,7 +14,7 @@ import torch
 
 pytest.importorskip("nvflare")
 
-from helpers.flare_job import Answer, Net, exported, played, reply_to, script_recipe  # noqa: E402
+from helpers.flare_job import Answer, Net, net_app, played, reply_to  # noqa: E402
 from nvflare.apis.shareable import ReturnCode, make_reply  # noqa: E402
 from nvflare.app_common.abstract.fl_model import FLModel  # noqa: E402
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils  # noqa: E402
@@ -65,6 +65,17 @@ def uncarried(**changes: Any) -> Answer:
 
 MANY = {str(number): 0.5 for number in range(10_001)}
 
+UNBELIEVED: dict[str, Answer] = {
+    "nested": values(measurements={"score": {"mean": {"mean": 0.5}}}),
+    "many": values(measurements=MANY),
+    "many parts": values(measurements={"score": MANY}),
+    "long estimate": values(measurements={"score": [0.5] * 100}),
+    "long name": values(measurements={"x" * 129: 0.5}),
+    "long part": values(measurements={"score": {"x" * 129: 0.5}}),
+    "half a character": uncarried(measurements={"\ud800": 0.5}),
+}
+"""Sites whose update counts and whose measurements do not."""
+
 HOSTILE: dict[str, tuple[Answer, str]] = {
     "no values": (meta(None), "read"),
     "a text": (meta("text"), "read"),
@@ -72,16 +83,9 @@ HOSTILE: dict[str, tuple[Answer, str]] = {
     "unread": (meta({"error": "unknown context key"}), "unknown context key"),
     "failed": (lambda model: make_reply(ReturnCode.EXECUTION_EXCEPTION), "process"),
     "other version": (values(format=99, package="9.0.0"), "9.0.0"),
-    "nested": (values(measurements={"score": {"mean": {"mean": 0.5}}}), "deep"),
-    "many": (values(measurements=MANY), "10000"),
-    "many parts": (values(measurements={"score": MANY}), "10000"),
-    "long estimate": (values(measurements={"score": [0.5] * 100}), "100"),
-    "long name": (values(measurements={"x" * 129: 0.5}), "128"),
-    "long part": (values(measurements={"score": {"x" * 129: 0.5}}), "128"),
     "list": (values(measurements=[0.5]), "list"),
-    "half a character": (uncarried(measurements={"\ud800": 0.5}), "ud800"),
-    "half a word": (uncarried(error="no \ud800 cases"), "no ? cases"),
-    "classes": (values(labelled=[True] * 100_001), "100001"),
+    "half a word": (uncarried(error="no \ud800 cases"), "no   cases"),
+    "classes": (values(labelled=[True] * 100_001), "labelled"),
     "run": (values(run={"a": "mapping"}), "run"),
     "round": (values(round=True), "round"),
     "id": (values(id=[0]), "id"),
@@ -105,16 +109,15 @@ def test_odd_tensors_count_and_each_hostile_site_is_missing_for_its_own_reason(
 ) -> None:
     """One round of all: the model is that of the honest sites alone."""
     sites: dict[str, Answer] = {name: as_sent(change) for name, change in HONEST.items()}
-    sites |= {name: site for name, (site, _) in HOSTILE.items()}
-    recipe = script_recipe(
-        tmp_path, strategy="FedAvg", num_rounds=1, federation={"guards": ["NonFinite"]}
-    )
+    sites |= {name: site for name, (site, _) in HOSTILE.items()} | UNBELIEVED
+    app = net_app(tmp_path, strategy="FedAvg", num_rounds=1, guards=["NonFinite"])
 
-    job = played(exported(recipe, tmp_path), tmp_path / "server", sites, scripts=None)
+    job = played(app, tmp_path / "server", sites)
 
     assert job.panics == []
     (record,) = job.rounds
-    assert set(record["aggregation"]) == set(HONEST)
+    assert set(record["aggregation"]) == {*HONEST, *UNBELIEVED}
+    assert all(record["measurements"].get(name, {}) == {} for name in UNBELIEVED)
     assert set(record["missing"]) == set(HOSTILE)
     for name, (_, word) in HOSTILE.items():
         reason = record["missing"][name]
@@ -129,9 +132,9 @@ def test_odd_tensors_count_and_each_hostile_site_is_missing_for_its_own_reason(
 def test_who_is_silent_is_late_and_the_others_go_on(tmp_path: Path) -> None:
     sites: dict[str, Answer] = {name: as_sent(HONEST["plain"]) for name in ("elm", "poplar")}
     sites["sycamore"] = lambda model: None
-    recipe = script_recipe(tmp_path, strategy="FedAvg", num_rounds=1, timeout=0.6)
+    app = net_app(tmp_path, strategy="FedAvg", num_rounds=1, timeout=0.6)
 
-    job = played(exported(recipe, tmp_path), tmp_path / "server", sites, scripts=None)
+    job = played(app, tmp_path / "server", sites)
 
     (record,) = job.rounds
     assert record["missing"] == {"sycamore": "timeout"}

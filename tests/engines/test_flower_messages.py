@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,13 +29,6 @@ from monai_fairfl.transports.flower import FlowerTransport, export_app  # noqa: 
 Tamper = Callable[[RecordDict], Any]
 
 
-class Named(SimpleNamespace):
-    """Names that a test gives."""
-
-    def nodes(self) -> dict[str, int]:
-        return vars(self)
-
-
 def asked_of(*sites: str) -> list[Request]:
     weights, _ = tiny_model()
     return [Request(site, "train", weights, run="r", round=0, seed=3) for site in sites]
@@ -45,7 +37,7 @@ def asked_of(*sites: str) -> list[Request]:
 def exchange(nodes: Nodes, names: Mapping[str, int], *absent: str) -> dict[str, Reply]:
     """Site -> its reply."""
     with nodes.answering():
-        transport = FlowerTransport(nodes.grid, Named(**names), 2)
+        transport = FlowerTransport(nodes.grid, lambda: names, 2)
         return {reply.client: reply for reply in transport.ask(asked_of(*names, *absent))}
 
 
@@ -205,7 +197,7 @@ def test_who_does_not_answer_in_time_is_left_out_and_its_answer_never_looked_at(
         return Message(Error(1, "prompt"), reply_to=message)
 
     names = {"alder": nodes.connect(prompt), "birch": nodes.connect(late.append)}
-    transport = FlowerTransport(nodes.grid, Named(**names), 2)
+    transport = FlowerTransport(nodes.grid, lambda: names, 2)
     with nodes.answering():
         found = list(transport.ask(asked_of(*names), timeout=0.6))
         nodes.answers[names["birch"]] = prompt
@@ -216,9 +208,9 @@ def test_who_does_not_answer_in_time_is_left_out_and_its_answer_never_looked_at(
 
 
 def test_sites_are_waited_for_until_they_are_as_many_as_the_run_needs() -> None:
-    names = Named(alder=1)
-    transport = FlowerTransport(Nodes().grid, names, 2, min_clients=2, wait=60)
-    threading.Timer(0.5, names.__setattr__, ("birch", 2)).start()
+    names = {"alder": 1}
+    transport = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=2, wait=60)
+    threading.Timer(0.5, names.__setitem__, ("birch", 2)).start()
     assert list(transport.clients) == ["alder", "birch"]
-    few = FlowerTransport(Nodes().grid, names, 2, min_clients=3, wait=0.5)
+    few = FlowerTransport(Nodes().grid, lambda: names, 2, min_clients=3, wait=0.5)
     assert list(few.clients) == ["alder", "birch"]

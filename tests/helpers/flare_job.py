@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from helpers.federations import BUNDLE, SETTINGS
 from nvflare.apis.client import Client
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey
@@ -27,13 +28,14 @@ from nvflare.app_common.decomposers import common_decomposers
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 from nvflare.fuel.utils import fobs
 from nvflare.private.fed.server.server_json_config import ServerJsonConfigurator
+from safetensors.torch import save_file
 from torch import nn
 
-from monai_fairfl import read_ledger
+from monai_fairfl import read_ledger, read_spec
 from monai_fairfl.transports.flare import FairFLController, FairFLExecutor, FairFLRecipe
 
 CLIENTS = ["elm", "poplar", "sycamore"]
-"""Sites that run a user's own training script."""
+"""Sites of a job."""
 
 LONGEST = 120.0
 """Seconds that a job may take."""
@@ -55,14 +57,19 @@ class Net(nn.Module):
         return self.head(torch.relu(self.body(x)))
 
 
-def script_recipe(folder: Path, **changes: Any) -> FairFLRecipe:
-    """A recipe of a network and a script; ``None`` leaves an argument out."""
-    script = folder / "client.py"
-    script.touch()
+def net_app(folder: Path, **settings: Any) -> Path:
+    """The app of a job whose sites train this network, and measure nothing of themselves."""
+    given = {"bundle": BUNDLE, "overrides": SETTINGS, "min_clients": 2, "name": "job"}
+    given |= {"evaluate": [], "final": []}
+    app = exported(FairFLRecipe(**{**given, **settings}), folder)
+    initial = app / "config" / "initial"
     torch.manual_seed(0)
-    given = {"model": Net(), "train_script": str(script), "min_clients": 2, "name": "job"}
-    arguments = {**given, **changes}
-    return FairFLRecipe(**{name: value for name, value in arguments.items() if value is not None})
+    network = Net()
+    spec = read_spec(network)
+    save_file(spec.tensors_of(network), initial / "model.safetensors")
+    plain = json.loads((initial / "job.json").read_text())
+    (initial / "job.json").write_text(json.dumps({**plain, "spec": spec.to_json(), "recipe": None}))
+    return app
 
 
 def workspace_of(folder: Path, name: str) -> Workspace:

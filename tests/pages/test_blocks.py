@@ -64,7 +64,7 @@ ELSEWHERE = {
     ],
     "docs/adopt.md": ["monai-fairfl adopt"],
     "docs/architecture.md": ["def round"],
-    "docs/flare_migrating.md": ["# net.py", "# client.py", "# job.py", "# other.py", "# keep.py"],
+    "docs/flare_migrating.md": ["# net.py", "# client.py", "# job.py", "# keep.py"],
     "docs/flare_production.md": [
         "pip install",
         "cd workspace",
@@ -76,7 +76,6 @@ ELSEWHERE = {
         "pip install",
         "recipe = FairFLRecipe",
         "from nvflare",
-        "FairFLRecipe(...",
     ],
     "docs/flower_production.md": [
         "pip install",

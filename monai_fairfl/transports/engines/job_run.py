@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The server's part in a job: a federation of its clients, and what it records of the job."""
+"""The server's part in a job: the federation that it runs, and what it records of the job."""
 
 from __future__ import annotations
 
@@ -9,75 +9,72 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.guards.registry import guards_of
 from monai_fairfl.server.exchange import Transport
-from monai_fairfl.server.federation import Federation, Initial
+from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.strategies import Strategy
-from monai_fairfl.transports.engines.job_guards import shipped_guards
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
 from monai_fairfl.utils.files import write_atomically
 
 
 class JobRecorder(Observer):
-    """Writes ``config.json`` of a job's run.
+    """Writes ``config.json`` of a job's run: what the job asked for.
 
     Args:
-        config_file: to be written.
-        config: what the job asked for, as far as the server knows it; ``None``: nothing is written.
+        folder: of the run.
+        asked: its content.
+        engine: of the job, for the file, too.
+        rounds: in all, likewise.
     """
 
-    def __init__(self, config_file: Path, config: Mapping[str, Any] | None = None):
-        self.config_file = config_file
-        self.config = config
+    def __init__(self, folder: Path, asked: Mapping[str, Any], engine: str, rounds: int):
+        self.folder = folder
+        self.config = {**asked, "engine": engine, "rounds": rounds}
 
     def run_started(self) -> None:
-        """Write ``config.json``."""
-        if self.config is not None:
-            write_atomically(self.config_file, json.dumps(self.config, indent=4).encode())
+        """Write the file."""
+        text = json.dumps(self.config, indent=4)
+        write_atomically(self.folder / "config.json", text.encode())
 
 
-def federation_of_job(
-    strategy: Strategy,
-    transport: Transport,
-    rounds: int,
-    initial: Initial,
-    folder: Path,
-    *,
-    recipe: ModelRecipe | None,
-    observer: Observer,
-    min_clients: int,
-    timeout: float,
-    settings: Mapping[str, Any],
-) -> Federation:
-    """Return the federation that a job runs.
+def run_job(folder: Path, job: Job, start: Start, transport: Transport, observer: Observer) -> int:
+    """Run the federation of a job, or go on with it, and write its report.
 
     Args:
-        strategy: of the job.
-        transport: over the engine.
-        rounds: in all.
-        initial: builds, or reads, the initial model.
         folder: of the run.
-        recipe: how the sites train, where the bundle declares it.
+        job: what is asked for.
+        start: of the job.
+        transport: over the engine.
         observer: of the run.
-        min_clients: fewest clients that must answer every exchange.
-        timeout: seconds that an exchange may take; 0: no limit.
-        settings: further ones of the run, plain values, ``guards`` among them.
+
+    Returns:
+        The number of rounds that are done.
 
     Raises:
         ConfigError: when a setting is unknown or out of range, or a guard is not of this package.
+        FederationError: when the run cannot end; it names the reason.
     """
-    given = {"final": ("score", "test_score"), **settings}
-    guards = shipped_guards(given.pop("guards", None))
-    return Federation(
-        strategy,
+    settings = dict(job.run)
+    guards = guards_of(config_of_shipped(settings.pop("guards", None)))
+    federation = Federation(
+        strategy_of(job.strategy),
         transport,
-        rounds,
-        initial,
+        job.num_rounds,
+        lambda: (start.weights, start.spec),
         guards,
         folder,
-        recipe=recipe,
+        recipe=start.recipe,
         observer=observer,
-        min_clients=min_clients,
-        timeout=timeout or None,
-        **given,
+        min_clients=job.min_clients,
+        timeout=job.timeout or None,
+        **settings,
     )
+    try:
+        return len(federation.run(resume=folder.exists()).rounds)
+    finally:
+        if (folder / "ledger.jsonl").exists():
+            # It loads scipy and jinja2, which nothing needs before the end.
+            from monai_fairfl.report import write_report_if_possible
+
+            write_report_if_possible([folder], folder)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
-from monai_fairfl.data.layouts import site_folders
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
-from monai_fairfl.utils.devices import require_device
+from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
@@ -54,15 +53,19 @@ class Site:
         for library in ("ignite", "monai"):
             logging.getLogger(library).setLevel(logging.WARNING)
 
-    def answer(self, request: Request, rounds: int) -> Reply:
+    def answer(self, read: Callable[[str], tuple[Request, int]]) -> Reply:
         """Carry out one request.
 
         Whatever goes wrong is reported in the reply, and the site waits for the next request.
 
         Args:
-            request: to this site.
-            rounds: of the run, in all.
+            read: returns the request to the site of this name, and the number of rounds of its run.
         """
+        try:
+            request, rounds = read(self.name)
+        except Exception as error:
+            logger.exception("site %s cannot read its task", self.name)
+            return Reply(self.name, None, 0, error=in_words(error))
         try:
             return self._prepared_client(request, rounds).answer(request)
         except Exception as error:
@@ -70,11 +73,6 @@ class Site:
                 "site %s cannot do task %d of round %d", self.name, request.id, request.round
             )
             return failed(request, in_words(error))
-
-    def cannot_read(self, error: Exception) -> Reply:
-        """Return the reply to a message that is no request to this site."""
-        logger.error("site %s cannot read its task", self.name, exc_info=error)
-        return Reply(self.name, None, 0, error=in_words(error))
 
     def close(self) -> None:
         """Release the client at the end of the job."""
@@ -87,12 +85,10 @@ class Site:
     def settings(self) -> JobSiteSettings:
         """The settings of job and site."""
         file = self.workspace / SITE_FILE
-        own = {}
-        if file.exists():
-            try:
-                own = object_of_json(file.read_bytes())
-            except ValueError as error:
-                raise ConfigError(f"{file} cannot be read as settings: {error}") from error
+        try:
+            own = object_of_json(file.read_bytes()) if file.exists() else {}
+        except ValueError as error:
+            raise ConfigError(f"{file} cannot be read as settings: {error}") from error
         return JobSiteSettings.merged(self.job, own, str(file))
 
     @cached_property
@@ -122,20 +118,15 @@ class Site:
             return Path(self.settings.dataset_dir)
         folders: Mapping[str, Path] = {}
         if self.settings.sites_root:
-            sites_root = Path(self.settings.sites_root)
-            if configuration.takes_any_folder(self.bundle_root):
-                folders = data_folders(sites_root, any_folder=True)
-            else:
-                folders = site_folders(sites_root)
+            any_folder = configuration.takes_any_folder(self.bundle_root)
+            folders = data_folders(Path(self.settings.sites_root), any_folder)
         if self.name in folders:
             return folders[self.name]
-        message = (
+        held = f"; {self.settings.sites_root} holds {sorted(folders)}" if folders else ""
+        raise ConfigError(
             f'site {self.name}: where are its images? Write {{"dataset_dir": "/path"}} into '
-            f"{self.workspace / SITE_FILE}"
+            f"{self.workspace / SITE_FILE}{held}"
         )
-        if folders:
-            message += f"; {self.settings.sites_root} holds {sorted(folders)}"
-        raise ConfigError(message)
 
     def _prepared_client(self, request: Request, rounds: int) -> FairMonaiAlgo:
         """Return the client, once the site's files have passed their check."""
@@ -158,16 +149,19 @@ class Site:
             return
         parser = ConfigParser()
         parser.read_config(str(file))
-        if "check" not in parser:
-            return
         parser["bundle_root"] = str(self.bundle_root)
-        check = parser.get_parsed_content("check")
+        check = configuration.parsed_value(parser, "check")
         if check is not None:
             check(str(self.dataset_dir), **configuration.settings_of_files(self.settings.overrides))
 
     def _make_client(self, rounds: int) -> FairMonaiAlgo:
         settings = self.settings.of_client()
-        self._require_device(settings["device"])
+        settings["device"] = settings["device"] or best_device()
+        try:
+            require_device(settings["device"])
+        except ConfigError as error:
+            where = f"It is set in {self.workspace / SITE_FILE}, or by the job"
+            raise ConfigError(f"site {self.name}: {error}. {where}") from error
         # One folder for all jobs of the site, and for nobody else on its machine.
         storage = private_folder(storage_folder(self.workspace))
         return bundle_client(
@@ -179,10 +173,3 @@ class Site:
             rounds=rounds,
             **settings,
         )
-
-    def _require_device(self, device: str) -> None:
-        try:
-            require_device(device)
-        except ConfigError as error:
-            where = f"It is set in {self.workspace / SITE_FILE}, or by the job"
-            raise ConfigError(f"site {self.name}: {error}. {where}") from error

@@ -32,19 +32,18 @@ def storage_folder(workspace: str | Path) -> Path:
     >>> storage_folder("/srv/alder").as_posix()
     '/srv/alder/fairfl'
     """
-    workspace = Path(workspace)
     home = os.environ.get(HOME)
     if not home:
-        return workspace / "fairfl"
+        return Path(workspace) / "fairfl"
     if not Path(home).is_absolute():
         raise ConfigError(
             f"{HOME}={home} is relative, and the engine changes its folder: give "
             f'{HOME}="$PWD/{home}"'
         )
-    return Path(home) / workspace.name
+    return Path(home) / Path(workspace).name
 
 
-def folder_of_run(storage: Path, name: str, resume: bool = True) -> Path:
+def folder_of_run(storage: Path, name: str) -> Path:
     """Return the folder of a run: that of the newest one of this name, if it can go on.
 
     Otherwise it is a new folder: ``NAME``, ``NAME-2`` and so on.
@@ -52,7 +51,6 @@ def folder_of_run(storage: Path, name: str, resume: bool = True) -> Path:
     Args:
         storage: of the server, see :func:`storage_folder`.
         name: of the run.
-        resume: go on with a run that did not end.
 
     >>> import tempfile
     >>> folder_of_run(Path(tempfile.mkdtemp()), "fedce").name
@@ -61,7 +59,7 @@ def folder_of_run(storage: Path, name: str, resume: bool = True) -> Path:
     folder = storage / name
     number = 1
     while folder.exists():
-        if resume and not ended(folder):
+        if not ended(folder):
             return folder
         number += 1
         folder = storage / f"{name}-{number}"

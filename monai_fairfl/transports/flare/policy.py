@@ -8,7 +8,7 @@ The server and every site must have it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nvflare.app_common.default_component_policy import DEFAULT_CLASS_ALLOW_LIST
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
 
 ENTRY = "monai_fairfl."
 """With its dot: the classes of this package and no others."""
@@ -32,17 +33,10 @@ NEEDS = (
 def allowed(kit: str | Path, also: Sequence[str] = ()) -> bool:
     """Return whether a startup kit's policy lets a job build the classes of this package.
 
-    Args:
-        kit: folder of a server or client, with ``local/``.
-        also: dotted paths of classes of another package, such as a strategy of one's own; in the
-            server's kit only.
-
-    Raises:
-        ConfigError: when there is no policy, or the kit is of another kind.
+    Arguments and errors are those of :func:`allow`.
     """
-    _check_kind(Path(kit), also)
-    policy = _read_policy(Path(kit))
-    return not _missing_entries(policy, also)
+    _, lacking = _policy(Path(kit), also)
+    return not lacking
 
 
 def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
@@ -62,28 +56,16 @@ def allow(kit: str | Path, also: Sequence[str] = ()) -> Path:
     Raises:
         ConfigError: when there is no policy, or the kit is of another kind.
     """
-    _check_kind(Path(kit), also)
-    policy = _read_policy(Path(kit))
-    missing = _missing_entries(policy, also)
-    if missing:
-        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), *missing]
+    policy, lacking = _policy(Path(kit), also)
+    if lacking:
+        policy[LIST] = [*policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST), *lacking]
     file = Path(kit) / "local" / OWN_POLICY
     write_atomically(file, (json.dumps(policy, indent=2) + "\n").encode())
     return file
 
 
-def has_policy(local: Path) -> bool:
-    """Return whether a folder ``local`` holds a policy, its own or the default one."""
-    return (local / OWN_POLICY).exists() or (local / DEFAULT_POLICY).exists()
-
-
-def write_default_policy(local: Path) -> None:
-    """Write a policy without a list of its own: NVFlare's default list counts."""
-    write_atomically(local / DEFAULT_POLICY, b'{"format_version": 2}')
-
-
-def _check_kind(kit: Path, also: Sequence[str]) -> None:
-    """Refuse a lead's kit, and classes of one's own in a site's: only the server builds these."""
+def _policy(kit: Path, also: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return a kit's own policy, or the default one, and the entries that its list lacks."""
     if (kit / "startup" / "fed_admin.json").exists():
         raise ConfigError(
             f"{kit} is the kit of a person who submits jobs, and runs none. There are three kinds "
@@ -94,34 +76,23 @@ def _check_kind(kit: Path, also: Sequence[str]) -> None:
             f"{kit} is the kit of a site, and only the server runs {', '.join(also)}: leave out "
             "--also here, or give the server's kit"
         )
-
-
-def _missing_entries(policy: Mapping[str, Any], also: Sequence[str]) -> list[str]:
-    listed = policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST)
-    # A star allows every class.
-    if "*" in listed:
-        return []
-    return [entry for entry in (ENTRY, *also) if entry not in listed]
-
-
-def _read_policy(kit: Path) -> dict[str, Any]:
-    """Return a kit's own policy, or the default one where it has none of its own."""
-    file = kit / "local" / OWN_POLICY
-    if not file.exists():
-        file = kit / "local" / DEFAULT_POLICY
-    if not file.exists():
+    files = [kit / "local" / name for name in (OWN_POLICY, DEFAULT_POLICY)]
+    file = next((file for file in files if file.exists()), None)
+    if file is None:
         raise ConfigError(
             f"{kit} is no startup kit of a server or client: it has no local/{DEFAULT_POLICY}. "
             "Give the folder that 'nvflare provision' or 'nvflare poc prepare' made for the site"
         )
     try:
-        policy = json.loads(file.read_text())
+        policy = object_of_json(file.read_bytes())
     except ValueError as error:
         raise ConfigError(
-            f"{file} is no JSON ({error}): mend it, or delete it to begin again from the default"
+            f"{file} is no JSON object ({error}): mend it, or delete it to begin again from the "
+            "default"
         ) from None
-    if not isinstance(policy, dict) or not isinstance(policy.get(LIST, []), list):
-        raise ConfigError(
-            f"{file} must be an object whose {LIST!r}, if it has any, is a list: mend it by hand"
-        )
-    return policy
+    if not isinstance(policy.get(LIST, []), list):
+        raise ConfigError(f"{LIST} of {file} must be a list: mend it by hand")
+    listed = policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST)
+    # A star allows every class.
+    lacking = [entry for entry in (ENTRY, *also) if entry not in listed and "*" not in listed]
+    return policy, lacking

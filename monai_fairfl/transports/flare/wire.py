@@ -20,7 +20,6 @@ from nvflare.fuel.utils import fobs
 
 from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.wire import (
-    UNREADABLE,
     plain_reply,
     plain_request,
     reply_from,
@@ -59,10 +58,12 @@ class Arriving(Mapping[str, torch.Tensor]):
 
     def __init__(self, params: Mapping[str, Any]):
         self._params = params
+        self.have_arrays = any(isinstance(value, np.ndarray) for value in params.values())
+        self.wait_on_disk = any(hasattr(value, "materialize") for value in params.values())
 
     def __getitem__(self, name: str) -> torch.Tensor:
         value = self._params[name]
-        if waits_on_disk(value):
+        if hasattr(value, "materialize"):
             value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             kind = type(value).__name__
@@ -74,11 +75,6 @@ class Arriving(Mapping[str, torch.Tensor]):
 
     def __len__(self) -> int:
         return len(self._params)
-
-
-def waits_on_disk(value: Any) -> bool:
-    """Return whether NVFlare left this tensor of a received model on disk."""
-    return hasattr(value, "materialize")
 
 
 def request_model(request: Request, rounds: int) -> FLModel:
@@ -97,8 +93,10 @@ def request_model(request: Request, rounds: int) -> FLModel:
     )
 
 
-def request_of(model: FLModel, site: str) -> Request:
-    """Return the request that ``site`` received, with weights that are its own from now on.
+def request_of(model: FLModel, site: str) -> tuple[Request, int]:
+    """Return the request that ``site`` received, and the number of rounds of its run.
+
+    The weights are the site's own from now on.
 
     Raises:
         ValueError: when it is not a request of this package.
@@ -108,7 +106,8 @@ def request_of(model: FLModel, site: str) -> Request:
         raise ValueError(
             "this task is not of a FairFLController: the job's server runs another workflow"
         )
-    return request_from(plain, dict(Arriving(model.params or {})), site)
+    weights = dict(Arriving(model.params or {}))
+    return request_from(plain, weights, site), model.total_rounds or 1
 
 
 def reply_model(reply: Reply) -> FLModel:
@@ -131,17 +130,9 @@ def reply_of(model: FLModel, request: Request) -> Reply:
     The client is the one that was asked, not the one that the message names.
     """
     try:
-        return _read_reply(model, request)
-    except UNREADABLE as error:
+        meta = model.meta
+        update = None if model.params is None else Arriving(model.params)
+        buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
+        return reply_from(meta[META], update, buffers, request)
+    except Exception as error:  # whatever reading somebody's message raises
         return unreadable(request, error)
-
-
-def _read_reply(model: FLModel, request: Request) -> Reply:
-    meta = model.meta
-    update = None
-    if model.params is not None:
-        update = Arriving(model.params)
-    buffers = None
-    if BUFFERS in meta:
-        buffers = dict(Arriving(meta[BUFFERS]))
-    return reply_from(meta[META], update, buffers, request)

@@ -15,17 +15,17 @@ from typing import Any
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors import SafetensorError
-from safetensors.torch import load, save
+from safetensors.torch import load
 
 from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.engines.wire import (
-    UNREADABLE,
     plain_reply,
     plain_request,
     reply_from,
     request_from,
     unreadable,
 )
+from monai_fairfl.utils.files import tensors_as_bytes
 from monai_fairfl.utils.plain_values import object_of_json
 
 PLAIN = "fairfl"
@@ -37,10 +37,10 @@ UPDATE = "update"
 BUFFERS = "buffers"
 """Names of the records with tensors."""
 
+TENSORS = "tensors"
+"""Name of the one array of such a record: all tensors together."""
 STYPE = "safetensors"
-"""How the bytes of an array are written."""
-TENSOR = "tensor"
-"""Name of the one tensor in them."""
+"""How its bytes are written."""
 
 
 # --- requests
@@ -54,7 +54,9 @@ def request_content(request: Request, rounds: int) -> RecordDict:
         rounds: of the run, in all.
     """
     plain = {**plain_request(request), "rounds": rounds, "site": request.client}
-    return RecordDict({PLAIN: _record(plain), WEIGHTS: _arrays(request.weights)})
+    content = _record(plain)
+    content[WEIGHTS] = _arrays(request.weights)
+    return content
 
 
 def request_of(content: RecordDict, site: str) -> tuple[Request, int]:
@@ -64,10 +66,9 @@ def request_of(content: RecordDict, site: str) -> tuple[Request, int]:
         ValueError: when it is no request of this package, or is to another site.
     """
     plain = plain_of(content)
-    asked = plain["site"]
-    if asked != site:
+    if plain["site"] != site:
         raise ValueError(
-            f"the server knows this site's key as {asked!r}, and its own node-config says "
+            f"the server knows this site's key as {plain['site']!r}, and its own node-config says "
             f"{site!r}: the consortium's lead and the site must agree on the name"
         )
     weights = _tensors(content[WEIGHTS])
@@ -79,7 +80,7 @@ def request_of(content: RecordDict, site: str) -> tuple[Request, int]:
 
 def reply_content(reply: Reply) -> RecordDict:
     """Return a reply as it goes to the server."""
-    content = RecordDict({PLAIN: _record(plain_reply(reply))})
+    content = _record(plain_reply(reply))
     if reply.update is not None:
         content[UPDATE] = _arrays(reply.update)
         content[BUFFERS] = _arrays(reply.buffers or {})
@@ -92,14 +93,11 @@ def reply_of(content: RecordDict, request: Request) -> Reply:
     The client is the one that was asked, not one that the message names.
     """
     try:
-        plain = plain_of(content)
-        update = None
-        buffers = None
+        update, buffers = None, None
         if UPDATE in content:
-            update = _tensors(content[UPDATE])
-            buffers = _tensors(content[BUFFERS])
-        return reply_from(plain, update, buffers, request)
-    except UNREADABLE as error:
+            update, buffers = _tensors(content[UPDATE]), _tensors(content[BUFFERS])
+        return reply_from(plain_of(content), update, buffers, request)
+    except Exception as error:  # it must not end the run of the others
         return unreadable(request, error)
 
 
@@ -118,23 +116,15 @@ def plain_of(content: RecordDict) -> dict[str, Any]:
     return object_of_json(str(record[TEXT]))
 
 
-def plain_content(plain: Mapping[str, Any]) -> RecordDict:
+def _record(plain: Mapping[str, Any]) -> RecordDict:
     """Return a message of plain values alone."""
-    return RecordDict({PLAIN: _record(plain)})
-
-
-def _record(plain: Mapping[str, Any]) -> ConfigRecord:
-    return ConfigRecord({TEXT: json.dumps(plain)})
+    return RecordDict({PLAIN: ConfigRecord({TEXT: json.dumps(plain)})})
 
 
 def _arrays(weights: Weights) -> ArrayRecord:
     """Return tensors as Flower carries them: the same bits in the same type."""
-    arrays = {}
-    for name, tensor in weights.items():
-        value = tensor.detach().cpu().contiguous()
-        shape = tuple(value.shape)
-        arrays[name] = Array(str(value.dtype), shape, STYPE, save({TENSOR: value}))
-    return ArrayRecord(arrays)
+    data = tensors_as_bytes(weights)
+    return ArrayRecord({TENSORS: Array("uint8", (len(data),), STYPE, data)})
 
 
 def _tensors(record: Any) -> dict[str, torch.Tensor]:
@@ -142,16 +132,14 @@ def _tensors(record: Any) -> dict[str, torch.Tensor]:
 
     Raises:
         TypeError: when the record holds something else than these tensors.
-        ValueError: when a tensor's bytes are damaged, or its shape is impossible.
+        ValueError: when their bytes are damaged.
     """
     if not isinstance(record, ArrayRecord):
         raise TypeError(f"tensors are a {type(record).__name__}, not an ArrayRecord")
-    tensors = {}
-    for name, array in record.items():
-        if array.stype != STYPE:
-            raise TypeError(f"{name!r} is written as {array.stype!r}, not as {STYPE!r}")
-        try:
-            tensors[name] = load(array.data)[TENSOR]
-        except (SafetensorError, KeyError, RuntimeError) as error:
-            raise ValueError(f"{name!r} is no tensor ({error})") from error
-    return tensors
+    array = record[TENSORS]
+    if array.stype != STYPE:
+        raise TypeError(f"tensors are written as {array.stype!r}, not as {STYPE!r}")
+    try:
+        return load(array.data)
+    except (SafetensorError, RuntimeError) as error:
+        raise ValueError(f"what came are no tensors ({error})") from error

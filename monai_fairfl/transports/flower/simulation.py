@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,25 +12,23 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from monai_fairfl.errors import FederationError
 from monai_fairfl.run.resuming import ended
-from monai_fairfl.transports.engines.job_arguments import simulated_sites
+from monai_fairfl.transports.engines.making_jobs import simulated_sites, start_of
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run
-from monai_fairfl.transports.flower.job.flower_job import FlowerJob, site_settings
-from monai_fairfl.transports.flower.server.job import ServerJob
-from monai_fairfl.transports.flower.server.names import NamesByAnswer
-from monai_fairfl.transports.flower.site.answering import client_app
+from monai_fairfl.transports.flower.job import FlowerJob, site_settings
+from monai_fairfl.transports.flower.server import serve
+from monai_fairfl.transports.flower.site import client_app
+from monai_fairfl.transports.flower.wire import plain_of
+from monai_fairfl.utils.names import safe_name
 
-logger = logging.getLogger(__name__)
-
-SERVER = "server"
-SITES = "sites"
-"""Folders in a workspace."""
+Watch = Callable[[Path, str], AbstractContextManager[None]]
+"""Makes what is entered while a simulation runs, of the run's folder and its name."""
 MOST_SITES = 8
 """That one process has in memory."""
 
@@ -40,8 +37,10 @@ def simulate_job(
     workspace: str | Path,
     sites_root: str | Path,
     site_names: Sequence[str] | None = None,
-    watch: Callable[[Path, str], AbstractContextManager[None]] | None = None,
+    watch: Watch = lambda folder, name: nullcontext(),
     processes: int | None = None,
+    *,
+    bundle: str,
     **arguments: Any,
 ) -> Path:
     """Run a federation in Flower's simulation, with sites in processes of this machine.
@@ -51,9 +50,10 @@ def simulate_job(
             that did not end goes on.
         sites_root: one folder per site.
         site_names: those that take part; all by default.
-        watch: makes what is entered while the simulation runs, of the run's folder and its name.
+        watch: is entered while the simulation runs.
         processes: that train at a time; as many as the machine has processors by default.
-        arguments: of :meth:`~monai_fairfl.transports.flower.job.flower_job.FlowerJob.of`.
+        bundle: as for :meth:`~monai_fairfl.transports.flower.FlowerJob.of`.
+        arguments: likewise.
 
     Returns:
         The run's folder, with models, ledger and report.
@@ -62,60 +62,58 @@ def simulate_job(
         ConfigError: when the sites or the settings are wrong.
         FederationError: when the run did not end; it names the reason.
     """
-    sites = simulated_sites(sites_root, site_names, arguments.get("bundle"))
-    job = FlowerJob.of(sites_root=sites_root, **{"min_clients": len(sites), **arguments})
+    sites = simulated_sites(sites_root, site_names, bundle)
+    given = {"min_clients": len(sites), **arguments}
+    job = FlowerJob.of(bundle=bundle, sites_root=sites_root, **given)
     folder = Path(workspace).absolute()
-    run = folder_of_run(folder / SERVER, job.name, job.resume)
-    server_job = ServerJob(job)
+    run = folder_of_run(folder / "server", job.name)
+    start = start_of(job)
 
     failures: list[BaseException] = []
     server = ServerApp()
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
+        def nodes() -> dict[str, int]:
+            return dict(zip(sites, sorted(grid.get_node_ids()), strict=False))
+
         # Flower prints an exception of this thread, and raises another one.
         try:
-            server_job.run(grid, NamesByAnswer(grid), folder / SERVER)
+            serve(job, start, grid, nodes, folder / "server")
         except BaseException as error:
-            logger.debug("the server's part of the simulation failed", exc_info=True)
             failures.append(error)
 
-    watched = watch or (lambda folder, name: nullcontext())
-    of_sites = site_settings(job.run_config())
-    site_of = partial(_site_of, sites, folder / SITES, json.dumps(of_sites))
+    of_sites = json.dumps(site_settings(job.run_config()))
     at_a_time = min(processes or os.cpu_count() or 1, len(sites))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with watched(run, job.name):
+    with watch(run, job.name):
         run_simulation(
             server_app=server,
-            client_app=client_app(site_of),
+            client_app=client_app(partial(_site_of, folder / "sites", of_sites)),
             num_supernodes=len(sites),
             backend_config={
                 "init_args": {"num_cpus": at_a_time},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
+    if not failures and not ended(run):
+        failures.append(RuntimeError("Flower's simulation ended before the run"))
     if failures:
-        raise FederationError(
-            f"{failures[0]}; the same command goes on where it stopped"
-        ) from failures[0]
-    if not ended(run):
-        raise FederationError(
-            "Flower's simulation ended before the run; the same command goes on where it stopped"
-        )
+        [cause] = failures
+        raise FederationError(f"{cause}; the same command goes on where it stopped") from cause
     return run
 
 
-def _site_of(sites: Sequence[str], folder: Path, job: str, context: Context) -> Site:
-    """Return the site that a simulated node is: the one of its number.
+def _site_of(folder: Path, job: str, message: Message, context: Context) -> Site:
+    """Return the site that a request is to: all nodes of a simulation are the user's own.
 
     Args:
-        sites: all of them, sorted.
-        folder: gets a folder for each.
+        folder: gets a folder for each site.
         job: settings of the sites, as JSON.
+        message: to the node.
         context: of the node.
     """
-    name = sites[int(context.node_config["partition-id"])]
+    name = safe_name(plain_of(message.content)["site"])
     return _site(name, folder / name, job)
 
 

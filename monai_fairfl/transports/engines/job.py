@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job: what is asked of an engine, and what its server begins with. It loads no MONAI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.guards.registry import Given, config_of, guards_of
+from monai_fairfl.messages import ModelSpec, Weights
+from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
+
+OURS = "monai_fairfl.guards."
+
+
+@dataclass(frozen=True)
+class Job:
+    """A federation of a bundle's sites, for any engine.
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one; a site may have its own copy
+            elsewhere.
+        strategy: a strategy, its name or dotted path, or a configuration with ``_target_``.
+        min_clients: sites that are waited for, and must answer each round.
+        num_rounds: rounds in all.
+        name: of the run, which goes on if one of this name did not end; by default the bundle's and
+            the strategy's.
+        timeout: seconds that an exchange may take; 0: no limit.
+        initial_ckpt: a ``state_dict`` file to begin with; empty: a model built under the seed.
+        sites: settings of
+            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`.
+        run: settings of :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards``.
+    """
+
+    bundle: str
+    strategy: Any = "FedCE"
+    min_clients: int = 2
+    num_rounds: int = 2
+    name: str = ""
+    timeout: float = 0.0
+    initial_ckpt: str = ""
+    sites: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a job's server begins with.
+
+    Args:
+        weights: parameters and buffers of the initial model, without aliases.
+        spec: of the model.
+        recipe: how the sites train it, as far as the job knows, where the bundle declares it. A
+            site may set other values in its own ``local/fairfl.json``.
+        asked: the job's settings and the bundle's full run, for ``config.json`` of the run.
+    """
+
+    weights: Weights
+    spec: ModelSpec
+    recipe: ModelRecipe | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write ``model.safetensors`` and ``job.json``; no pickle."""
+        recipe = self.recipe and self.recipe.state_dict()
+        plain = {"spec": self.spec.to_json(), "recipe": recipe, "asked": dict(self.asked)}
+        write_atomically(folder / "model.safetensors", tensors_as_bytes(self.weights))
+        write_atomically(folder / "job.json", json.dumps(plain, indent=1).encode())
+
+    @classmethod
+    def read(cls, folder: Path) -> Start:
+        """Return what :meth:`write` wrote.
+
+        Raises:
+            FederationError: when it is not there.
+        """
+        try:
+            plain = object_of_json((folder / "job.json").read_bytes())
+            spec = ModelSpec.from_json(plain["spec"])
+            tensors = load_file(folder / "model.safetensors")
+            weights = {name: tensors[name] for name in (*spec.parameters, *spec.buffers)}
+            recipe = plain["recipe"] and ModelRecipe.from_state(plain["recipe"], folder)
+            return cls(weights, spec, recipe, plain["asked"])
+        except (OSError, KeyError, ValueError) as error:
+            raise FederationError(
+                f"the job holds no initial model in {folder} ({error}): write it with FairFLRecipe "
+                "or 'monai-fairfl export-flare', not by hand"
+            ) from error
+
+
+def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:
+    """The configuration of a job's guards, in plain JSON; ``None``: the default ones.
+
+    Raises:
+        ConfigError: when one is unknown, or is not of this package.
+
+    >>> config_of_shipped(["NonFinite"])
+    [{'_target_': 'monai_fairfl.guards.NonFinite'}]
+    """
+    if given is None:
+        return None
+    config = config_of(guards_of(given))
+    for one in config:
+        if not one["_target_"].startswith(OURS):
+            raise ConfigError(
+                f"guard {one['_target_']!r} is not of this package: a job must not name classes "
+                "that its engine's policy does not see. Use shipped guards, or run the federation "
+                "in one process"
+            )
+    return config

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a job of a user's arguments: of its bundle, its strategy, and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.initial import (
+    bundle_recipe,
+    digests_of_configs,
+    initial_model,
+    warn_of_other_training,
+)
+from monai_fairfl.bundle.preflight import check_strategies, site_names
+from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
+from monai_fairfl.bundle.site import closing_measurements
+from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.server.settings import RunSettings
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
+from monai_fairfl.transports.engines.site_settings import JobSiteSettings
+from monai_fairfl.utils.names import LONGEST_NAME, safe_name
+from monai_fairfl.utils.random_state import own_random_state
+
+AnyJob = TypeVar("AnyJob", bound=Job)
+
+OF_SITES = {entry.name for entry in fields(JobSiteSettings)} - {"bundle", "alone"}
+"""Settings of a bundle's sites that a job may bring; ``alone`` is a file of the site."""
+
+OF_RUN = {entry.name for entry in fields(RunSettings)} - {"rounds", "min_clients", "timeout"}
+OF_RUN |= {"guards"}
+"""Settings of a run for which a job has no argument of its own, and its guards."""
+
+OWN = [entry.name for entry in fields(Job) if entry.name not in ("sites", "run")]
+"""Arguments of a job that are no settings of its sites or its run."""
+
+
+def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
+    """Return the job of a user's arguments, checked.
+
+    >>> given = {"bundle": "prostate_mri_segmentation", "local_epochs": 2, "keep": 5}
+    >>> job = job_of(Job, **given)
+    >>> job.name, job.sites, job.run["keep"]
+    ('prostate_mri_segmentation-FedCE', {'local_epochs': 2}, 5)
+
+    Args:
+        kind: of the job.
+        bundle: name of a bundle of this package, or the path of one.
+        given: the other fields of a job, and in place of ``sites`` and ``run`` their settings;
+            ``None`` stands for the default.
+
+    Raises:
+        ConfigError: when an argument is unknown, or bundle, strategy, settings and number of
+            clients do not go together.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    known = {*OWN, *OF_SITES, *OF_RUN}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"a job has no argument {name!r}{did_you_mean(name, known)}")
+    own = {name: value for name, value in given.items() if name in OWN}
+    sites = {name: value for name, value in given.items() if name in OF_SITES}
+    run = {name: value for name, value in given.items() if name in OF_RUN}
+
+    root = locate_bundle(bundle)
+    # A site finds a shipped bundle by its name in its own installation.
+    own["bundle"] = bundle if bundle in bundle_names() else str(root)
+    if "sites_root" in sites:
+        sites["sites_root"] = str(Path(sites["sites_root"]).absolute())
+    if "guards" in run:
+        run["guards"] = config_of_shipped(run["guards"])
+    run = {"seed": 0, "final": list(closing_measurements(root)), **run}
+    job = kind(**own, sites=sites, run=run)
+
+    of_run = {name: value for name, value in run.items() if name != "guards"}
+    RunSettings(job.num_rounds, job.min_clients, timeout=job.timeout or None, **of_run)
+    of_all = site_settings_of(job)
+    strategy = strategy_of(job.strategy)
+    train = configuration.train_config(root, of_all.overrides, of_all.config)
+    clients = [f"client {number}" for number in range(job.min_clients)]
+    check_strategies([strategy], clients, train)
+    name = safe_name(job.name or f"{root.name}-{strategy.name}", "name", LONGEST_NAME)
+    return replace(job, name=name)
+
+
+def site_settings_of(job: Job) -> JobSiteSettings:
+    """Return the job's settings for every site."""
+    return JobSiteSettings.merged({"bundle": job.bundle, **job.sites}, {})
+
+
+def start_of(job: Job) -> Start:
+    """Return what the server begins with.
+
+    Raises:
+        ConfigError: when the network cannot be built.
+        FederationError: when the file of ``initial_ckpt`` does not fit it.
+    """
+    root, of_all = locate_bundle(job.bundle), site_settings_of(job)
+    overrides, config = of_all.overrides, of_all.config
+    with own_random_state(job.run["seed"]):
+        weights, spec = initial_model(root, overrides, job.initial_ckpt or None, config)
+    full_run = configuration.full_run_of(root)
+    epochs = of_all.local_epochs
+    recipe = bundle_recipe(root, overrides, config, local_epochs=epochs, full_run=full_run)
+    if job.initial_ckpt:
+        warn_of_other_training(job.initial_ckpt, recipe)
+    asked = {
+        "bundle": root.name,
+        "files": digests_of_configs(root, config),
+        **of_all.training(),
+        "full_run": full_run,
+    }
+    return Start(weights, spec, recipe, asked)
+
+
+def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle: str) -> list[str]:
+    """Return the names of the sites that take part in a simulation, sorted.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: names of those that take part; ``None``: all.
+        bundle: of the job.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, or has no folder for a chosen site.
+    """
+    any_folder = configuration.takes_any_folder(locate_bundle(bundle))
+    return site_names(Path(sites_root), chosen, {}, any_folder)

@@ -1,0 +1,414 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A strategy as the aggregator of NVFlare's own FedAvg workflow, for the user's own scripts.
+
+NVFlare sends the model and collects the results; each of its rounds is one round of a
+:class:`~monai_fairfl.server.federation.Federation`, which stops after it and is resumed for the
+next. So its guards, ledger and checkpoints are those of any federation.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import FLMetaKey
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
+from nvflare.app_common.aggregators.model_aggregator import ModelAggregator
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.app_event_type import AppEventType
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+from nvflare.app_opt.pt.fedce import FedCEConstants
+
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.guards.registry import guards_of
+from monai_fairfl.messages import UNDECLARED, ModelSpec, Reply, Request
+from monai_fairfl.replies import Replies
+from monai_fairfl.run.ledger import number_in
+from monai_fairfl.server.federation import Federation, History
+from monai_fairfl.strategies import FedCE, Parts, Strategy, compose
+from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.transports.engines.job import Start, config_of_shipped
+from monai_fairfl.transports.engines.wire import unreadable
+from monai_fairfl.transports.flare.wire import Arriving
+
+logger = logging.getLogger(__name__)
+
+BATCH_NORM_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+OF_SCRIPTS: Mapping[str, Any] = {
+    # The workflow asks again in its next round only, and no script measures beside its training.
+    **{"min_clients": 1, "retries": 0, "evaluate": (), "final": (), "unasked": True},
+    # A script's key metric has the unit that the script gives it.
+    "ranges": {"global_score": [UNDECLARED.least, UNDECLARED.most]},
+}
+"""Settings of a federation whose clients are scripts."""
+
+
+class FairFLAggregator(ModelAggregator):
+    """Weighs the results of a round of NVFlare's FedAvg as a strategy does.
+
+    >>> from monai_fairfl.strategies import FedCE
+    >>> aggregator = FairFLAggregator(FedCE("sum", variant="revised"), key_metric="dice")
+    >>> aggregator.strategy.name  # for FedAvgRecipe(aggregator=aggregator, ...)
+    'FedCE-sum-revised'
+
+    That workflow sends one model, and one ``meta``, to all, and asks once a round. So strategies of
+    one model and one exchange work: FedAvg, FedCE, and, where scripts send what they need among
+    their ``metrics``, QFedAvg and AFL (``global_loss``), FedGA (``global_loss``, ``local_loss``),
+    CFFL (``local_score``) and FairFed (the key metric). A script may use NVFlare's Client API alone
+    or drive MONAI's ``MonaiAlgo`` with the handlers of this package, whose measurements it then
+    sends as metrics. With FedCE every client receives the weights of **all** under
+    ``meta["fedce_coef"]``, as with NVFlare's own aggregator.
+
+    Results may come in any order, as ``DIFF`` or ``FULL``; the same results give the same bits. One
+    that is malformed is left out, and guards judge the others. ``NUM_STEPS_CURRENT_ROUND`` stands
+    for the number of images, since no such number is on that wire; without one it is 1.
+
+    ``fairfl`` in the job's run directory has the ledger, and at the end models and report. Clients
+    do not receive it. A server that is started again in that directory goes on after the last
+    round.
+
+    Args:
+        strategy: one of ``monai_fairfl.strategies``, or its call as a text, or your own.
+        trainable_param_names: tensors that make contributions; all others are buffers: averaged,
+            counters take the maximum. ``None``: every floating-point tensor but BatchNorm's
+            statistics.
+        key_metric: the entry of ``metrics`` that scores the received model, ``global_score`` for
+            strategies.
+        federation: fields of :class:`~monai_fairfl.server.settings.RunSettings`, plain values, such
+            as ``{"ranges": {"global_loss": [0, 5000]}}``; and ``guards``, guards of this package.
+        parts: of the strategy; NVFlare writes them into a job.
+
+    Raises:
+        ConfigError: when the strategy needs more than this workflow has, or a guard is unknown; it
+            is named.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy | str,
+        trainable_param_names: Sequence[str] | None = None,
+        key_metric: str = "accuracy",
+        federation: Mapping[str, Any] | None = None,
+        parts: Parts | None = None,
+    ):
+        super().__init__()
+        strategy = strategy_of(strategy)
+        if parts is not None:
+            compose(strategy, **vars(parts))
+        # NVFlare writes a job's configuration from attributes that are named as the arguments.
+        self.strategy = strategy
+        self.trainable_param_names = trainable_param_names
+        self.key_metric = key_metric
+        self.federation = dict(federation or {})
+        self.federation["guards"] = config_of_shipped(self.federation.get("guards"))
+        self.parts = strategy.parts if strategy.parts != Parts() else None
+        require_one_exchange(strategy)
+
+        self._results = Results(strategy, key_metric)
+        self._rounds = 0
+        self._history: History | None = None
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Remember the model that is sent, and close the run when the job ends."""
+        super().handle_event(event_type, fl_ctx)
+        if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._results.sent:
+            task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
+            self._results.sent = Arriving(task.params or {})
+            self._rounds = task.total_rounds
+        if event_type == EventType.END_RUN and self._history is not None:
+            if not self._history.finished:
+                self._run(conclude=True)
+            # It loads scipy and jinja2, which nothing needs before the end.
+            from monai_fairfl.report import write_report_if_possible
+
+            write_report_if_possible([self._history.run_dir], self._history.run_dir)
+
+    def reset_stats(self) -> None:
+        """Begin a round."""
+        self._results.clear()
+
+    def accept_model(self, model: FLModel) -> None:
+        """Take in the result of the client that NVFlare's server names; its first one counts."""
+        self._results.models.setdefault(model.meta["client_name"], model)
+
+    def aggregate_model(self) -> FLModel:
+        """Return the next global model.
+
+        Raises:
+            FederationError: when no result of the round can be used, or their average is not
+                finite; it names the reason for each.
+        """
+        results = self._results
+        if not results.sent:
+            raise FederationError(
+                "the model that the clients were sent is not known here: use this aggregator in "
+                "NVFlare's FedAvgRecipe, whose workflow shows it the model"
+            )
+        self._history = self._run()
+        model: dict[str, Any] = dict(self.strategy.weights)
+        if results.sent.have_arrays:
+            model = {name: tensor.numpy() for name, tensor in model.items()}
+        metrics = results.mean_metrics(self._history.rounds[-1])
+        return FLModel(ParamsType.FULL, model, metrics=metrics, meta=self._meta())
+
+    def _run(self, conclude: bool = False) -> History:
+        """Play one round, of the results that have come; or conclude the run."""
+        assert self.fl_ctx is not None, "NVFlare sends START_RUN before the first task"
+        job = self.fl_ctx.get_job_id()
+        folder = Path(self.fl_ctx.get_engine().get_workspace().get_run_dir(job)) / "fairfl"
+        start = self._start(folder / "initial")
+        given = {**OF_SCRIPTS, **self.federation}
+        given["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation.get("ranges", {})}
+        federation = Federation(
+            self.strategy,
+            self._results,
+            self._rounds,
+            lambda: (start.weights, start.spec),
+            guards_of(config_of_shipped(given.pop("guards"))),
+            folder,
+            **given,
+        )
+        self._results.after_round = federation.stop
+        if conclude:
+            federation.conclude()
+        return federation.run(resume=True)
+
+    def _start(self, folder: Path) -> Start:
+        """Return the model that the workflow sent first, which a run that goes on began with."""
+        if folder.exists():
+            return Start.read(folder)
+        sent = self._results.sent
+        floating = [name for name in sent if sent[name].is_floating_point()]
+        trainable = self.trainable_param_names or [
+            name for name in floating if name.rpartition(".")[2] not in BATCH_NORM_STATISTICS
+        ]
+        unknown = sorted(set(trainable) - set(floating))
+        if unknown:
+            raise ConfigError(
+                f"trainable_param_names {unknown[:3]} must be floating-point tensors of the model, "
+                f"such as {floating[:3]}"
+            )
+        parameters = tuple(sorted(trainable))
+        buffers = tuple(sorted(set(sent) - set(trainable)))
+        layers = {name: name.rpartition(".")[0] for name in (*parameters, *buffers)}
+        weights = {name: sent[name].clone() for name in layers}
+        start = Start(weights, ModelSpec(parameters, buffers=buffers, layers=layers))
+        start.write(folder)
+        return start
+
+    def _meta(self) -> dict[str, Any]:
+        """Return each client's weight in the model, where its next request would carry it.
+
+        NVFlare's ``PTFedCEHelper`` takes the client out of the model by it; without a weight it
+        assumes 0, and the model without the client is the model itself.
+        """
+        # The requests of the next round, which are not sent from here.
+        asking = self.strategy.round(self.strategy.clients)
+        weights = {}
+        for request in next(asking):
+            weight = request.context.get("previous_weight", math.nan)
+            if 0 <= weight <= 1 - 1e-6:
+                weights[request.client] = weight
+        asking.close()
+        return {FedCEConstants.CONTRIBUTION_WEIGHTS: weights} if weights else {}
+
+
+class Results:
+    """What the workflow brought in a round, as a transport of the federation.
+
+    Args:
+        strategy: of the federation.
+        key_metric: the entry of a script's ``metrics`` that scores the received model.
+    """
+
+    def __init__(self, strategy: Strategy, key_metric: str):
+        self.strategy = strategy
+        self.key_metric = key_metric
+        self.after_round = lambda: None
+        self.clear()
+
+    def clear(self) -> None:
+        """Begin a round."""
+        self.sent = Arriving({})
+        self.models: dict[str, FLModel] = {}
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """The clients that answered in this round."""
+        return sorted(self.models)
+
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Yield what the clients sent, as replies to the requests."""
+        if requests[0].task != "train":
+            # The run has ended: no script takes the last head of the ledger.
+            return
+        self.after_round()
+        for name, tensor in requests[0].weights.items():
+            if name not in self.sent or not torch.equal(self.sent[name], tensor):
+                raise FederationError(
+                    f"the clients were sent another {name!r} than the run's last round made: to "
+                    "begin without a memory, delete the folder fairfl of the job's run directory"
+                )
+        for request in requests:
+            try:
+                yield self._reply(request)
+            except Exception as error:  # whatever reading somebody's result raises
+                yield unreadable(request, error)
+
+    def close(self) -> None:
+        """Do nothing: the workflow goes on."""
+
+    def mean_metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
+        """Return the clients' metrics, averaged with the weights of the round.
+
+        Only numbers that passed the check of measurements count. Weights by layer average no
+        metrics: then each client counts the same.
+
+        Args:
+            record: of the round.
+        """
+        sent = {str(name) for model in self.models.values() for name in model.metrics or {}}
+        means = {}
+        for name in sorted(sent):
+            numbers, weights = [], []
+            for client, measured in record["measurements"].items():
+                number = number_in(measured.get(name))
+                if number is not None:
+                    weight = number_in(record["aggregation"].get(client, 1.0))
+                    numbers.append(number)
+                    weights.append(max(weight or 0.0, 1e-12))
+            if numbers:
+                means[name] = float(np.average(numbers, weights=weights))
+        return means
+
+    def _reply(self, request: Request) -> Reply:
+        """Return one client's result: differences of parameters, absolute buffers, numbers.
+
+        A tensor that fits nowhere stays as it is: the check of the reply refuses it by its name.
+        """
+        model = self.models[request.client]
+        arrived = Arriving(model.params or {})
+        is_difference = model.params_type == ParamsType.DIFF
+        update: dict[str, torch.Tensor] = {}
+        buffers: dict[str, torch.Tensor] = {}
+        for name in arrived:
+            value = arrived[name]
+            start = request.weights.get(name)
+            is_buffer = name in self.strategy.spec.buffers
+            if start is not None and start.shape == value.shape:
+                if is_buffer:
+                    value = (start + value if is_difference else value).to(start.dtype)
+                elif not is_difference:
+                    value = value - start
+            (buffers if is_buffer else update)[name] = value
+        steps = _number((model.meta or {}).get(FLMetaKey.NUM_STEPS_CURRENT_ROUND))
+        count = max(round(steps), 1) if math.isfinite(steps) else 1
+        measurements = self._measurements(model, request.client)
+        return request.reply(
+            update, count, num_steps=count, measurements=measurements, buffers=buffers
+        )
+
+    def _measurements(self, model: FLModel, client: str) -> dict[str, float]:
+        """Return the numbers of a result. The key metric is also ``global_score``."""
+        numbers = {}
+        for name, value in (model.metrics or {}).items():
+            # The prefix is of MeasurementsFilter, in the statistics of a MonaiAlgo.
+            numbers[str(name).removeprefix("fairfl/")] = _number(value)
+        if self.key_metric in numbers:
+            numbers["global_score"] = numbers[self.key_metric]
+        mean = (model.meta or {}).get(FedCEConstants.MINUS_MODEL_SCORE)
+        if mean is not None:
+            numbers["leave_one_out_error"] = self._error_of_round(float(mean), client)
+        return {name: number for name, number in numbers.items() if math.isfinite(number)}
+
+    def _error_of_round(self, mean: float, client: str) -> float:
+        """Return the error of this round, which leads to the ``mean`` that a script sent.
+
+        NVFlare's scripts send the mean of their errors so far, and FedCE's variants of NVFlare
+        average the errors themselves: the strategy knows which error of this round leads to that
+        mean. It may be impossible though the mean is possible: the script was started again, an
+        earlier reply was lost, a guard acted, or the script lies. The nearest possible error then
+        counts, and the means of script and server come together in later rounds.
+        """
+        strategy = self.strategy
+        is_possible = 0 <= mean <= 1
+        if not isinstance(strategy, FedCE) or strategy.variant == "paper" or not is_possible:
+            return mean
+        rounds = strategy.seen.get(client, 0)
+        error = (rounds + 1) * mean - (rounds - strategy.second.get(client, 0.0))
+        return min(max(error, 0.0), 1.0)
+
+
+def _number(value: Any) -> float:
+    """Return a metric as a number, NaN where it is none."""
+    try:
+        return float(value) if not isinstance(value, str) else math.nan
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return math.nan
+
+
+def require_one_exchange(strategy: Strategy) -> None:
+    """Refuse a strategy that asks for more than one training a round, of one model for all.
+
+    Whether it does shows in a trial round on a model of two numbers.
+
+    Raises:
+        ConfigError: naming the strategy and what is in its way.
+
+    >>> from monai_fairfl.strategies import FedLWR
+    >>> require_one_exchange(FedLWR())
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: FedLWR asks for more than one training in a round, and ...
+    """
+    trial = copy.deepcopy(strategy)
+    trial.rounds_planned = 2
+    # The layer bears the name of the strategy's output layer.
+    layer = getattr(trial, "output_layer", None) or "layer"
+    spec = ModelSpec((f"{layer}.weight",), layers={f"{layer}.weight": layer})
+    asked: list[Request] = []
+
+    def answer(requests: list[Request]) -> Replies:
+        numbered = [replace(request, id=number) for number, request in enumerate(requests)]
+        asked.extend(numbered)
+        replies = []
+        for request in numbered:
+            update = {f"{layer}.weight": torch.tensor([[1.0], [1.0 + request.id]])}
+            measured = dict.fromkeys(request.measure, 0.5)
+            replies.append(request.reply(update, 1, measurements=measured))
+        return Replies(replies, numbered, spec)
+
+    clients = [f"client {number}" for number in range(max(2, trial.min_clients))]
+    own_models = False
+    try:
+        trial.start({f"{layer}.weight": torch.zeros(2, 1)}, clients, spec)
+        own_models = play_round(trial, clients, answer).rewards is not None
+    except ConfigError:
+        raise
+    except Exception:  # it cannot train such a model
+        logger.debug("%s cannot be tried on two numbers", strategy.name, exc_info=True)
+    context = {key for request in asked for key in request.context} | set(trial.parts.training)
+    problem = ""
+    if len(asked) > len(clients) or any(request.task != "train" for request in asked):
+        problem = "asks for more than one training in a round"
+    elif context - {"previous_weight"}:
+        problem = f"asks for another training ({', '.join(sorted(context))})"
+    elif own_models:
+        problem = "sends every client a model of its own"
+    if problem:
+        raise ConfigError(
+            f"{strategy.name} {problem}, and NVFlare's FedAvg workflow sends one model to all and "
+            "asks once a round: use FairFLRecipe(bundle=...), whose sites can do more"
+        )

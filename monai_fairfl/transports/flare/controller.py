@@ -1,0 +1,334 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The server's side of a job: an NVFlare workflow that runs a federation of the job's clients.
+
+Each request is one task of one client, and a record of the ledger is shown by NVFlare's receivers
+of metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.engine_spec import EngineSpec
+from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, ReservedKey
+from nvflare.apis.utils.analytix_utils import create_analytic_dxo
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.tensor_disk_offload_context import (
+    cleanup_tensor_disk_offload,
+    setup_tensor_disk_offload,
+)
+from nvflare.app_common.workflows.model_controller import ModelController
+
+from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
+from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.run.ledger import number_in
+from monai_fairfl.strategies import Parts, Strategy, compose
+from monai_fairfl.transports.engines.job import Job, Start
+from monai_fairfl.transports.engines.job_run import JobRecorder, run_job
+from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
+from monai_fairfl.transports.flare import wire
+from monai_fairfl.transports.flare.policy import NEEDS
+
+INITIAL = "initial"
+"""Folder beside the server's configuration with what the job begins with."""
+
+STAYS_IN_WORKSPACE = ("checkpoints", "updates", ".*")
+"""Patterns of a run's files that no copy of the results holds."""
+
+TASKS = {"train": AppConstants.TASK_TRAIN, "measure": AppConstants.TASK_VALIDATION}
+"""A request's task -> the name of the NVFlare task."""
+SILENT = "its task failed or its process ended; the log of the site shows the reason"
+
+LOST = (
+    "Failed to create connection to the child process",
+    "Communication error with client",
+    "Subprocess died for client",
+)
+"""What NVFlare's simulator logs where it has lost the process of a client.
+
+It gives a process a minute to open its port, and the process gives the server ten seconds to
+answer. A machine that is busy misses either, another program may take the port in between, and a
+process may be killed. The simulator then goes on without the client, whose answer never comes.
+"""
+
+
+class FairFLController(ModelController):
+    """Runs a :class:`~monai_fairfl.server.federation.Federation` as the workflow of an NVFlare job.
+
+    The run is in ``fairfl/RUN_NAME`` of the server's workspace. A copy of the results (models,
+    ledger, report) goes into the job's folder, so that ``nvflare job download`` brings them. A job
+    that is submitted again goes on after the last whole round of a run that did not end; once it
+    ended, a new run, ``RUN_NAME-2``, begins.
+
+    :class:`~monai_fairfl.transports.flare.FairFLRecipe` puts the initial model and its
+    specification beside the server's configuration.
+
+    Args:
+        strategy: one of ``monai_fairfl.strategies``, or your own.
+        run_name: name of the run's folder.
+        job: the other fields of :class:`~monai_fairfl.transports.engines.job.Job`, plain values. A
+            client that is late after ``timeout`` seconds, its start included, is missing in this
+            round, and is asked again in the next.
+        parts: of the strategy, see :class:`~monai_fairfl.strategies.Parts`.
+        enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
+        needs: what a server must allow; NVFlare shows it when its policy refuses this class.
+
+    >>> from monai_fairfl.strategies import FedCE
+    >>> controller = FairFLController(FedCE("sum"), "fedce", {"num_rounds": 60, "min_clients": 3})
+    >>> controller.strategy.name, controller.job["num_rounds"]
+    ('FedCE-sum', 60)
+    """
+
+    _always_serialize_args = ("needs",)
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        run_name: str,
+        job: Mapping[str, Any],
+        parts: Parts | None = None,
+        enable_tensor_disk_offload: bool = False,
+        needs: str = NEEDS,
+    ):
+        super().__init__(persistor_id="", ignore_result_error=True)
+        if parts is not None:
+            compose(strategy, **vars(parts))
+        # NVFlare writes a job's configuration from attributes that are named as the arguments.
+        self.strategy = strategy
+        self.run_name = run_name
+        self.job = job
+        self.parts = parts
+        self.enable_tensor_disk_offload = enable_tensor_disk_offload
+        self.needs = needs
+
+    def run(self) -> None:
+        """Run the federation; an error of its own ends the job and names the way to go on."""
+        wire.register_tensors()
+        offload = setup_tensor_disk_offload(
+            self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
+        )
+        storage = storage_folder(self.engine.get_workspace().get_root_dir())
+        job = Job(strategy=self.strategy, name=self.run_name, **self.job)
+        folder = folder_of_run(storage, job.name)
+        try:
+            start = Start.read(Path(self.get_app_dir()) / "config" / INITIAL)
+            observer = JobObserver(self.engine, folder, start.asked, job.num_rounds)
+            done = run_job(folder, job, start, FlareTransport(self, job.num_rounds), observer)
+            self.info(f"{done} rounds are done: {folder}")
+        except TransportAborted:
+            self.info(f"aborted; submit the job again to go on: {folder}")
+        except FairFLError as error:
+            self.panic(f"{error}\nSubmit the job again to go on from {folder}")
+        finally:
+            cleanup_tensor_disk_offload(self.engine, offload)
+            if folder.exists():
+                left_out = shutil.ignore_patterns(*STAYS_IN_WORKSPACE)
+                results = Path(self.get_run_dir()) / "fairfl"
+                shutil.copytree(folder, results, ignore=left_out, dirs_exist_ok=True)
+
+    def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
+        """Schedule a task so that a site may ask for it twice.
+
+        A site does so when its process was started again, or when the answer to its question was
+        late.
+        """
+        task.client_tasks = _EachOnce()
+        super().broadcast(task, *arguments, **options)
+
+
+class _EachOnce(list[ClientTask]):
+    """The client tasks of an NVFlare task, each once.
+
+    NVFlare 2.9 adds a client task again when it is sent again while a task of another site waits.
+    Its manager of tasks then ends with a ``KeyError`` on removing it twice, and the job waits for
+    ever.
+    """
+
+    def append(self, client_task: ClientTask) -> None:
+        if client_task not in self:
+            super().append(client_task)
+
+
+class FlareTransport:
+    """Sends each request as one NVFlare task to one client.
+
+    Replies come in any order.
+
+    Args:
+        controller: whose job it is.
+        rounds: of the run, in all; NVFlare shows them.
+    """
+
+    def __init__(self, controller: ModelController, rounds: int):
+        self.controller = controller
+        self.rounds = rounds
+        self.simulator = _LostClients()
+        logging.getLogger().addHandler(self.simulator)
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """The job's clients, as NVFlare authenticated them."""
+        return sorted(client.name for client in self.controller.engine.get_clients())
+
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Send every request, and yield replies until all came or ``timeout`` seconds are over.
+
+        Raises:
+            TransportAborted: when the job was aborted.
+            FederationError: when NVFlare's simulator has lost a client.
+        """
+        begun = time.monotonic()
+        # NVFlare's time limits are whole seconds, and 0 means none.
+        limit = math.ceil(timeout or 0)
+        # NVFlare's threads put the replies here.
+        replies: SimpleQueue[Reply] = SimpleQueue()
+        answered: set[int] = set()
+        for request in requests:
+            self._send(request, limit, replies, answered)
+
+        while True:
+            # Looked at before the queue, so that nothing that came is left in it.
+            waits = self.controller.get_num_standing_tasks()
+            while not replies.empty():
+                yield replies.get()
+            if not waits:
+                break
+            if self.controller.abort_signal.triggered:
+                raise TransportAborted("the job was aborted")
+            if self.simulator.lost:
+                raise FederationError(
+                    f"NVFlare's simulator has lost the process of a client ({self.simulator.lost})."
+                    " This happens on a busy machine: use fewer clients at a time (num_threads) if "
+                    "it happens often"
+                )
+            time.sleep(0.1)
+
+        # A task that ended early without an answer has failed; one that ran into the limit is late.
+        in_time = not limit or time.monotonic() - begun < limit
+        if in_time:
+            for request in requests:
+                if request.id not in answered:
+                    yield failed(request, SILENT)
+
+    def close(self) -> None:
+        """Do no more than to listen no longer: NVFlare ends the clients with the job."""
+        logging.getLogger().removeHandler(self.simulator)
+
+    def _send(
+        self, request: Request, limit: int, replies: SimpleQueue[Reply], answered: set[int]
+    ) -> None:
+        """Send one request; NVFlare calls ``receive`` with its answer, from a thread of its own."""
+
+        def receive(model: FLModel) -> bool:
+            # NVFlare would swallow an exception. A tensor that waits on disk is read when the
+            # server takes the reply.
+            if wire.Arriving(model.params or {}).wait_on_disk:
+                self.controller.info(f"the update of {request.client} waits on disk")
+            reply = wire.reply_of(model, request)
+            replies.put(reply)
+            answered.add(request.id)
+            return reply.error is None
+
+        self.controller.send_model(
+            task_name=TASKS[request.task],
+            data=wire.request_model(request, self.rounds),
+            targets=[request.client],
+            timeout=limit,
+            callback=receive,
+        )
+
+
+class _LostClients(logging.Handler):
+    """Hears from NVFlare's simulator, which runs in the server's process, that it lost a client."""
+
+    lost = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if any(words in text for words in LOST):
+            self.lost = text
+
+
+class JobObserver(JobRecorder):
+    """Records what the job asked for, and shows each record's curves.
+
+    Args:
+        engine: of the job, whose receivers of metrics get the curves.
+        folder: of the run.
+        asked: what the job asked for.
+        rounds: in all.
+    """
+
+    def __init__(self, engine: EngineSpec, folder: Path, asked: Mapping[str, Any], rounds: int):
+        super().__init__(folder, asked, "NVIDIA FLARE", rounds)
+        self.engine = engine
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        """Hand the points of a record to NVFlare's receivers.
+
+        A site's point goes to them as if the site had sent it, a mean as the server's own. MLflow's
+        receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
+        """
+        for site, tag, value, step in curve_points(record):
+            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+            data = dxo.to_shareable()
+            event, scope = ANALYTIC_EVENT_TYPE, EventScope.LOCAL
+            if site:
+                event, scope = f"fed.{ANALYTIC_EVENT_TYPE}", EventScope.FEDERATION
+                data.set_peer_props({ReservedKey.IDENTITY_NAME: site})
+                # An event that came in is not sent to any site.
+                data.set_header(FedEventHeader.DIRECTION, "in")
+            with self.engine.new_context() as fl_ctx:
+                fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, scope, private=True, sticky=False)
+                fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, private=True, sticky=False)
+                # A component's own fire_event is always local, so the engine fires it.
+                self.engine.fire_event(event, fl_ctx)
+
+
+def curve_points(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float, int]]:
+    """Yield (site, tag, value, step) of everything in a ledger's record that belongs to a curve.
+
+    A tag is the name of a measurement, ``aggregation_weight`` or ``contribution``. At the end of a
+    run it is ``final_`` and a measurement's name, of the model that the site would use, at step 0.
+    ``TAG/mean`` is of no site. Weights by layer, which are no numbers, make no curve.
+
+    >>> record = {"kind": "round", "round": 1, "aggregation": {}, "contributions": {"elm": 0.4}}
+    >>> record["measurements"] = {"elm": {"global_score": {"mean": 0.5, "gland": 0.5}}}
+    >>> for point in curve_points(record):
+    ...     print(point)
+    ('elm', 'contribution', 0.4, 1)
+    ('', 'contribution/mean', 0.4, 1)
+    ('elm', 'global_score', 0.5, 1)
+    ('', 'global_score/mean', 0.5, 1)
+    """
+    curves: dict[str, dict[str, Any]] = {}
+    measured, prefix, step = record.get("measurements", {}), "", 0
+    if record["kind"] == "round":
+        step = record["round"]
+        curves["aggregation_weight"] = record["aggregation"]
+        curves["contribution"] = record["contributions"]
+    elif record["kind"] == "end":
+        prefix = "final_"
+        measured = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
+    for site, values in measured.items():
+        for name, value in values.items():
+            curves.setdefault(f"{prefix}{name}", {})[site] = value
+
+    for tag, values in curves.items():
+        found = {site: number_in(value) for site, value in values.items()}
+        numbers = {site: number for site, number in found.items() if number is not None}
+        for site, number in numbers.items():
+            yield site, tag, number, step
+        if numbers:
+            yield "", f"{tag}/mean", sum(numbers.values()) / len(numbers), step

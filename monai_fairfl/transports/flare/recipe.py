@@ -1,0 +1,309 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A federation as an NVFlare recipe, and what the command line makes of one.
+
+A recipe runs in the simulator, in POC and in production, or becomes a job folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
+from nvflare.client.config import ExchangeFormat, TransferType
+from nvflare.job_config.api import FedJob
+from nvflare.job_config.file_source import FileSource
+from nvflare.recipe.sim_env import SimEnv
+from nvflare.recipe.spec import ExecEnv, Recipe
+
+from monai_fairfl import strategies
+from monai_fairfl.bundle.shipped import check_new
+from monai_fairfl.errors import ConfigError, FederationError
+from monai_fairfl.run.resuming import ended
+from monai_fairfl.strategies import Parts, Strategy
+from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.transports.engines.job import Job
+from monai_fairfl.transports.engines.making_jobs import job_of, simulated_sites, start_of
+from monai_fairfl.transports.engines.storage import HOME, folder_of_run
+from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
+from monai_fairfl.transports.flare.policy import DEFAULT_POLICY, NEEDS, allow
+from monai_fairfl.transports.flare.sites import SCRIPT, SCRIPT_NAME, SETTINGS, FairFLExecutor
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.named_classes import as_mapping
+
+Watch = Callable[[Path, str], AbstractContextManager[None]]
+"""Makes what is entered while a simulation runs, of the run's folder and its name."""
+
+OF_NVFLARE = ("strategy", "name", "sites")
+"""What of a job is not among its controller's values: what NVFlare writes, and what sites get."""
+
+
+class FairFLRecipe(Recipe):
+    """A fair federation of a bundle's sites, in NVFlare's style.
+
+    >>> recipe = FairFLRecipe(
+    ...     bundle="prostate_mri_segmentation",
+    ...     strategy="FedCE",
+    ...     min_clients=3,
+    ...     num_rounds=2,
+    ...     overrides={"size": [32, 32], "channels": [4, 8, 8]},
+    ... )
+    >>> recipe.name
+    'prostate_mri_segmentation-FedCE'
+
+    Run it with ``recipe.execute(SimEnv(clients=[...]))``, ``PocEnv`` or ``ProdEnv``;
+    ``recipe.export(DIR)`` writes the job folder. Whatever NVFlare has for recipes stays usable:
+    filters, ``add_experiment_tracking``, log streaming. For training scripts of your own, see
+    :class:`~monai_fairfl.transports.flare.FairFLAggregator`.
+
+    Args:
+        bundle: name of a bundle of this package, or the path of one; a site may have its own copy
+            elsewhere.
+        strategy: one of ``monai_fairfl.strategies``, its name, or its configuration with
+            ``_target_``; one of your own, its dotted path, or its configuration.
+        custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an
+            executor of the installed package, which each site must allow, see
+            ``monai-fairfl flare-policy``.
+        task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
+            is most of a small round.
+        enable_tensor_disk_offload: see :class:`FairFLController`.
+        launch_external_process: run the script in a process of its own, which ``launch_once=False``
+            starts for every task: then a site whose training was killed is back in the next round.
+        launch_once: as in NVFlare's recipes.
+        settings: the other arguments of :class:`~monai_fairfl.transports.engines.job.Job`, such as
+            ``min_clients``, ``num_rounds``, ``name``, ``timeout`` and ``initial_ckpt``;
+            settings of the sites, such as ``sites_root``, ``config``, ``overrides``,
+            ``local_epochs``, ``device``, ``amp`` and ``check``, see
+            :class:`~monai_fairfl.transports.engines.site_settings.JobSiteSettings`; and of the run,
+            such as ``seed``, ``groups`` and ``threads``, fields of
+            :class:`~monai_fairfl.server.settings.RunSettings`, and ``guards`` of this package.
+
+    Raises:
+        ConfigError: when bundle, strategy, settings and number of clients do not go together.
+    """
+
+    def __init__(
+        self,
+        *,
+        bundle: str | Path,
+        strategy: Strategy | str | Mapping[str, Any] = "FedCE",
+        custom_code: bool = True,
+        task_interval: float = 0.5,
+        enable_tensor_disk_offload: bool = False,
+        launch_external_process: bool = False,
+        launch_once: bool = True,
+        **settings: Any,
+    ):
+        made = strategy_of(strategy)
+        self.own_classes = own_classes(made)
+        self.asked = job_of(Job, bundle=str(bundle), strategy=made, **settings)
+        self.custom_code = custom_code
+        # Files of the job until it is written.
+        self._files = TemporaryDirectory()
+        folder = Path(self._files.name)
+
+        try:
+            job = FedJob(self.asked.name, self.asked.min_clients)
+        except ValueError as error:
+            raise ConfigError(f"name {self.asked.name!r}: {error}") from error
+        # Code of one's own travels along, unless the job must bring none.
+        installed = [path.partition(".")[0] for path in self.own_classes if not custom_code]
+        job.set_app_packages(["monai_fairfl", *installed])
+        needs = NEEDS
+        if self.own_classes:
+            needs += (
+                f". {', '.join(self.own_classes)} must be importable at the server; if the job "
+                "brings no code, 'monai-fairfl flare-policy --kit KIT --also "
+                f"{' '.join(self.own_classes)}' allows it there"
+            )
+        controller = FairFLController(
+            made,
+            self.asked.name,
+            # NVFlare takes a mapping with a name for a component.
+            {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE},
+            parts=made.parts if made.parts != Parts() else None,
+            enable_tensor_disk_offload=enable_tensor_disk_offload,
+            needs=needs,
+        )
+        start_of(self.asked).write(folder / INITIAL)
+        job.to_server(controller)
+        job.to_server({"server": {"task_request_interval": task_interval}})
+        job.add_file_to_server(str(folder / INITIAL), dest_dir=INITIAL, app_folder_type="config")
+
+        settings_of_sites = {"bundle": self.asked.bundle, **self.asked.sites}
+        if not custom_code:
+            job.to_clients(FairFLExecutor(settings_of_sites), tasks=["*"])
+        else:
+            # What runs the script at a site: in the job's process, or in one of its own.
+            mode = ExecutionMode.IN_PROCESS
+            script: dict[str, Any] = {"task_script_path": SCRIPT_NAME}
+            if launch_external_process:
+                mode = ExecutionMode.EXTERNAL_PROCESS
+                script = {"command": f"python3 -u custom/{SCRIPT_NAME}", "launch_once": launch_once}
+            executor = ClientAPIExecutor(
+                execution_mode=mode,
+                params_exchange_format=ExchangeFormat.PYTORCH,
+                server_expected_format=ExchangeFormat.PYTORCH,
+                # The site computes the update itself and marks it as a difference.
+                params_transfer_type=TransferType.FULL,
+                **script,
+            )
+            (folder / SCRIPT_NAME).write_text(SCRIPT)
+            (folder / SETTINGS).write_text(json.dumps(settings_of_sites, indent=1))
+            job.to_clients(executor, tasks=["*"])
+            job.to_clients(FileSource(str(folder / SCRIPT_NAME)))
+            job.to_clients(FileSource(str(folder / SETTINGS), app_folder_type="config"))
+        super().__init__(job)
+
+    # ---- what NVFlare's Recipe asks for ----
+
+    def _apply_per_site_config(self, config: dict[str, dict[str, Any]]) -> None:
+        raise ConfigError(
+            f"per_site_config of {', '.join(config)}: a site has settings of its own in "
+            "local/fairfl.json of its workspace, and a job brings none for single sites"
+        )
+
+    def process_env(self, env: ExecEnv) -> None:
+        """Allow in the simulator, which is the user's own, what a job without code needs."""
+        if not isinstance(env, SimEnv) or self.custom_code:
+            return
+        workspace = Path(env.workspace_root) / self.name
+        default = workspace / "local" / DEFAULT_POLICY
+        if not default.exists():
+            # Without a list of its own: NVFlare's default list counts.
+            write_atomically(default, b'{"format_version": 2}')
+        allow(workspace, self.own_classes)
+
+
+def own_classes(strategy: Strategy) -> list[str]:
+    """Return the dotted paths of a strategy's classes that are not of this package.
+
+    These are the strategy's class and those of its parts.
+
+    Raises:
+        ConfigError: when one does not store an argument under its name: NVFlare writes a job from
+            these attributes, and the server would use the default instead.
+
+    >>> from monai_fairfl.strategies import FedCE
+    >>> own_classes(FedCE())
+    []
+    """
+    own = []
+    parts = strategy.parts
+    for component in (strategy, parts.weighting, parts.reward, parts.average):
+        path = f"{type(component).__module__}.{type(component).__name__}"
+        if component is not None and not path.startswith("monai_fairfl."):
+            base = Strategy if component is strategy else object
+            as_mapping(component, strategies, base)
+            own.append(path)
+    return own
+
+
+def export_job(out: str | Path, **arguments: Any) -> Path:
+    """Write a job folder.
+
+    Args:
+        out: becomes the job folder; it must be new or empty.
+        arguments: of :class:`FairFLRecipe`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: when the folder holds something, such as the job of an earlier export.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> bundle = "prostate_mri_segmentation"
+    >>> job = export_job(folder, bundle=bundle, strategy="FedAvg", min_clients=2)
+    >>> sorted(path.name for path in job.iterdir())
+    ['app', 'meta.json']
+    """
+    out = Path(out)
+    check_new(out)
+    recipe = FairFLRecipe(**arguments)
+    with TemporaryDirectory() as folder:
+        recipe.export(folder)
+        shutil.copytree(Path(folder) / recipe.name, out, dirs_exist_ok=True)
+    return out
+
+
+def simulate_job(
+    workspace: str | Path,
+    sites_root: str | Path,
+    site_names: Sequence[str] | None = None,
+    watch: Watch = lambda folder, name: nullcontext(),
+    *,
+    bundle: str,
+    **arguments: Any,
+) -> Path:
+    """Run a federation in NVFlare's simulator: a server and one process per site on this machine.
+
+    NVFlare's simulator empties its workspace at every start; what must outlive that is stored
+    beside it.
+
+    Args:
+        workspace: gets ``nvflare``, the simulator's own folder, and ``kept``; a run that did not
+            end goes on.
+        sites_root: one folder per site.
+        site_names: those that take part; all by default.
+        watch: is entered while the simulator runs.
+        bundle: as for :class:`FairFLRecipe`.
+        arguments: likewise.
+
+    Returns:
+        The run's folder, with models, ledger and report.
+
+    Raises:
+        ConfigError: when the sites or the settings are wrong.
+        FederationError: when the run did not end; the logs name the reason.
+    """
+    sites = simulated_sites(sites_root, site_names, bundle)
+    given = {"min_clients": len(sites), **arguments}
+    recipe = FairFLRecipe(bundle=bundle, sites_root=sites_root, **given)
+    folder = Path(workspace).absolute()
+    simulator = folder / "nvflare"
+    storage = folder / "kept"
+    run = folder_of_run(storage / "server", recipe.name)
+
+    environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
+    try:
+        with _simulation(storage), watch(run, recipe.name):
+            recipe.execute(environment)
+    except RuntimeError as error:
+        raise FederationError(f"{error}; the same command goes on where it stopped") from error
+    if not ended(run):
+        raise FederationError(
+            f"the run did not end, {simulator / recipe.name / 'server' / 'log.txt'} shows the "
+            "reason; the same command goes on where it stopped"
+        )
+    return run
+
+
+@contextmanager
+def _simulation(storage: Path) -> Iterator[None]:
+    """Inside, runs and states are stored in ``storage``, and all output goes to standard error.
+
+    That holds for this process and those that it starts. Standard output is for the answer of the
+    command.
+    """
+    sys.stdout.flush()
+    stdout, home = os.dup(1), os.environ.get(HOME)
+    os.dup2(2, 1)
+    os.environ[HOME] = str(storage)
+    try:
+        yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+        os.environ.pop(HOME)
+        if home is not None:
+            os.environ[HOME] = home

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A job as Flower's run configuration, and as an app for ``flwr run``.
+
+The configuration is the table ``[tool.flwr.app.config]`` of an app, which ``flwr run --run-config``
+changes. The app is a folder with one file: the code of both components is that of the installed
+package.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai_fairfl import __version__
+from monai_fairfl.bundle.shipped import check_new
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.transports.engines.job import Job
+from monai_fairfl.transports.engines.making_jobs import OF_SITES, OWN, job_of
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.plain_values import object_of_json
+
+Scalar = bool | int | float | str
+
+APP = """# A federation for Flower: monai-fairfl export-flower wrote it. Submit it with: flwr run .
+# 'flwr run . --run-config "num-rounds=3"' changes a line of the last table for one run.
+[project]
+name = {name}
+version = "1.0.0"
+description = {description}
+dependencies = ["flwr>=1.41,<1.42", "monai-fairfl=={version}"]
+
+[tool.flwr.app]
+publisher = "monai-fairfl"
+
+[tool.flwr.app.components]
+serverapp = "monai_fairfl.transports.flower.server:app"
+clientapp = "monai_fairfl.transports.flower.site:app"
+
+[tool.flwr.app.config]
+{config}
+"""
+
+
+@dataclass(frozen=True)
+class FlowerJob(Job):
+    """A federation of a bundle's sites, for Flower.
+
+    The arguments are those of :class:`~monai_fairfl.transports.engines.job.Job`, in plain values.
+
+    >>> job = FlowerJob.of(bundle="prostate_mri_segmentation", overrides={"size": [32, 32]})
+    >>> job.name, job.sites["overrides"]
+    ('prostate_mri_segmentation-FedCE', {'size': [32, 32]})
+    >>> job.run_config()["overrides"]
+    '{"size": [32, 32]}'
+    >>> FlowerJob.from_run_config(job.run_config()) == job
+    True
+    """
+
+    @classmethod
+    def of(cls, **given: Any) -> FlowerJob:
+        """Return the job of a user's arguments, checked.
+
+        Arguments and errors are those of
+        :func:`~monai_fairfl.transports.engines.making_jobs.job_of`.
+        """
+        return job_of(cls, **given)
+
+    def run_config(self) -> dict[str, Scalar]:
+        """Return the job as flat names with hyphens and values that TOML has.
+
+        Mappings and lists are JSON.
+        """
+        flat = {name: getattr(self, name) for name in OWN} | {**self.sites, **self.run}
+        config = {}
+        for name, value in flat.items():
+            plain = isinstance(value, (bool, int, float, str))
+            config[name.replace("_", "-")] = value if plain else json.dumps(value)
+        return config
+
+    @classmethod
+    def from_run_config(cls, config: Mapping[str, Any]) -> FlowerJob:
+        """Return the job that :meth:`run_config` described, and a user may have changed.
+
+        Raises:
+            ConfigError: when a value is no JSON or does not go with the others.
+        """
+        given = settings_in(config)
+        if "bundle" not in given:
+            raise ConfigError(
+                "the app's run configuration names no bundle: make the app with "
+                "'monai-fairfl export-flower', not by hand"
+            )
+        return cls.of(**given)
+
+
+def site_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run configuration sets for its sites; nothing else of it reaches a site.
+
+    >>> site_settings({"local-epochs": 2, "strategy": "FedCE", "overrides": '{"amp": true}'})
+    {'local_epochs': 2, 'overrides': {'amp': True}}
+    """
+    found = settings_in(config)
+    return {name: value for name, value in found.items() if name in {*OF_SITES, "bundle"}}
+
+
+def settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a run configuration: a text that begins as JSON does is JSON.
+
+    Raises:
+        ConfigError: when such a text is no JSON.
+    """
+    found = {}
+    for name, value in config.items():
+        if isinstance(value, str) and value.startswith(("{", "[")):
+            try:
+                value = object_of_json(f'{{"value": {value}}}')["value"]
+            except ValueError as error:
+                raise ConfigError(
+                    f"the app's run configuration sets {name} to no JSON: {error}"
+                ) from error
+        found[name.replace("-", "_")] = value
+    return found
+
+
+def export_app(out: str | Path, **arguments: Any) -> Path:
+    """Write an app.
+
+    >>> import tempfile
+    >>> folder = export_app(tempfile.mkdtemp(), bundle="prostate_mri_segmentation", min_clients=3)
+    >>> [path.name for path in folder.iterdir()]
+    ['pyproject.toml']
+
+    Args:
+        out: becomes the app's folder; it must be new or empty.
+        arguments: of :meth:`FlowerJob.of`.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ConfigError: when the folder holds something, or the arguments do not go together.
+    """
+    out = Path(out)
+    check_new(out)
+    job = FlowerJob.of(**arguments)
+    lines = [f"{name} = {_toml(value)}" for name, value in job.run_config().items()]
+    text = APP.format(
+        name=_toml(re.sub("[^a-z0-9]+", "-", job.name.lower()).strip("-") or "fairfl"),
+        description=_toml(f"{job.name}: a fair federation of medical images"),
+        version=__version__,
+        config="\n".join(lines),
+    )
+    write_atomically(out / "pyproject.toml", text.encode())
+    return out
+
+
+def _toml(value: Scalar) -> str:
+    """Return a value as TOML writes it.
+
+    >>> _toml(True), _toml(0.5), _toml('a "b"')
+    ('true', '0.5', '"a \\\\"b\\\\""')
+    """
+    # JSON's texts, numbers and switches are TOML's, but for one character: DEL.
+    return json.dumps(value).replace("\x7f", "\\u007f")

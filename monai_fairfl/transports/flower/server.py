@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The server's side: requests as Flower's messages, and the ``ServerApp`` of a deployment.
+
+An app's ``pyproject.toml`` names that. It knows which site a node is by the key of its SuperNode.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_public_key,
+)
+from flwr.app import Context, Message, MessageType
+from flwr.serverapp import Grid, ServerApp
+
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError
+from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.transports.engines.job import Start
+from monai_fairfl.transports.engines.job_run import JobRecorder, run_job
+from monai_fairfl.transports.engines.making_jobs import start_of
+from monai_fairfl.transports.engines.storage import HOME, folder_of_run
+from monai_fairfl.transports.flower.job import FlowerJob
+from monai_fairfl.transports.flower.wire import reply_of, request_content
+from monai_fairfl.utils.names import safe_name
+
+logger = logging.getLogger(__name__)
+
+
+TYPES = {"train": MessageType.TRAIN, "measure": MessageType.EVALUATE}
+"""A request's task -> the type of Flower's message."""
+
+NO_LIMIT = 30 * 24 * 3600.0
+"""Seconds that a message lives where an exchange has no time limit; Flower's own are 12 hours."""
+SECONDS_BETWEEN_PULLS = 0.5
+"""Over the network; a simulation names its own interval."""
+SECONDS_BETWEEN_LOOKS = 1.0
+
+
+Nodes = Callable[[], Mapping[str, int]]
+"""Returns site -> node id of all sites that are connected now."""
+
+
+class FlowerTransport:
+    """Sends each request as one message to one node.
+
+    Replies come in any order.
+
+    Args:
+        grid: of the run.
+        nodes: returns site -> node id of the sites that are connected now.
+        rounds: of the run, in all.
+        min_clients: that are waited for before the clients are counted.
+        wait: seconds to wait for them; 0: for ever.
+    """
+
+    def __init__(
+        self, grid: Grid, nodes: Nodes, rounds: int, min_clients: int = 1, wait: float = 0
+    ):
+        self.grid = grid
+        self.nodes = nodes
+        self.rounds = rounds
+        self.min_clients = min_clients
+        self.wait = wait
+        self.interval = getattr(grid, "pull_interval", SECONDS_BETWEEN_PULLS)
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """The sites that are connected, once they are as many as the run needs.
+
+        A site whose SuperNode was started again connects within seconds. Where too few come in
+        time, those that are there.
+        """
+        begun = time.monotonic()
+        logged = None
+        while True:
+            found = sorted(self.nodes())
+            is_late = self.wait and time.monotonic() - begun >= self.wait
+            if len(found) >= self.min_clients or is_late:
+                return found
+            if found != logged:
+                logger.info("the run needs %d sites; connected: %s", self.min_clients, found)
+                logged = found
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Send every request, and yield replies until all came or ``timeout`` seconds are over.
+
+        A later answer is never looked at.
+        """
+        time_to_live = timeout or NO_LIMIT
+        end = time.monotonic() + time_to_live
+        nodes = self.nodes()
+        sent: dict[str, Request] = {}
+        for request in requests:
+            numbers: list[str] = []
+            if request.client in nodes:
+                content = request_content(request, self.rounds)
+                node, kind = nodes[request.client], TYPES[request.task]
+                message = Message(content, node, kind, ttl=time_to_live)
+                numbers = [number for number in self.grid.push_messages([message]) if number]
+            if numbers:
+                sent[numbers[0]] = request
+            else:
+                yield failed(request, "its SuperNode is not connected")
+
+        while sent and time.monotonic() < end:
+            for answer in self.grid.pull_messages(list(sent)):
+                request = sent.pop(answer.metadata.reply_to_message_id)
+                if answer.has_error():
+                    yield failed(request, f"Flower reports: {answer.error.reason}")
+                else:
+                    yield reply_of(answer.content, request)
+            time.sleep(self.interval)
+
+    def close(self) -> None:
+        """Do nothing: Flower's nodes outlive a run."""
+
+
+def serve(job: FlowerJob, start: Start, grid: Grid, nodes: Nodes, storage: Path) -> None:
+    """Run the federation of a job, or go on with one of its name that did not end.
+
+    Args:
+        job: what is asked for.
+        start: of the job. It is made before: MONAI looks through all imported modules for each
+            configuration, and fails while another thread imports one.
+        grid: of Flower's run.
+        nodes: returns site -> node id of the sites that are connected now.
+        storage: gets the run's folder.
+
+    Raises:
+        FederationError: when the run cannot end; it names the reason.
+    """
+    folder = folder_of_run(storage, job.name)
+    transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
+    recorder = JobRecorder(folder, start.asked, "Flower", job.num_rounds)
+    done = run_job(folder, job, start, transport, recorder)
+    logger.info("%d rounds are done: %s", done, folder)
+
+
+class NamesByKey:
+    """Sites by the public keys in a folder of the server, one file ``SITE.pub`` a site.
+
+    The SuperLink checks that a SuperNode holds the private key to the public one that it names. So
+    no node can be another site, whatever it says.
+
+    Args:
+        grid: of the run.
+        folder: with the keys, as ``ssh-keygen -t ecdsa -b 384`` writes them.
+
+    Raises:
+        ConfigError: when there is no key, one cannot be read, or two sites have the same one.
+    """
+
+    def __init__(self, grid: Grid, folder: Path):
+        self.grid = grid
+        self.folder = folder
+        self._unknown: set[int] = set()
+        self._sites: dict[bytes, str] = {}
+        for file in sorted(folder.glob("*.pub")):
+            site = safe_name(file.stem)
+            try:
+                key = load_ssh_public_key(file.read_bytes())
+            except (ValueError, UnsupportedAlgorithm) as error:
+                raise ConfigError(
+                    f"{file} is no public key ({error}): the site makes one with ssh-keygen -t "
+                    "ecdsa -b 384, and hands over the file that ends in .pub"
+                ) from error
+            # As a SuperNode sends it.
+            pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            if pem in self._sites:
+                raise ConfigError(
+                    f"{site} and {self._sites[pem]} have the same public key in {folder}: each "
+                    "site needs a key of its own"
+                )
+            self._sites[pem] = site
+        if not self._sites:
+            raise ConfigError(
+                f"{folder} holds no public key of a site: put each site's key there as SITE.pub"
+            )
+
+    def nodes(self) -> Mapping[str, int]:
+        """Return site -> node id of all sites that are connected now."""
+        found = {}
+        for node in self.grid.get_nodes():
+            if node.public_key in self._sites:
+                found[self._sites[node.public_key]] = node.node_id
+            elif node.node_id not in self._unknown:
+                self._unknown.add(node.node_id)
+                logger.warning(
+                    "node %d is connected, and its key is not in %s: it takes no part. Put the "
+                    "site's public key there as SITE.pub and submit the app again",
+                    node.node_id,
+                    self.folder,
+                )
+        return found
+
+
+def main(grid: Grid, context: Context) -> None:
+    """Run the job of an app, in the server's own folder, which no app can choose.
+
+    Raises:
+        ConfigError: when the SuperLink was started without that folder, or keys are missing there.
+        FederationError: when the run cannot end; it names the reason.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("monai_fairfl").setLevel(logging.INFO)
+    home = Path(os.environ.get(HOME, ""))
+    if not home.is_absolute():
+        raise ConfigError(
+            f"{HOME} is {str(home)!r}: start flower-superlink with {HOME}=/an/absolute/folder. Its "
+            "keys/ holds the public key of each site as SITE.pub, and runs go into its runs/"
+        )
+    names = NamesByKey(grid, home / "keys")
+    job = FlowerJob.from_run_config(context.run_config)
+    try:
+        serve(job, start_of(job), grid, names.nodes, home / "runs")
+    except FairFLError as error:
+        raise FederationError(
+            f"{error}\nSubmit the app again to go on from {home / 'runs' / job.name}"
+        ) from error
+
+
+# Flower looks for a plain assignment.
+app = ServerApp()
+app.main()(main)
