@@ -27,10 +27,7 @@ class UntrackedCompose(Compose):
 
     MONAI's switch (``set_track_meta``) is one for the whole process, so it is used in the main
     thread alone: where clients or loaders share a process in threads, everything stays tracked,
-    slower and otherwise the same.
-
-    Args:
-        arguments: of ``Compose``.
+    slower and otherwise the same. Its arguments are those of ``Compose``.
 
     >>> from monai.transforms import Compose
     >>> import torch

@@ -51,7 +51,7 @@ def check_data(
     Traceback (most recent call last):
         ...
     monai_fairfl.errors.DataError: ...alder: 1 problem(s)
-    - ...: Case00.nii.gz has no mask; add Case00_segmentation.nii.gz, or remove the file
+    - ...: alder/Case00.nii.gz has no mask Case00_segmentation.nii.gz; add it, or remove the file
     """
     with errors_in_one_line():
         try:

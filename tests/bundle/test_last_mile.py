@@ -163,7 +163,8 @@ def test_models_trained_alone_on_cases_that_validate_or_test_here_are_refused(
     same = site_datalist(hospitals / "alder", file, seed=0, fractions=FRACTIONS)
     other = tmp_path / "other" / "datalists" / "alder.json"
     other.parent.mkdir(parents=True)
-    other.write_text(json.dumps({"training": same[part][:1]}))
+    parts = {"training": same[part][:1], "validation": [], "testing": []}
+    other.write_text(json.dumps(parts))
     settings = {**SETTINGS, "adapt_epochs": 1}
     # The runs of several strategies have their data lists in the folder above.
     for place in ("other/models", "other/Standalone/models"):

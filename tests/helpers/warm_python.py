@@ -107,6 +107,8 @@ def _become(
 
     # Tests that a shell began in the background ignore Ctrl-C, and so would this.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A process that also starts workers starts all others without Ctrl-C.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     begin_anew(variables, folder, folder)
     if arguments[0] == "-W":
         warnings.simplefilter(arguments[1])  # type: ignore[arg-type]
