@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import warm_python
 from helpers.checkout import CHECKOUT
 from helpers.made_once import MadeOnce
 from hypothesis import HealthCheck, settings
@@ -50,6 +51,14 @@ def _no_wait_for_the_disk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm_commands_first() -> None:
+    """A process has one fork server: one that worker processes begin knows less than commands
+    need."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        warm_python.fork_server()
 
 
 @pytest.fixture(scope="session")
