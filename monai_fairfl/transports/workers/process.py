@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -88,9 +89,7 @@ class Worker:
         settings = [read() for read, _ in TORCH_SETTINGS]
         # Measurements of one's own are known where their modules are imported.
         modules = {entry.function.__module__ for entry in MEASUREMENTS.values()}
-        self.process = prepare().Process(target=_serve, args=(theirs, settings, modules))
-        with _undisturbed():
-            self.process.start()
+        self.process = _started(theirs, settings, modules)
         theirs.close()
         # Else Python would wait for the process when this one exits.
         atexit.register(self.end)
@@ -189,6 +188,22 @@ def prepare() -> Any:
     with _undisturbed():
         forkserver.ensure_running()
     return context
+
+
+def _started(*arguments: Any) -> Any:
+    """A new worker process; the one that it is a fork of may have been killed with the others."""
+    for is_last in (False, False, True):
+        process = prepare().Process(target=_serve, args=arguments)
+        try:
+            with _undisturbed():
+                process.start()
+            return process
+        except (ConnectionError, EOFError):
+            if is_last:
+                raise
+            # Its end is known in a moment; the next try then starts another one.
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    raise AssertionError("the last try returns or raises")
 
 
 @contextmanager
