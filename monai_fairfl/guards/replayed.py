@@ -148,8 +148,8 @@ def _places(replies: Replies) -> dict[str, torch.Tensor]:
     chosen = np.sort(np.random.default_rng(0).integers(0, ends[-1], size=ENTRIES))
     places = {}
     for name, begin, end in zip(replies.spec.parameters, ends - sizes, ends, strict=True):
-        inside = chosen[(chosen >= begin) & (chosen < end)]
-        places[name] = torch.from_numpy(inside - begin)
+        first, last = np.searchsorted(chosen, (begin, end))
+        places[name] = torch.from_numpy(chosen[first:last] - begin)
     return places
 
 

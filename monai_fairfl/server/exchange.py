@@ -75,7 +75,7 @@ class Exchange:
     Args:
         requests: what is asked, with their ids.
         spec: the model's tensors.
-        reference: tensors of the parameters' shapes.
+        reference: tensors of the model, whose types the replies get.
         expected: the measurements that are taken, with their ranges.
         most_samples: images of one site in one local epoch that are believed.
         answered: called with (client, reason or ``None``) for every reply that counts or is
