@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ Callbacks = dict[Any, Callable[..., None]]
 """Event of an engine -> what a handler does then."""
 
 
-class Detachable:
+class Detachable(ABC):
     """An ignite handler: a subclass says in :meth:`callbacks` when it does what.
 
     >>> from ignite.engine import Engine, Events
@@ -30,9 +31,9 @@ class Detachable:
 
     _handles: list[RemovableEventHandle]
 
+    @abstractmethod
     def callbacks(self) -> Callbacks:
         """What the handler does when."""
-        raise NotImplementedError
 
     def attach(self, engine: Any) -> None:
         """Act in every run of ``engine``."""

@@ -9,7 +9,6 @@ One more measurement is a class of one line: it names its entry of
 from __future__ import annotations
 
 import logging
-import math
 
 from ignite.engine import Events
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
@@ -22,6 +21,7 @@ from monai_fairfl.measurements.leave_one_out import LARGEST_WEIGHT
 from monai_fairfl.measurements.probe import Probe
 from monai_fairfl.measurements.table import MEASUREMENTS, SAM_RADIUS
 from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
@@ -260,8 +260,7 @@ class Sharpness(MeasurementHandler):
 
     def __init__(self, rho: float = SAM_RADIUS, board: str = "default"):
         super().__init__(board, sam_rho=rho)
-        if not 0 < rho < math.inf:
-            raise ConfigError(f"Sharpness rho must be above 0 and finite, got {rho!r}")
+        check_value("Sharpness: rho", rho, "float", "(0, inf)")
 
 
 class LeaveOneOutError(ScoreHandler):

@@ -9,9 +9,9 @@ from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import IterationEvents
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.detachable import Callbacks, Detachable, loss_scale_of
 from monai_fairfl.messages import Weights
+from monai_fairfl.utils.arguments import check_value
 
 
 class Proximal(Detachable):
@@ -45,8 +45,7 @@ class Proximal(Detachable):
     """
 
     def __init__(self, mu: float, anchor: Weights | None = None):
-        if not mu >= 0:
-            raise ConfigError(f"Proximal mu must be at least 0, got {mu!r}")
+        check_value("Proximal: mu", mu, "float", "[0, inf]")
         self.mu = float(mu)
         self.anchor = anchor
 

@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 from torch.nn.utils import get_total_norm
 
-from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.detachable import Callbacks, Detachable
+from monai_fairfl.utils.arguments import check_value
 
 
 class RandomUpdate(Detachable):
@@ -48,8 +46,7 @@ class RandomUpdate(Detachable):
     """
 
     def __init__(self, factor: float = 1.0):
-        if not 0 < factor < math.inf:
-            raise ConfigError(f"RandomUpdate factor must be above 0 and finite, got {factor!r}")
+        check_value("RandomUpdate: factor", factor, "float", "(0, inf)")
         self.factor = float(factor)
 
     def callbacks(self) -> Callbacks:

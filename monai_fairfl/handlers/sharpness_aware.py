@@ -16,6 +16,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers.detachable import Callbacks, Detachable, loss_scale_of
 from monai_fairfl.measurements.forward import inferred
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.engine_internals import put_last_handler_first
 
 
@@ -60,8 +61,7 @@ class SharpnessAware(Detachable):
 
     def __init__(self, rho: float, alpha: float = 0.0):
         for name, value in (("rho", rho), ("alpha", alpha)):
-            if not value >= 0:
-                raise ConfigError(f"SharpnessAware {name} must be at least 0, got {value!r}")
+            check_value(f"SharpnessAware: {name}", value, "float", "[0, inf]")
         self.rho = float(rho)
         self.alpha = float(alpha)
 

@@ -11,10 +11,10 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import MOST_SAMPLES, RANGES, Expected, Range
 from monai_fairfl.replies import BUFFER_POLICIES
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.settings import (
     Settings,
     checked_mapping,
-    is_whole,
     marked,
     setting,
 )
@@ -96,7 +96,7 @@ class RunSettings(Settings):
     # PyTorch's generator takes no larger seed.
     seed: int = setting(0, RECORDED, COMPARED, allowed=f"({-(2**63)}, {2**63})")
     threads: int = setting(1, RECORDED, COMPARED, allowed="[1, inf)")
-    clients_per_round: int | None = setting(None, RECORDED, COMPARED, allowed="[1, inf)")
+    clients_per_round: int | None = setting(None, RECORDED, COMPARED)
     local_norm: bool = setting(False, RECORDED, COMPARED)
     record_updates: bool = setting(False)
     groups: Mapping[str, Sequence[str]] = setting({}, RECORDED, COMPARED)
@@ -110,9 +110,9 @@ class RunSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clients_per_round is not None and self.clients_per_round < self.min_clients:
-            least = f"of at least min_clients, {self.min_clients}"
-            _require(False, "clients_per_round", f"a whole number {least}", self.clients_per_round)
+        if self.clients_per_round is not None:
+            allowed = f"[{self.min_clients}, inf)"
+            check_value("clients_per_round", self.clients_per_round, "int", allowed)
         if self.adapt_fuse and not self.adapt_epochs:
             raise ConfigError("adapt_fuse is a candidate of the last mile: give adapt_epochs, too")
 
@@ -126,9 +126,7 @@ class RunSettings(Settings):
             _require(is_list, place, "a list of names", given)
         samples = checked_mapping("samples", self.samples)
         for client, count in samples.items():
-            is_count = is_whole(count) and 1 <= count <= self.most_samples
-            what = f"a whole number from 1 to most_samples, {self.most_samples}"
-            _require(is_count, f"samples of {client!r}", what, count)
+            check_value(f"samples of {client!r}", count, "int", f"[1, {self.most_samples}]")
         ranges = checked_mapping("ranges", self.ranges)
         for name, given in ranges.items():
             try:
