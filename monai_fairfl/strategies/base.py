@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -198,13 +198,26 @@ class Strategy(Checked, ABC):
         reward: Reward | None = None,
         average: Average | None = None,
         training: Mapping[str, float] | None = None,
-        cap: float | None = None,
-        clip_reports: float | None = None,
+        *limits: float | None,
     ) -> None:
         super().__post_init__()
         training = {} if training is None else training
-        self.parts = Parts(weighting, reward, average, training, cap, clip_reports)
+        self.parts = Parts(weighting, reward, average, training, *limits)
         self.check_parts(self.parts)
+
+    def part_given_as(self, argument: str, kind: type) -> Any:
+        """The part that was given as an argument of the method's own, which then has its default.
+
+        Args:
+            argument: its name.
+            kind: of the part; ``None`` where the argument is of another.
+        """
+        part = getattr(self, argument)
+        if not isinstance(part, kind):
+            return None
+        [row] = [row for row in fields(self) if row.name == argument]
+        setattr(self, argument, row.default)
+        return part
 
     # NVFlare writes into a job the attributes that are named as arguments, and cannot write these.
     @property

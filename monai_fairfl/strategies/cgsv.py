@@ -89,11 +89,7 @@ class CGSV(Strategy):
     min_clients = 2
 
     def __post_init__(self, weighting: Any = None, *parts: Any) -> None:
-        own: object = self.reward
-        part = own if isinstance(own, Reward) else None
-        if part is not None:
-            self.reward = "cosine"
-        super().__post_init__(weighting, part, *parts)
+        super().__post_init__(weighting, self.part_given_as("reward", Reward), *parts)
         if self.exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]
         if self.reward == "contribution_index":

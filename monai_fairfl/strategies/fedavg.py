@@ -35,11 +35,7 @@ class FedAvg(Strategy):
     weighting: str | Weighting = argument("samples", ("samples", "uniform"))
 
     def __post_init__(self, *parts: Any) -> None:
-        own: object = self.weighting
-        part = own if isinstance(own, Weighting) else None
-        if part is not None:
-            self.weighting = "samples"
-        super().__post_init__(part, *parts)
+        super().__post_init__(self.part_given_as("weighting", Weighting), *parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
