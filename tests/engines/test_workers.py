@@ -271,6 +271,35 @@ def test_a_worker_that_is_killed_while_its_reply_is_on_its_way_keeps_nobody_wait
     assert reply.client == "A" and "SIGKILL" in str(reply.error)
 
 
+OF_A_KILLED_SERVER = """
+import os, signal
+from pathlib import Path
+from helpers.driving import vector
+from helpers.worker_clients import Reporting
+from monai_fairfl import Measure
+from monai_fairfl.transports.workers import WorkerClients
+
+for name in "AB":
+    clients = WorkerClients({name: Reporting}, {name: 0})
+    [reply] = clients.ask([Measure(name, {"w": vector([1.0])})])
+    print(reply.error)
+    parent = Path(f"/proc/{reply.measurements['process']}/stat").read_text().split()[3]
+    os.kill(int(parent), signal.SIGKILL)
+"""
+
+
+def test_workers_start_also_where_the_process_they_are_forks_of_was_just_killed() -> None:
+    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    done = subprocess.run(
+        [sys.executable, "-c", OF_A_KILLED_SERVER],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert (done.returncode, done.stdout) == (0, 2 * "None\n"), done.stderr
+
+
 # --- no process is left
 
 SCRIPT = """

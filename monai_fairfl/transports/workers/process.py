@@ -89,7 +89,7 @@ class Worker:
         settings = [read() for read, _ in TORCH_SETTINGS]
         # Measurements of one's own are known where their modules are imported.
         modules = {entry.function.__module__ for entry in MEASUREMENTS.values()}
-        self.process = _started(theirs, settings, modules)
+        self.process = _started((theirs, settings, modules))
         theirs.close()
         # Else Python would wait for the process when this one exits.
         atexit.register(self.end)
@@ -190,20 +190,19 @@ def prepare() -> Any:
     return context
 
 
-def _started(*arguments: Any) -> Any:
+def _started(arguments: tuple[Any, ...], tries: int = 3) -> Any:
     """A new worker process; the one that it is a fork of may have been killed with the others."""
-    for is_last in (False, False, True):
-        process = prepare().Process(target=_serve, args=arguments)
-        try:
-            with _undisturbed():
-                process.start()
-            return process
-        except (ConnectionError, EOFError):
-            if is_last:
-                raise
-            # Its end is known in a moment; the next try then starts another one.
-            time.sleep(SECONDS_BETWEEN_LOOKS)
-    raise AssertionError("the last try returns or raises")
+    process = prepare().Process(target=_serve, args=arguments)
+    try:
+        with _undisturbed():
+            process.start()
+    except (ConnectionError, EOFError):
+        if tries == 1:
+            raise
+        # Its end is known in a moment; the next try then starts another one.
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+        return _started(arguments, tries - 1)
+    return process
 
 
 @contextmanager
