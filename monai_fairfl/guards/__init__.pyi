@@ -4,15 +4,15 @@
 from .base import ACTIONS as ACTIONS
 from .base import Guard as Guard
 from .base import Verdict as Verdict
-from .batch_statistics import BatchStatistics as BatchStatistics
-from .copies import Copies as Copies
-from .empty import Empty as Empty
-from .noise import Noise as Noise
-from .nonfinite import NonFinite as NonFinite
-from .opposed import Opposed as Opposed
-from .outsized import Outsized as Outsized
+from .directions import Copies as Copies
+from .directions import Noise as Noise
+from .directions import Opposed as Opposed
+from .lengths import Empty as Empty
+from .lengths import Outsized as Outsized
+from .lengths import TooLong as TooLong
 from .registry import DEFAULT as DEFAULT
 from .replayed import Replayed as Replayed
-from .too_long import TooLong as TooLong
+from .values import BatchStatistics as BatchStatistics
+from .values import NonFinite as NonFinite
 
 __all__: list[str]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.messages import Reply
-from monai_fairfl.replies import ZERO_NORM, Replies
+from monai_fairfl.replies import Replies
 from monai_fairfl.utils.arguments import Checked
 
 ACTIONS = {
@@ -22,9 +22,6 @@ ACTIONS = {
     "flag": "The reply is recorded, and counts like any other.",
 }
 """Action -> what it does to the reply."""
-
-LEAST_PARAMETERS = 1000
-"""Directions of smaller models are alike or opposed by chance, so no guard judges them."""
 
 LEAST_OTHERS = 2
 """Beside a single other client nobody can say which of the two is unusual."""
@@ -134,40 +131,6 @@ def quarantine(
     return verdicts
 
 
-# ---- directions of updates
-
-
-def is_judged(replies: Replies) -> bool:
-    """Whether the model is large enough for a judgement by direction."""
-    return sum(replies.geometry.sizes_of_layers.values()) >= LEAST_PARAMETERS
-
-
-def cosines(gram: np.ndarray) -> np.ndarray:
-    """The cosine of each pair of vectors, from their Gram matrix; 0 with a vector of no length.
-
-    Args:
-        gram: inner products, shape (..., N, N).
-
-    Returns:
-        The same shape.
-
-    >>> cosines(np.array([[4.0, 2.0], [2.0, 4.0]])).round(3).tolist()
-    [[1.0, 0.5], [0.5, 1.0]]
-    """
-    squared_norms = np.diagonal(gram, axis1=-2, axis2=-1)
-    norms = np.sqrt(np.maximum(squared_norms, 0.0))
-    has_direction = norms > ZERO_NORM
-    lengths = np.where(has_direction, norms, 1.0)
-    angles = gram / (lengths[..., :, None] * lengths[..., None, :])
-    both_have_direction = has_direction[..., :, None] & has_direction[..., None, :]
-    return np.clip(np.where(both_have_direction, angles, 0.0), -1.0, 1.0)
-
-
-def others_of(row: int, count: int) -> np.ndarray:
-    """The rows of all other updates."""
-    return np.delete(np.arange(count), row)
-
-
 def medians_of_others(values: np.ndarray, upper: bool = False) -> np.ndarray:
     """The median of all others for each of some values; NaN where one of them is, or none is.
 
@@ -188,13 +151,3 @@ def medians_of_others(values: np.ndarray, upper: bool = False) -> np.ndarray:
     if upper:
         return np.quantile(others, 0.5, axis=1, method="higher")
     return np.median(others, axis=1)
-
-
-def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """The entries of a symmetric matrix for all pairs of different ``rows``, each once.
-
-    >>> pairs_among(np.array([0, 2]), np.arange(9.0).reshape(3, 3)).tolist()
-    [2.0]
-    """
-    chosen = matrix[np.ix_(rows, rows)]
-    return chosen[np.triu_indices(len(rows), k=1)]
