@@ -34,8 +34,8 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.messages import ModelSpec, Reply, Request
 from monai_fairfl.server.exchange import Exchange
 from monai_fairfl.server.federation import Federation
-from monai_fairfl.server.guarding import guarded
 from monai_fairfl.server.observer import Observer
+from monai_fairfl.server.round import guarded
 from monai_fairfl.strategies import FedAvg, FedCE, Strategy
 from monai_fairfl.transports.in_process import InProcess
 

@@ -461,9 +461,11 @@ def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
     Args:
         context: of its closing requests.
 
-    >>> candidates_asked({"adapt_epochs": 10.0})
-    ('adapted', 'alone')
+    >>> candidates_asked({"adapt_epochs": 10.0}), candidates_asked({})
+    (('adapted', 'alone'), ())
     """
+    if not context.get("adapt_epochs"):
+        return ()
     return CANDIDATES if context.get("adapt_fuse") else ("adapted", "alone")
 
 

@@ -16,8 +16,8 @@ from monai_fairfl.bundle.run_config import digest_of_training
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.bundle.runs_display import show_text
 from monai_fairfl.errors import FederationError
-from monai_fairfl.server.facts import Facts
 from monai_fairfl.server.federation import History
+from monai_fairfl.server.round import Facts
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.workers import Failed, Turn, at_a_time
 from monai_fairfl.utils.devices import torch_threads

@@ -16,17 +16,13 @@ from monai_fairfl.messages import (
     add_note,
     candidates_asked,
     gain_name,
-    score_names,
 )
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import Strategy
 
-PERSONAL = {"score": "personal_score", "test_score": "personal_test_score"}
-"""The same measurement of a client's personal model."""
-
-SENT_AS = {name: {**score_names(name), gain_name(name): gain_name(name)} for name in CANDIDATES}
-"""Candidate of the last mile -> measurement of it -> the name under which a client sends it."""
-SENT_AS["adapted"][ADAPTED_EPOCHS] = ADAPTED_EPOCHS
+SCORES = ("score", "test_score")
+"""What is measured of each model. A client sends the score of one that it made for itself as
+``"MODEL_score"``: of its personal one, or of a candidate of the last mile."""
 
 Scores = dict[str, dict[str, Mapping[str, Measurement]]]
 """client -> model -> what it measured.
@@ -54,13 +50,14 @@ def closing_requests(
         last_mile: its settings as the context of a request; empty: there is none.
         score_global: whether clients with another model of their own are sent the global one.
     """
-    asked = [PERSONAL] if strategy.personal else []
-    if last_mile:
-        asked += [SENT_AS[candidate] for candidate in candidates_asked(last_mile)]
     names = list(final)
-    for sent_as in asked:
-        # All but the scores, which only the settings ask for.
-        names += [sent for name, sent in sent_as.items() if name in final or name not in PERSONAL]
+    if strategy.personal:
+        names += [f"personal_{name}" for name in SCORES if name in final]
+    for candidate in candidates_asked(last_mile):
+        names += [f"{candidate}_{name}" for name in SCORES if name in final]
+        names.append(gain_name(candidate))
+        if candidate == "adapted":
+            names.append(ADAPTED_EPOCHS)
     closing = {"closing": 1, **last_mile}
     requests = [Measure(client, strategy.start_of(client), names, closing) for client in clients]
     for client in clients:
@@ -92,33 +89,33 @@ def closing_scores(replies: Replies, final: Sequence[str]) -> tuple[Scores, dict
     requests = replies.requests.values()
     sent_global = {request.client for request in requests if not request.context.get("closing")}
     for reply in replies:
-        client, request = reply.client, replies.requests[reply.id]
-        if not request.context.get("closing"):
+        client, asked = reply.client, replies.requests[reply.id]
+        if not asked.context.get("closing"):
             scores[client]["global"] = reply.measurements
             continue
-        # What is left, after the models that the client made, is of the model that it received.
-        left = dict(reply.measurements)
-        made = {candidate: _taken(left, SENT_AS[candidate]) for candidate in CANDIDATES}
-        scores[client].update({name: found for name, found in made.items() if found})
-        own = _taken(left, PERSONAL)
-        if own:
-            # That is the global one, unless the client has a reward.
-            if client not in sent_global:
-                scores[client]["global"] = {name: left[name] for name in final if name in left}
-            own.update({name: left[name] for name in SENT_UNASKED if name in left})
-        scores[client]["own"] = own or left
+        of_model: dict[str, dict[str, Measurement]] = {}
+        for name, value in reply.measurements.items():
+            # What no prefix gives to a model that the client made is of the one that it received.
+            model, _, score = name.partition("_")
+            is_made = model in ("personal", *CANDIDATES)
+            found = of_model.setdefault(model if is_made else "own", {})
+            found[score if is_made and score in SCORES else name] = value
+
+        received, personal = of_model.pop("own", {}), of_model.pop("personal", {})
+        scores[client].update({name: of_model[name] for name in CANDIDATES if name in of_model})
+        if personal and client not in sent_global:
+            # The received model is the global one, unless the client has a reward.
+            of_global = {name: received[name] for name in final if name in received}
+            scores[client]["global"] = of_global
+        unasked = {name: received[name] for name in SENT_UNASKED if name in received}
+        scores[client]["own"] = personal | unasked if personal else received
 
         # A test score is not sent where the test cases are not fit for one.
-        asked = set(request.measure)
-        if asked & {*PERSONAL.values()} and not own and left.keys() & PERSONAL.keys():
+        wants_personal = any(name.startswith("personal_") for name in asked.measure)
+        if wants_personal and not personal and received.keys() & set(SCORES):
             text = "no score of a personal model came: its own score is of the received one"
             add_note(notes, client, text)
         gains = {gain_name(candidate) for candidate in CANDIDATES}
-        if asked & gains and not reply.measurements.keys() & gains:
+        if set(asked.measure) & gains and not reply.measurements.keys() & gains:
             add_note(notes, client, "no gain came: it did not take part in the last mile")
     return scores, notes
-
-
-def _taken(measured: dict[str, Measurement], names: Mapping[str, str]) -> dict[str, Measurement]:
-    """What was measured under the names of another model, which is taken out of ``measured``."""
-    return {name: measured.pop(sent) for name, sent in names.items() if sent in measured}

@@ -41,15 +41,16 @@ from monai_fairfl.run.resuming import (
 from monai_fairfl.run.schedule import Schedule
 from monai_fairfl.server.closing import closing_requests, closing_scores
 from monai_fairfl.server.exchange import Exchange, Transport
-from monai_fairfl.server.facts import Facts
-from monai_fairfl.server.guarding import guarded, only_trained
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.server.progress import Progress
 from monai_fairfl.server.round import (
+    Facts,
     NotFinite,
     Round,
     TooFewClients,
     drawn_clients,
+    guarded,
+    only_trained,
     require_finite,
 )
 from monai_fairfl.server.settings import RunSettings
@@ -210,24 +211,19 @@ class Federation:
                 self.facts = Facts(self.settings.samples, self.ledger.records)
                 self._warned.clear()
                 with Progress(self.rounds, done, self.strategy.name) as self.progress:
-                    finished = self._play_rounds(done)
-                return History(self.run_dir, self.ledger.records, finished)
+                    for number in range(done, self.rounds):
+                        if self._conclude_asked:
+                            break
+                        if self._stop_asked:
+                            return History(self.run_dir, self.ledger.records, finished=False)
+                        self._round(number)
+                    if self.ledger.records[-1]["kind"] != "end":
+                        self._close()
+                return History(self.run_dir, self.ledger.records, finished=True)
         finally:
             # What was asked of this run is not asked of the next.
             self._stop_asked = self._conclude_asked = False
             self.transport.close()
-
-    def _play_rounds(self, done: int) -> bool:
-        """Play the rounds from number ``done`` on, and close the run, unless it is to stop."""
-        for number in range(done, self.rounds):
-            if self._conclude_asked:
-                break
-            if self._stop_asked:
-                return False
-            self._round(number)
-        if self.ledger.records[-1]["kind"] != "end":
-            self._close()
-        return True
 
     # ---- the beginning
 
@@ -425,14 +421,14 @@ class Federation:
         next_id = 0
         for _ in range(self.settings.retries + 1):
             tried = self._new_round(number, clients, next_id)
+            self.facts.learned = tried.facts
             try:
                 play(tried)
-                tried.facts = self.facts.settled()
                 return tried
             except TooFewClients as error:
                 self.strategy.load_state_dict(json.loads(snapshot))
                 self.strategy.clients = known_clients
-                self.facts.undo()
+                self.facts = Facts(self.settings.samples, self.ledger.records)
                 reason, next_id = error, tried.next_id
             except NotFinite as error:
                 reason = error

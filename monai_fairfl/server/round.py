@@ -1,17 +1,21 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One round: what it asks of whom, and all that it has brought so far."""
+"""One round: what it asks of whom, what it believes of the answers, and what it has brought."""
 
 from __future__ import annotations
 
+import logging
 import math
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.guards import Verdict
+from monai_fairfl.guards import Guard, Verdict
 from monai_fairfl.messages import (
+    Estimate,
+    Measurement,
     Reply,
     Request,
     Weights,
@@ -22,11 +26,30 @@ from monai_fairfl.messages import (
 )
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.records import stated_digests
-from monai_fairfl.server.facts import ByClient, Facts
-from monai_fairfl.server.guarding import Verdicts
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult
 from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.settings import is_whole
+
+COUNTS = {"num_samples": "samples", "num_cases": "cases"}
+"""Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""
+
+DRAWN_DIFFERENCE = 0.2
+"""Of the images that count: epochs may differ by less where a sampler draws how many they have."""
+
+COUNTED_BY_MODEL = frozenset({"test_hd95"})
+"""Measurements whose number of cases is no fact: MONAI's distance of an empty mask is none, so that
+it depends on the model."""
+
+ByClient = dict[str, dict[str, int]]
+"""client -> fact -> number."""
+
+
+Verdicts = Mapping[str, Sequence[Verdict]]
+"""client -> the guards' verdicts on it, in the order of the guards."""
+
+
+logger = logging.getLogger(__name__)
 
 
 class TooFewClients(Exception):
@@ -228,3 +251,200 @@ def _largest(reply: Reply, name: str) -> float:
         return 0.0
     entry = float(sent.double().abs().max())
     return math.inf if math.isnan(entry) else entry
+
+
+# ---- what a client says of itself
+
+
+class Facts:
+    """The sizes of the clients' data sets, which do not change in a run, and their last rounds.
+
+    Weights follow from images, pooled scores from cases. Nobody but the site can count them. So
+    each number counts as the site first reported it, or as the run's settings declare it; a later
+    one that differs changes nothing, and is noted. Images of an epoch that was reported first are
+    noted only from a difference of :data:`DRAWN_DIFFERENCE` on: a sampler may draw their number.
+
+    A fact is ``"samples"``, ``"cases"``, or ``"n of MEASUREMENT"`` and ``"n of MEASUREMENT: PART"``
+    for the observations behind an :class:`~monai_fairfl.messages.Estimate`, but for the
+    measurements of :data:`COUNTED_BY_MODEL`.
+
+    Args:
+        declared: client -> images of one local epoch, from the run's settings.
+        records: of the run's ledger, where it goes on.
+
+    >>> first = {"round": 0, "facts": {"B": {"samples": 30}}, "digests": {"B": "31e5"}}
+    >>> facts = Facts({"A": 50}, [first])
+    >>> facts.known, facts.last_trained
+    ({'A': {'samples': 50}, 'B': {'samples': 30}}, {'B': 0})
+    """
+
+    def __init__(
+        self, declared: Mapping[str, int] | None = None, records: Iterable[Mapping[str, Any]] = ()
+    ):
+        self.declared = dict(declared or {})
+        self.known: ByClient = {client: {"samples": n} for client, n in self.declared.items()}
+        self.last_trained: dict[str, int] = {}
+        for record in records:
+            for client, found in (record.get("facts") or {}).items():
+                self.known.setdefault(client, {}).update(found)
+            for client in record.get("digests") or ():
+                self.last_trained[client] = record["round"]
+        # What no record has yet.
+        self.learned: ByClient = {}
+
+    def fix(self, replies: Replies) -> dict[str, str]:
+        """Put the known numbers in the place of those that differ, and remember new ones.
+
+        Args:
+            replies: of one exchange, changed in place. They are sorted, so that of several answers
+                of one client the same one counts first, whichever arrived first.
+
+        Returns:
+            client -> note that names each number which was replaced and differs by more than an
+            epoch's draw; and a training without the state of the client's last round, which makes
+            its update a beginner's (one that does not state its round is not noted).
+        """
+        notes: dict[str, str] = {}
+        for position, reply in enumerate(replies):
+            client = reply.client
+            texts: list[str] = []
+            changed: dict[str, Any] = {"measurements": {}}
+            for name, value in reply.measurements.items():
+                changed["measurements"][name] = self.fixed(client, name, value, texts)
+            if reply.update is not None:
+                for field, fact in COUNTS.items():
+                    reported = getattr(reply, field)
+                    if reported:
+                        changed[field] = self._counted(client, fact, reported, texts)
+                last = self.last_trained.get(client, -1)
+                if is_whole(reply.state_round) and reply.state_round < last:
+                    texts.append(
+                        f"it trained last in round {last} and went on from its state of round "
+                        f"{reply.state_round} (-1: it had none): its optimizer, and what it does "
+                        "not send, are not those of its last round"
+                    )
+            replies[position] = replace(reply, **changed)
+            for text in texts:
+                add_note(notes, client, text)
+        return notes
+
+    def fixed(self, client: str, name: str, value: Measurement, texts: list[str]) -> Measurement:
+        """A measurement with the known numbers of observations; new ones become known.
+
+        Args:
+            client: that sent it.
+            name: of the measurement, and of its part where it is one.
+            value: that was sent.
+            texts: gets a text for each number that was replaced.
+        """
+        if name in COUNTED_BY_MODEL:
+            return value
+        if isinstance(value, Mapping):
+            return {
+                part: self.fixed(client, f"{name}: {part}", number, texts)  # type: ignore[misc]
+                for part, number in value.items()
+            }
+        if isinstance(value, Estimate):
+            return replace(value, n=self._counted(client, f"n of {name}", value.n, texts))
+        return value
+
+    def _counted(self, client: str, fact: str, reported: int, texts: list[str]) -> int:
+        """The number that counts, which is the reported one where none is known."""
+        facts = self.known.setdefault(client, {})
+        if fact not in facts:
+            facts[fact] = reported
+            self.learned.setdefault(client, {})[fact] = reported
+        known = facts[fact]
+        source, drawn = "it was reported first", 0.0
+        if fact == "samples" and client in self.declared:
+            source = "the settings declare it"
+        elif fact == "samples":
+            drawn = DRAWN_DIFFERENCE * known
+        if known != reported and abs(reported - known) >= drawn:
+            texts.append(
+                f"{fact} {reported} reported, {known} counts: {source}; where the site's data "
+                "changed, begin a new run"
+            )
+        return known
+
+
+# ---- the guards
+
+
+def guarded(
+    replies: Replies, guards: Sequence[Guard], each_alone: bool = False
+) -> tuple[Replies, Verdicts]:
+    """``replies`` as the guards let them pass, and client -> verdicts.
+
+    Only updates are guarded: replies that measured pass.
+
+    Args:
+        replies: of one exchange.
+        guards: in order.
+        each_alone: judge each update as if there were no others, for a strategy that shares
+            nothing.
+    """
+    trained = only_trained(replies)
+    if not trained:
+        return replies, {}
+    clients = {reply.id: reply.client for reply in trained}
+    passed = trained
+    found: list[tuple[str, Verdict]] = []
+    for guard in guards:
+        # Each guard sees the replies as the previous guards let them pass.
+        if not passed:
+            break
+        factors, quarantined, groups = {}, {}, set()
+        for id, verdict in _verdicts_of(guard, passed, each_alone).items():
+            found.append((clients[id], verdict))
+            if verdict.action == "clip":
+                factors[id] = verdict.factor
+            if verdict.action == "quarantine":
+                quarantined[id] = f"quarantined: {verdict.reason}"
+            if verdict.action == "share":
+                groups.add(verdict.group)
+        passed = passed.scaled(factors).sharing(sorted(groups)).without(quarantined)
+
+    # A client whose copies were quarantined shares with nobody.
+    sharing = {client for group in passed.groups for client in group}
+    counted: dict[str, list[Verdict]] = {}
+    for client, one in found:
+        if one.action != "share" or client in sharing:
+            counted.setdefault(client, []).append(one)
+            logger.warning("client %s: %s by %s: %s", client, one.action, one.guard, one.reason)
+    measured = [reply for reply in replies if reply.update is None]
+    if measured:
+        passed = passed.rebuilt([*passed, *measured], passed.missing)
+    return passed, counted
+
+
+def only_trained(replies: Replies) -> Replies:
+    """Those of ``replies`` that carry an update."""
+    trained = [reply for reply in replies if reply.update is not None]
+    if len(trained) == len(replies):
+        return replies
+    return replies.rebuilt(trained, replies.missing)
+
+
+def _verdicts_of(guard: Guard, replies: Replies, each_alone: bool) -> dict[int, Verdict]:
+    """Id of a reply -> the guard's verdict, with its name.
+
+    Of clients whose updates are nearly the same, each is judged beside the others, and without its
+    copies: these must not make it look usual.
+    """
+    # The clients that the guard sees, and those whose verdict counts.
+    looks: list[tuple[set[str], set[str]]] = [({client}, {client}) for client in replies.clients]
+    if not each_alone:
+        firsts = set(replies.clients) - {client for group in replies.groups for client in group[1:]}
+        looks = [(firsts, firsts)]
+        for group in replies.groups:
+            looks += [(firsts - set(group) | {client}, {client}) for client in group[1:]]
+
+    clients = {reply.id: reply.client for reply in replies}
+    found: dict[int, Verdict] = {}
+    for seen, judged in looks:
+        unseen = {id: "" for id, client in clients.items() if client not in seen}
+        for id, verdict in guard.check(replies.without(unseen)).items():
+            if clients[id] in judged:
+                found[id] = replace(verdict, guard=type(guard).__name__)
+    return {id: found[id] for id in sorted(found)}

@@ -25,7 +25,7 @@ from monai_fairfl.messages import (
     value_of,
 )
 from monai_fairfl.server.exchange import Exchange, Transport
-from monai_fairfl.server.facts import Facts
+from monai_fairfl.server.round import Facts
 from monai_fairfl.utils.files import append_line, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class MeasuredModels(dict[tuple[str, Coalition], dict[str, Measurement]]):
     def _take(self, row: Mapping[str, Any]) -> None:
         measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
         for client, value in measured.items():
-            self.panel.facts.learn(client, row["measurement"], value)
+            self.panel.facts.fixed(client, row["measurement"], value, [])
         if row["measurement"] == self.measurement and sorted(measured) == self.panel.clients:
             self[row["game"], frozenset(row["coalition"])] = measured
 
