@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 
 from monai_fairfl.measurements.entry import Context, Memory
-from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.measurements.probe import TrainingProbe
 from monai_fairfl.messages import Measurement, Weights
 
 

@@ -10,7 +10,7 @@ from gradient_variance import gradient_variance
 from helpers.small_trainers import Point, trainer_of
 
 from monai_fairfl.measurements.entry import Memory
-from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.measurements.probe import TrainingProbe
 
 WEIGHTS = {"w": torch.tensor([5.0, 7.0], dtype=torch.float64)}
 

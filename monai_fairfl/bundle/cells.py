@@ -19,7 +19,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.plan import Cell, ComparisonPlan
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged
 from monai_fairfl.errors import DataError, in_words
-from monai_fairfl.run.case_digests import files_to_write, require_same_cases
+from monai_fairfl.run.resuming import files_to_write, require_same_cases
 from monai_fairfl.transports.workers import Turn
 from monai_fairfl.utils.files import private_folder, write_atomically
 

@@ -23,10 +23,10 @@ from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.data.checks import check_cases
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run import resuming
-from monai_fairfl.run.case_digests import require_same_cases
 from monai_fairfl.run.ledger import digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
+from monai_fairfl.run.resuming import require_same_cases
 from monai_fairfl.run.training_config import FullRun
 from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.valuation import Retraining, RunValuation

@@ -22,16 +22,15 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.client import filters, training
 from monai_fairfl.client.last_mile import candidates
-from monai_fairfl.client.measuring import Measuring, overlap_of
-from monai_fairfl.client.state import ClientState, Task
+from monai_fairfl.client.measuring import Measuring, Task, overlap_of
+from monai_fairfl.client.state import ClientState
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.handlers import Proximal, TrainLoss
-from monai_fairfl.handlers.detachable import Detachable
-from monai_fairfl.measurements.forward import files_of_cases
-from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.handlers.training import Detachable, Proximal, TrainLoss
+from monai_fairfl.measurements.probe import Probe, files_of_cases
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
+    OWN_MODEL_PREFIXES,
     RANGES,
     Reply,
     Request,
@@ -39,6 +38,7 @@ from monai_fairfl.messages import (
     chosen,
     gain_name,
     is_finite_or_unchanged,
+    is_of_own_model,
     read_spec,
 )
 from monai_fairfl.model_files.recipe import digests_of_files, save_model_file
@@ -173,7 +173,15 @@ class FairMonaiAlgo(MonaiAlgo):
             if stats_sender is not None and engine is not None:
                 stats_sender.attach(engine)
         self.stats_sender = stats_sender
-        self._prepare_engines()
+
+        engine = self.trainer or self.evaluator
+        if engine is None:
+            raise ConfigError(
+                f"client {self.client_name!r}: no engine is configured: give config_train_filename"
+            )
+        self.spec = read_spec(engine.network)
+        if self.trainer is not None:
+            self._prepare_training()
         self._built = True
 
     def _choose_evaluation(self, root: Path) -> None:
@@ -198,15 +206,7 @@ class FairMonaiAlgo(MonaiAlgo):
             deciding: dict[str, Any] = parser.get_parsed_content("deciding")
             self.eval_kwargs = {**deciding, **self.eval_kwargs}
 
-    def _prepare_engines(self) -> None:
-        engine = self.trainer or self.evaluator
-        if engine is None:
-            raise ConfigError(
-                f"client {self.client_name!r}: no engine is configured: give config_train_filename"
-            )
-        self.spec = read_spec(engine.network)
-        if self.trainer is None:
-            return
+    def _prepare_training(self) -> None:
         self._validator = getattr(self.train_workflow, "evaluator", None)
         if not self.all_handlers:
             # A federated training does without what validates or logs.
@@ -215,7 +215,6 @@ class FairMonaiAlgo(MonaiAlgo):
             training.check_schedules(self.trainer, self._evaluators(), self.client_name)
         training.drop_unread_output(self.trainer)
         self._initial = training.state_of(self.trainer)
-
         evaluators = {"validation": self._validator, "test": self.evaluator}
         overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
         parser = getattr(self.train_workflow, "parser", {})
@@ -257,7 +256,8 @@ class FairMonaiAlgo(MonaiAlgo):
         self._require(self.trainer, "only evaluates: give it a config_train_filename")
         request = self._checked(request)
         self.states.begin(request.run, request.run_id)
-        task = Task(request, self.states)
+        epochs = int(request.context.get("local_epochs", self.local_epochs))
+        task = Task(request, self.states, epochs)
         received = request.weights
         if self.spec.missing_from(received):
             # Its own tensors in place of those that were not sent: trained last, or initial ones.
@@ -291,10 +291,16 @@ class FairMonaiAlgo(MonaiAlgo):
         for name in request.measure:
             if name not in RANGES:
                 raise ValueError(
-                    f"this client cannot do {name!r}: update monai_fairfl at this site"
+                    f"this client cannot do {name!r}: update monai_fairfl at this site, or declare "
+                    "the range of a measurement of your own in messages.RANGES"
                 )
-            if name in MEASUREMENTS:
-                MEASUREMENTS[name].check_name(name)
+            # By a name's beginning the server knows which round's model a value is of.
+            of = MEASUREMENTS[name].of if name in MEASUREMENTS else ""
+            if of and (of != "received") != is_of_own_model(name):
+                raise ConfigError(
+                    f"measurement {name!r} is of the {of} model: names of all models' but the "
+                    f"received one's begin with one of {OWN_MODEL_PREFIXES}, and only these"
+                )
         if "gsam_alpha" in request.context and "sam_rho" not in request.context:
             raise ValueError("'gsam_alpha' needs 'sam_rho': GSAM is a refinement of SAM")
 
@@ -324,7 +330,7 @@ class FairMonaiAlgo(MonaiAlgo):
         if "adapt_epochs" in request.context:
             taken = self._last_mile(task, received if own is None else own)
             own = own if taken is None else taken
-        if task.number("closing") and own is not None:
+        if request.context.get("closing", 0) and own is not None:
             # With the training's recipe, where the bundle has one.
             parser = self.train_workflow.parser
             recipe = None
@@ -377,23 +383,39 @@ class FairMonaiAlgo(MonaiAlgo):
         # the received weights: min_v L(v) + lambda / 2 ||v - w||^2. It sees the same batches.
         if "ditto_lambda" in request.context:
             begin = task.personal or {**self._initial, "local": received}
-            pull = Proximal(task.number("ditto_lambda"), request.weights)
+            pull = Proximal(request.context["ditto_lambda"], request.weights)
             state["personal"] = self._trained(task, begin, received, [pull])
             self._measuring.measure("personal", task, state["personal"]["local"])
 
-        reply = self._reply(task, state["local"], counts)
-        if self.post_weight_filters and reply.update is not None:
-            # What enters the average has the noise of the site's filters.
-            sent = dict(state["local"])
-            for name, change in reply.update.items():
-                sent[name] = request.weights[name] + change
-            # A tensor of two names is the same under both.
-            state["local"] = self.spec.with_aliases(sent)
+        # What leaves the site: the change of each parameter that was sent, and the buffers.
+        local, sent = state["local"], request.weights
+        trained = [name for name in self.spec.parameters if name in sent]
+        # A network may lay its values out in another order (channels_last).
+        update: Weights = {
+            name: (local[name] - sent[name].to(CPU)).contiguous() for name in trained
+        }
+        buffers = {name: local[name] for name in self.spec.buffers if name in sent}
+        if self.post_weight_filters:
+            update = filters.applied_to_update(update, self.post_weight_filters, self.client_name)
+            # What enters the average has the noise of the site's filters. A tensor of two names is
+            # the same under both.
+            entering = {name: sent[name] + change for name, change in update.items()}
+            state["local"] = self.spec.with_aliases({**local, **entering})
         self.states.save(request.run, request.round, state)
-        return reply
-
-    def _epochs(self, task: Task) -> int:
-        return int(task.number("local_epochs", self.local_epochs))
+        # A bundle may list a case several times in an epoch, and a free rider does.
+        files = files_of_cases(self.trainer)
+        return request.reply(
+            update,
+            num_samples=round(counts.images / task.epochs),
+            measurements=task.measurements,
+            buffers=buffers,
+            num_cases=len(files if None in files else set(files)),
+            num_steps=counts.steps,
+            # Empty: every channel is labelled, as at most sites.
+            labelled=() if all(counts.labelled) else counts.labelled,
+            state_round=task.newest,
+            precision=getattr(self.trainer.inferer, "precision", ""),
+        )
 
     def _trained(
         self,
@@ -406,13 +428,13 @@ class FairMonaiAlgo(MonaiAlgo):
 
         All random numbers follow from the request's seed.
         """
-        if task.number("reset_optimizer"):
+        if task.request.context.get("reset_optimizer", 0):
             # Without moments; the learning rate stays the schedule's.
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         training.load_state(self.trainer, state)
         for evaluator in self._evaluators():
             training.discard_interrupted_run(evaluator)
-        self.trainer.state.max_epochs = self.trainer.state.epoch + self._epochs(task)
+        self.trainer.state.max_epochs = self.trainer.state.epoch + task.epochs
         with training.one_round(self.trainer, task.request.seed, handlers):
             self.trainer.run()
         trained = training.state_of(self.trainer)
@@ -428,29 +450,6 @@ class FairMonaiAlgo(MonaiAlgo):
                     "and nothing of it is stored: lower learning_rate, or look for extreme images"
                 )
         return trained
-
-    def _reply(self, task: Task, local: Weights, counts: TrainLoss) -> Reply:
-        """What leaves the site: the change of each parameter that was sent, and the buffers."""
-        sent = task.request.weights
-        update = {}
-        for name in self.spec.parameters:
-            if name in sent:
-                # A network may lay its values out in another order (channels_last).
-                update[name] = (local[name] - sent[name].to(CPU)).contiguous()
-        # A bundle may list a case several times in an epoch, and a free rider does.
-        files = files_of_cases(self.trainer)
-        return task.request.reply(
-            filters.applied_to_update(update, self.post_weight_filters, self.client_name),
-            num_samples=round(counts.images / self._epochs(task)),
-            measurements=task.measurements,
-            buffers={name: local[name] for name in self.spec.buffers if name in sent},
-            num_cases=len(files if None in files else set(files)),
-            num_steps=counts.steps,
-            # Empty: every channel is labelled, as at most sites.
-            labelled=() if all(counts.labelled) else counts.labelled,
-            state_round=task.newest,
-            precision=getattr(self.trainer.inferer, "precision", ""),
-        )
 
     # ---- MONAI's calls
 

@@ -8,22 +8,81 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
-from monai_fairfl.client.state import Task
+from monai_fairfl.client.state import ClientState
 from monai_fairfl.measurements.entry import Memory
-from monai_fairfl.measurements.forward import files_of_cases
-from monai_fairfl.measurements.probe import Probe
+from monai_fairfl.measurements.probe import Probe, TrainingProbe, files_of_cases
 from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION, Estimate, ModelSpec, Weights
+from monai_fairfl.messages import (
+    IN_TRAINING,
+    IN_VALIDATION,
+    Estimate,
+    Measurement,
+    ModelSpec,
+    Request,
+    Weights,
+)
 
 logger = logging.getLogger(__name__)
 
 
 Evaluators = Mapping[str, SupervisedEvaluator | None]
 """``"validation"`` and ``"test"`` -> the evaluator of these data; ``None``: the bundle has none."""
+
+
+class Task:
+    """One request: what was measured for it, and the earlier models that it may use.
+
+    Each file is read when it is first needed.
+
+    Args:
+        request: to the client.
+        states: the client's files.
+        epochs: that it asks for, if it trains.
+    """
+
+    def __init__(self, request: Request, states: ClientState, epochs: int):
+        self.request = request
+        self.states = states
+        self.epochs = epochs
+        self.measurements: dict[str, Measurement] = {}
+        # Number of a round -> its state, once it is read.
+        self._states: dict[int, dict[str, Any]] = {}
+        # Rounds up to this one, newest first.
+        stored = states.before(request.run, request.round + 1)
+        self._has_present = request.round in stored
+        self._earlier = [number for number in stored if number < request.round]
+        self.newest = self._earlier[0] if self._earlier else -1
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """The newest state of an earlier round."""
+        return self._after(self.newest) if self._earlier else None
+
+    @property
+    def previous(self) -> Weights | None:
+        """The model trained in the previous round, exactly that one."""
+        is_previous = self._earlier and self.newest == self.request.round - 1
+        return self._after(self.newest)["local"] if is_previous else None
+
+    @property
+    def present(self) -> Weights | None:
+        """The model trained in this round."""
+        return self._after(self.request.round)["local"] if self._has_present else None
+
+    @property
+    def personal(self) -> dict[str, Any] | None:
+        """The newest state of the personal model; a round without one does not end it."""
+        states = (self._after(number) for number in self._earlier)
+        return next((state["personal"] for state in states if "personal" in state), None)
+
+    def _after(self, number: int) -> dict[str, Any]:
+        if number not in self._states:
+            self._states[number] = self.states.load(self.request.run, number)
+        return self._states[number]
 
 
 @dataclass(frozen=True)
@@ -66,7 +125,7 @@ class Measuring:
                 task.measurements.update(self.overlap)
                 continue
 
-            data = "training" if task.number(entry.training_key) else entry.data
+            data = "training" if request.context.get(entry.training_key, 0) else entry.data
             if data not in probes:
                 probes[data] = self.probe(data)
             probe = probes[data]
@@ -89,7 +148,7 @@ class Measuring:
             if isinstance(probe, Probe):
                 # Taken every time: the next measurement of the probe may score nothing.
                 cases = probe.take_cases()
-                if task.number("closing") and cases:
+                if request.context.get("closing", 0) and cases:
                     file = f"{name}-{request.round:d}-{request.id:d}"
                     task.states.save_cases(request.run, file, cases)
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Measurement, Request, Weights
+from monai_fairfl.messages import Request
 from monai_fairfl.utils.files import append_line, private_folder, write_atomically
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.saved_files import load_saved
@@ -157,57 +157,3 @@ class ClientState:
         pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")
         files = [(pattern.fullmatch(path.name), path) for path in self.folder.glob("*.pt")]
         return {int(match[1]): path for match, path in files if match is not None}
-
-
-class Task:
-    """One request: what was measured for it, and the earlier models that it may use.
-
-    Each file is read when it is first needed.
-
-    Args:
-        request: to the client.
-        states: the client's files.
-    """
-
-    def __init__(self, request: Request, states: ClientState):
-        self.request = request
-        self.states = states
-        self.measurements: dict[str, Measurement] = {}
-        # Number of a round -> its state, once it is read.
-        self._states: dict[int, dict[str, Any]] = {}
-        # Rounds up to this one, newest first.
-        stored = states.before(request.run, request.round + 1)
-        self._has_present = request.round in stored
-        self._earlier = [number for number in stored if number < request.round]
-        self.newest = self._earlier[0] if self._earlier else -1
-
-    def number(self, key: str, default: float = 0.0) -> float:
-        """A number of the request's context."""
-        return self.request.context.get(key, default)
-
-    @property
-    def state(self) -> dict[str, Any] | None:
-        """The newest state of an earlier round."""
-        return self._after(self.newest) if self._earlier else None
-
-    @property
-    def previous(self) -> Weights | None:
-        """The model trained in the previous round, exactly that one."""
-        is_previous = self._earlier and self.newest == self.request.round - 1
-        return self._after(self.newest)["local"] if is_previous else None
-
-    @property
-    def present(self) -> Weights | None:
-        """The model trained in this round."""
-        return self._after(self.request.round)["local"] if self._has_present else None
-
-    @property
-    def personal(self) -> dict[str, Any] | None:
-        """The newest state of the personal model; a round without one does not end it."""
-        states = (self._after(number) for number in self._earlier)
-        return next((state["personal"] for state in states if "personal" in state), None)
-
-    def _after(self, number: int) -> dict[str, Any]:
-        if number not in self._states:
-            self._states[number] = self.states.load(self.request.run, number)
-        return self._states[number]

@@ -16,9 +16,8 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers import Proximal, SharpnessAware
-from monai_fairfl.handlers.detachable import Detachable
-from monai_fairfl.measurements.forward import load_weights, seed_loader
+from monai_fairfl.handlers.training import Detachable, Proximal, SharpnessAware
+from monai_fairfl.measurements.probe import load_weights, seed_loader
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,

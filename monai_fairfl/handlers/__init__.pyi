@@ -12,7 +12,7 @@ from .measuring import LocalScore as LocalScore
 from .measuring import MeasurementHandler as MeasurementHandler
 from .measuring import ScoreHandler as ScoreHandler
 from .measuring import Sharpness as Sharpness
-from .proximal import Proximal as Proximal
-from .random_update import RandomUpdate as RandomUpdate
-from .sharpness_aware import SharpnessAware as SharpnessAware
-from .train_loss import TrainLoss as TrainLoss
+from .training import Proximal as Proximal
+from .training import RandomUpdate as RandomUpdate
+from .training import SharpnessAware as SharpnessAware
+from .training import TrainLoss as TrainLoss

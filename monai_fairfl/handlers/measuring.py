@@ -15,12 +15,10 @@ from monai.engines import SupervisedEvaluator, SupervisedTrainer
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
-from monai_fairfl.handlers.detachable import Callbacks, Detachable
+from monai_fairfl.handlers.training import Callbacks, Detachable
 from monai_fairfl.measurements.entry import Memory
-from monai_fairfl.measurements.leave_one_out import LARGEST_WEIGHT
-from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.measurements.table import MEASUREMENTS, SAM_RADIUS
-from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.measurements.probe import Probe, TrainingProbe
+from monai_fairfl.measurements.table import LARGEST_WEIGHT, MEASUREMENTS, SAM_RADIUS
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.tensors import on_cpu
 

@@ -5,8 +5,8 @@ from .entry import Context as Context
 from .entry import Entry as Entry
 from .entry import Memory as Memory
 from .features import network_inputs as network_inputs
-from .leave_one_out import leave_one_out_model as leave_one_out_model
 from .probe import Probe as Probe
+from .probe import TrainingProbe as TrainingProbe
 from .probe import estimate as estimate
 from .table import MEASUREMENTS as MEASUREMENTS
-from .training_probe import TrainingProbe as TrainingProbe
+from .table import leave_one_out_model as leave_one_out_model

@@ -8,14 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import (
-    OWN_MODEL_PREFIXES,
-    RANGES,
-    Measurement,
-    Weights,
-    is_of_own_model,
-)
+from monai_fairfl.messages import Measurement, Weights
 
 
 @dataclass(frozen=True)
@@ -69,30 +62,3 @@ class Entry:
     data: Literal["validation", "test", "training"] = "validation"
     needs: Literal["", "previous", "present"] = ""
     training_key: str = ""
-
-    def check_name(self, name: str) -> None:
-        """Refuse a name that the server would misunderstand, or whose range nobody declared.
-
-        By its beginning the server knows which round's model a value is of, by its range which
-        values are impossible.
-
-        Args:
-            name: of this entry in the table.
-
-        Raises:
-            ConfigError: naming the measurement, and how its name must begin or where its range
-                belongs.
-
-        >>> Entry("trained", print).check_name("local_score")
-        >>> Entry("trained", print).check_name("worst_class")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        monai_fairfl.errors.ConfigError: measurement 'worst_class' is of the trained model: ...
-        """
-        if (self.of != "received") != is_of_own_model(name):
-            raise ConfigError(
-                f"measurement {name!r} is of the {self.of} model: names of all models' but the "
-                f"received one's begin with one of {OWN_MODEL_PREFIXES}, and only these"
-            )
-        if name not in RANGES:
-            raise ConfigError(f"measurement {name!r} has no range: declare it in messages.RANGES")

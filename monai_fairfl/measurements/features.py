@@ -32,9 +32,15 @@ from torch import nn
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.entry import Context, Memory
-from monai_fairfl.measurements.forward import device_of, has_no_batch, inferred, loaded, same_epoch
-from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.measurements.training_probe import TrainingProbe
+from monai_fairfl.measurements.probe import (
+    Probe,
+    TrainingProbe,
+    device_of,
+    has_no_batch,
+    inferred,
+    loaded,
+    same_epoch,
+)
 from monai_fairfl.messages import Measurement, Weights, read_spec
 from monai_fairfl.utils.tensors import CPU, moved
 

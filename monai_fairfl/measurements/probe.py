@@ -1,36 +1,35 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs given weights on a client's validation or test data and disturbs nothing.
+"""Runs given weights on an engine's own data, as the engine does, and leaves no trace in it.
 
-No checkpoint is written, no best metric is updated, no random number of the training is used.
+:class:`Probe` scores weights on validation or test data: no checkpoint is written, no best metric
+is updated. :class:`TrainingProbe` computes their losses and gradients on the training data. Neither
+uses a random number of the training.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from typing import Any
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack, contextmanager, nullcontext
+from itertools import islice
+from typing import Any, NamedTuple
 
 import torch
 from ignite.metrics import Metric
-from monai.engines import SupervisedEvaluator
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.handlers import IgniteMetricHandler
 from monai.networks.utils import eval_mode
-from monai.transforms import Activationsd, Compose
+from monai.transforms import Activationsd, Compose, Randomizable
 from monai.utils import convert_to_tensor
 from monai.utils.enums import CommonKeys
-from torch.utils.data import SequentialSampler
+from torch import nn
+from torch.utils.data import Dataset, SequentialSampler
 
-from monai_fairfl.errors import ConfigError
-from monai_fairfl.measurements.forward import (
-    files_of_cases,
-    has_no_batch,
-    inferred,
-    loaded,
-    same_epoch,
-)
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.messages import Estimate, Weights
 from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.utils.engine_internals import (
@@ -45,6 +44,198 @@ from monai_fairfl.utils.engine_internals import (
 )
 from monai_fairfl.utils.names import distinct_names
 from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import CPU, moved
+
+TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
+"""Where MONAI's datasets hold the transforms that they apply."""
+
+INNER_DATASETS = ("dataset", "datasets", "data")
+"""Where datasets hold others: torch's Subset, torch's ConcatDataset, MONAI's datasets."""
+
+
+# ---- weights
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    first = next(network.parameters(), None)
+    return CPU if first is None else first.device
+
+
+def load_weights(network: nn.Module, weights: Weights) -> None:
+    """Load ``weights`` into ``network``; tensors that ``weights`` lacks stay as they are.
+
+    Raises:
+        KeyError: when ``weights`` holds a name that the network does not have.
+    """
+    there = moved(weights, device_of(network))
+    unexpected = network.load_state_dict(dict(there), strict=False).unexpected_keys
+    if unexpected:
+        raise KeyError(f"the network has no tensor {unexpected[0]!r}")
+
+
+@contextmanager
+def loaded(network: nn.Module, weights: Weights) -> Iterator[None]:
+    """Inside, ``network`` has ``weights``; afterwards it has its own again, to the bit."""
+    own_weights = {}
+    for name, tensor in network.state_dict().items():
+        own_weights[name] = tensor.detach().clone()
+    try:
+        load_weights(network, weights)
+        yield
+    finally:
+        network.load_state_dict(own_weights)
+
+
+@contextmanager
+def layers_in_eval_mode(network: nn.Module) -> Iterator[None]:
+    """Inside, every layer is in evaluation mode, and the network's outputs are those of training.
+
+    A network with deep supervision, such as MONAI's ``DynUNet`` and ``SegResNetDS``, gives its
+    further outputs where its own ``training`` is true, and a loss of them needs all. Dropout and
+    normalisation are layers below it.
+
+    >>> network = nn.Sequential(nn.Linear(2, 2), nn.Dropout())
+    >>> with layers_in_eval_mode(network):
+    ...     network.training, network[1].training
+    (True, False)
+    """
+    with eval_mode(network):
+        network.training = True
+        try:
+            yield
+        finally:
+            network.training = False
+
+
+# ---- batches
+
+
+def inferred(
+    engine: SupervisedEvaluator | SupervisedTrainer,
+    batch: Any,
+    network: Callable[..., Any] | None = None,
+    images: torch.Tensor | None = None,
+) -> tuple[Any, Any, int]:
+    """What the engine's inferer makes of a batch, as the engine itself calls it.
+
+    Args:
+        engine: whose ``prepare_batch`` splits the batch into images, labels, and what the network
+            takes besides.
+        batch: of the engine's loader.
+        network: that predicts; ``None``: the engine's own.
+        images: that take the place of the batch's own.
+
+    Returns:
+        The prediction; the labels, on the engine's device; and the number of images.
+    """
+    own_images, labels, *further = engine.prepare_batch(
+        batch, engine.state.device, engine.non_blocking, **engine.to_kwargs
+    )
+    arguments, named = further or ((), {})
+    images = own_images if images is None else images
+    network = engine.network if network is None else network
+    predicted = engine.inferer(images, network, *arguments, **named)
+    return predicted, labels, len(images)
+
+
+def same_epoch(engine: SupervisedEvaluator | SupervisedTrainer) -> Iterator[Any]:
+    """Yields one epoch of the engine's batches: the same order and random crops every time.
+
+    The transforms are copied, so that the datasets' own go on afterwards as if nothing had
+    happened, and so does the loader's generator. Workers that outlive an epoch
+    (``persistent_workers``) have a random state of their own and cannot be repeated.
+    """
+    loader = engine.data_loader
+    with own_random_state(0), ExitStack() as stack:
+        for dataset, attribute, transform in list(_transforms_in(getattr(loader, "dataset", None))):
+            setattr(dataset, attribute, copy.deepcopy(transform))
+            stack.callback(setattr, dataset, attribute, transform)
+        for generator in _generators_of(loader):
+            stack.callback(generator.set_state, generator.get_state())
+        seed_loader(engine, 0)
+        yield from islice(loader, engine.state.epoch_length)
+
+
+def seed_loader(engine: SupervisedEvaluator | SupervisedTrainer, seed: int) -> None:
+    """Seed every part of the engine's loader that has a random state of its own.
+
+    These are the transforms of its datasets, its generator and that of its sampler.
+    """
+    loader = engine.data_loader
+    for _, _, transform in _transforms_in(getattr(loader, "dataset", None)):
+        if isinstance(transform, Randomizable):
+            transform.set_random_state(seed)
+    for generator in _generators_of(loader):
+        generator.manual_seed(seed)
+
+
+def has_no_batch(engine: SupervisedEvaluator | SupervisedTrainer) -> bool:
+    """Whether the engine has no batch of data. MONAI then skips its run.
+
+    >>> has_no_batch(SupervisedEvaluator("cpu", [], nn.Identity()))
+    True
+    """
+    return engine.state.epoch_length == 0
+
+
+def files_of_cases(engine: Any) -> list[tuple[str, ...] | None]:
+    """The image files of each of the engine's cases; ``None`` for a case that names none."""
+    dataset = getattr(engine.data_loader, "dataset", None)
+    cases = getattr(dataset, "data", dataset)
+    if isinstance(cases, Sequence) and not isinstance(cases, str):
+        return [image_files_of(case) for case in cases]
+    return [None] * len(cases) if isinstance(cases, Sized) else []
+
+
+def image_files_of(case: object) -> tuple[str, ...] | None:
+    """The files of one case's image, which may be made of several, one per channel.
+
+    Args:
+        case: an item of a dataset.
+
+    Returns:
+        ``None`` where the case names no file: its image may be in memory.
+
+    >>> image_files_of({"image": "a.nii.gz"}), image_files_of({"image": ["t1.nii.gz", "t2.nii.gz"]})
+    (('a.nii.gz',), ('t1.nii.gz', 't2.nii.gz'))
+    >>> image_files_of({"image": [0.5, 0.25]}) is None
+    True
+    """
+    image = case.get("image") if isinstance(case, Mapping) else None
+    files = image if isinstance(image, (list, tuple)) else [image]
+    if not files or not all(isinstance(file, (str, os.PathLike)) for file in files):
+        return None
+    return tuple(str(file) for file in files)
+
+
+def _transforms_in(dataset: Any) -> Iterator[tuple[Any, str, Any]]:
+    """Yields (dataset, attribute, transform) of a loader's ``dataset`` and of those inside it.
+
+    Of anything else, such as a case, nothing.
+    """
+    if not isinstance(dataset, Dataset):
+        return
+    for attribute in TRANSFORM_ATTRIBUTES:
+        if hasattr(dataset, attribute):
+            yield dataset, attribute, getattr(dataset, attribute)
+    for attribute in INNER_DATASETS:
+        inner = getattr(dataset, attribute, None)
+        for one in inner if isinstance(inner, (list, tuple)) else [inner]:
+            yield from _transforms_in(one)
+
+
+def _generators_of(loader: Any) -> list[torch.Generator]:
+    holders = (loader, getattr(loader, "sampler", None))
+    found = [getattr(holder, "generator", None) for holder in holders]
+    return [generator for generator in found if generator is not None]
+
+
+# ---- scores
 
 MEAN_COLUMN = "dice"
 """Name of a case's mean over classes, beside the classes' own names."""
@@ -115,45 +306,70 @@ class Probe:
                 several numbers and stores nothing of single cases.
             TransportAborted: when the evaluator was interrupted.
         """
-        known = self._last
-        if known is None or not self.remembers or not _same_tensors(known[0], weights):
-            known = self._last = (weights, *self._score(weights))
-        _, scores, self.cases = known
-        return dict(scores)
+        # Models of one request are made of the same tensors where they are the same model.
+        if self.remembers and self._last is not None:
+            scored, scores, self.cases = self._last
+            if scored.keys() == weights.keys():
+                if all(scored[name] is weights[name] for name in scored):
+                    return dict(scores)
 
-    def _score(self, weights: Weights) -> tuple[Scores, Cases]:
         name = self.engine.state.key_metric_name
         if name is None:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
-        if has_no_batch(self.engine):
-            return {"mean": Estimate(math.nan, None, 0)}, {}
+        scores, self.cases = {"mean": Estimate(math.nan, None, 0)}, {}
+        if not has_no_batch(self.engine):
+            details, value = self._run(weights, name)
+            # A metric that stores no details gives only its mean.
+            table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
+            if table.ndim > 2 or (details is None and table.numel() > 1):
+                raise ConfigError(
+                    f"the key metric {name!r} gives {table.shape[-1]} numbers, such as counts, "
+                    "where a score is one: use MeanDice, or change its reduction or save_details"
+                )
+            outside = table[(table - 0.5).abs() > 0.5 + FLOAT32_ERROR]
+            if len(outside):
+                # A distance, a loss or percent: methods would take the worse client for the better.
+                raise ValueError(
+                    f"the key metric {name!r} is {float(outside[0]):.4g} for a case, and a score "
+                    "is from 0 to 1, the higher the better: make MeanDice the key_val_metric"
+                )
+            if details is None:
+                scores = {"mean": Estimate(float(table))}
+            else:
+                scores, self.cases = self._scores_of(details)
+        self._last = (weights, scores, self.cases)
+        return dict(scores)
 
-        details, value = self._run(weights, name)
-        # A metric that stores no details gives only its mean.
-        table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
-        if table.ndim > 2 or (details is None and table.numel() > 1):
-            raise ConfigError(
-                f"the key metric {name!r} gives {table.shape[-1]} numbers, such as counts, where a "
-                "score is one: use MeanDice, or change its reduction or save_details"
-            )
-        outside = table[(table - 0.5).abs() > 0.5 + FLOAT32_ERROR]
-        if len(outside):
-            # A distance, a loss or percent: methods would take the worse client for the better.
-            raise ValueError(
-                f"the key metric {name!r} is {float(outside[0]):.4g} for a case, and a score is "
-                "from 0 to 1, the higher the better: make MeanDice the key_val_metric"
-            )
-        if details is None:
-            return {"mean": Estimate(float(table))}, {}
+    def _scores_of(self, details: torch.Tensor) -> tuple[Scores, Cases]:
+        """Scores of the mean over classes and of each labelled class, over the cases and of each.
 
-        columns = self._columns(details)
+        Args:
+            details: of the metric (cases, classes).
+        """
+        number = details.shape[1]
+        columns = {MEAN_COLUMN: details.nanmean(1)}
+        if number > 1:
+            # A background class in front is not scored.
+            is_named = len(self.classes) >= number
+            labels = self.classes[-number:] if is_named else [str(i) for i in range(number)]
+            for label, values in zip(labels, details.T, strict=True):
+                if not values.isnan().all():
+                    columns[label] = values
         scores: Scores = {}
         for column, values in columns.items():
             scores["mean" if column == MEAN_COLUMN else column] = estimate(values)
-        cases = {}
+
+        # Cases are called by their files where the loader gives them in the order of its list. Any
+        # other loader, or a shuffled one, does not.
         rows = torch.stack(list(columns.values()), 1).tolist()
-        for case, row in zip(self._case_names(len(rows)), rows, strict=True):
-            cases[case] = dict(zip(columns, row, strict=True))
+        names = [str(row) for row in range(len(rows))]
+        batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
+        if isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler):
+            files = [of_case[0] for of_case in files_of_cases(self.engine) if of_case is not None]
+            names = distinct_names(files) if len(files) == len(rows) else names
+        cases = {}
+        for name, row in zip(names, rows, strict=True):
+            cases[name] = dict(zip(columns, row, strict=True))
         return scores, cases
 
     def take_cases(self) -> Cases:
@@ -257,7 +473,10 @@ class Probe:
         try:
             with loaded(evaluator.network, weights):
                 for batch in same_epoch(evaluator):
-                    with torch.no_grad(), eval_mode(evaluator.network), _precision(evaluator):
+                    precision: Any = nullcontext()
+                    if evaluator.amp:
+                        precision = torch.autocast("cuda", **evaluator.amp_kwargs)
+                    with torch.no_grad(), eval_mode(evaluator.network), precision:
                         output, _, _ = inferred(evaluator, batch)
                     if not isinstance(output, torch.Tensor):
                         raise ValueError(
@@ -287,41 +506,6 @@ class Probe:
                 return "sigmoid"
         return None
 
-    def _columns(self, per_case: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The mean over classes, and each labelled class: name -> values (cases,).
-
-        Args:
-            per_case: scores (cases, classes).
-        """
-        columns = {MEAN_COLUMN: per_case.nanmean(1)}
-        number = per_case.shape[1]
-        if number == 1:
-            return columns
-        # A background class in front is not scored.
-        is_named = len(self.classes) >= number
-        labels = self.classes[-number:] if is_named else [str(i) for i in range(number)]
-        for label, values in zip(labels, per_case.T, strict=True):
-            if not values.isnan().all():
-                columns[label] = values
-        return columns
-
-    def _case_names(self, count: int) -> list[str]:
-        """The cases' files where the loader gives the cases in their order; else numbers."""
-        batch_sampler = getattr(self.engine.data_loader, "batch_sampler", None)
-        # Any other loader, or a shuffled one, does not give its cases in the order of a list.
-        is_in_order = isinstance(getattr(batch_sampler, "sampler", None), SequentialSampler)
-        first = [files[0] for files in files_of_cases(self.engine) if files is not None]
-        if is_in_order and len(first) == count:
-            return distinct_names(first)
-        return [str(number) for number in range(count)]
-
-
-def _same_tensors(first: Weights, second: Weights) -> bool:
-    """Whether both models are made of the very same tensors."""
-    if first.keys() != second.keys():
-        return False
-    return all(first[name] is second[name] for name in first)
-
 
 def estimate(values: torch.Tensor) -> Estimate:
     """Mean of the values that are not NaN, its standard error (ddof 1) and their number.
@@ -339,5 +523,147 @@ def estimate(values: torch.Tensor) -> Estimate:
     return Estimate(mean, stderr, n)
 
 
-def _precision(engine: SupervisedEvaluator) -> Any:
-    return torch.autocast("cuda", **engine.amp_kwargs) if engine.amp else nullcontext()
+# ---- losses and gradients
+
+
+class BatchGradients(NamedTuple):
+    """The gradient of one batch's mean loss.
+
+    Args:
+        loss: of the batch, the mean over its images; where the network is, since a GPU would be
+            waited for after every batch.
+        images: number of images in the batch.
+        gradients: one tensor per trainable parameter, in the order of ``network.parameters()``;
+            zeros for a parameter that the batch did not use.
+    """
+
+    loss: torch.Tensor
+    images: int
+    gradients: list[torch.Tensor]
+
+
+class TrainingProbe:
+    """Losses and gradients of weights, made with a bundle's own trainer.
+
+    Its loader, transforms, inferer and loss pass over the training data once, with all layers in
+    evaluation mode (running statistics, no dropout) and in full precision. A network with deep
+    supervision gives all its outputs, as the loss expects them. Random transforms stay, since a
+    random crop may be what makes an image fit the network, but under a fixed seed: the same crops
+    in every measurement, so that losses of two models can be compared. The trainer, its gradients,
+    its random state and that of its transforms are left as they were.
+
+    Args:
+        trainer: built by the bundle.
+
+    >>> import torch
+    >>> from monai.engines import SupervisedTrainer
+    >>> batches = [{"image": torch.ones(2, 1), "label": torch.full((2, 1), 3.0)}]
+    >>> network, loss = torch.nn.Linear(1, 1, bias=False), torch.nn.MSELoss()
+    >>> optimizer = None  # a probe takes no step
+    >>> probe = TrainingProbe(SupervisedTrainer("cpu", 1, batches, network, optimizer, loss))
+    >>> [probe.loss({"weight": torch.tensor([[w]])}).value for w in (1.0, 2.0)]
+    [4.0, 1.0]
+    """
+
+    def __init__(self, trainer: SupervisedTrainer):
+        self.engine = trainer
+
+    def loss(self, weights: Weights) -> Estimate:
+        r"""The mean loss over images, :math:`\sum_b n_b L_b / \sum_b n_b`.
+
+        Standard error and n are of the batches.
+
+        Raises:
+            DataError: when the trainer has no batch of training images.
+        """
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
+            losses = self._losses()
+        mean = _mean(losses)
+        n = len(losses)
+        squares = [((loss - mean) ** 2, images) for loss, images in losses]
+        stderr = math.sqrt(_mean(squares) / (n - 1)) if n > 1 else None
+        return Estimate(mean, stderr, n)
+
+    def sharpness(self, weights: Weights, rho: float) -> float:
+        r"""FedISM's sharpness: how far the loss rises within ``rho``, along the gradient.
+
+        .. math::
+
+            s = L(w + \epsilon) - L(w), \qquad
+            \epsilon = \rho\, \nabla L(w) / \lVert \nabla L(w) \rVert
+
+        Loss and gradient are those of the whole training set; to first order s is rho times the
+        gradient's norm.
+
+        Args:
+            weights: w.
+            rho: radius, in the unit of the weights.
+
+        Raises:
+            DataError: when the trainer has no batch of training images.
+        """
+        parameters = self._parameters()
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
+            # Gradient of the mean loss over all images.
+            losses = []
+            batch_sizes = []
+            sums = [torch.zeros_like(parameter) for parameter in parameters]
+            for batch in self._batches(parameters):
+                losses.append(batch.loss)
+                batch_sizes.append(batch.images)
+                for total, gradient in zip(sums, batch.gradients, strict=True):
+                    total += batch.images * gradient
+            all_images = sum(batch_sizes)
+
+            # Loss at w + epsilon. ``loaded`` puts the weights back.
+            with torch.no_grad():
+                steps = perturbation([total / all_images for total in sums], rho)
+                for parameter, step in zip(parameters, steps, strict=True):
+                    parameter.add_(step)
+            perturbed_losses = self._losses()
+        clean_losses = list(zip([loss.item() for loss in losses], batch_sizes, strict=True))
+        return _mean(perturbed_losses) - _mean(clean_losses)
+
+    def batch_gradients(self, weights: Weights) -> Iterator[BatchGradients]:
+        """Yields loss and gradient of each training batch at ``weights``, one batch in memory.
+
+        While the generator runs, the network has ``weights``: run it to its end.
+        """
+        with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
+            yield from self._batches(self._parameters())
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        parameters = self.engine.network.parameters()
+        return [parameter for parameter in parameters if parameter.requires_grad]
+
+    def _losses(self) -> list[tuple[float, int]]:
+        """Each batch's (loss, images), at the network's present weights."""
+        batches = list(self._batches([]))
+        losses = [batch.loss.item() for batch in batches]
+        return list(zip(losses, [batch.images for batch in batches], strict=True))
+
+    def _batches(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[BatchGradients]:
+        """Loss and gradients of each batch, at the network's present weights."""
+        if has_no_batch(self.engine):
+            raise DataError(
+                "no loss without a batch of training images: add cases to 'training' in the site's "
+                "data list (datalist_file), or lower batch_size"
+            )
+        for batch in same_epoch(self.engine):
+            gradients = []
+            with torch.set_grad_enabled(bool(parameters)):
+                predicted, labels, images = inferred(self.engine, batch)
+                loss = self.engine.loss_function(predicted, labels).mean()
+            if parameters:
+                # torch.autograd.grad leaves the parameters' own ``grad`` alone: zeros in the place
+                # of ``None`` would make an optimizer move what the training never touches.
+                found = torch.autograd.grad(loss, parameters, allow_unused=True)
+                for parameter, gradient in zip(parameters, found, strict=True):
+                    gradients.append(torch.zeros_like(parameter) if gradient is None else gradient)
+            yield BatchGradients(loss.detach(), images, gradients)
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    """The mean of (value, images) over images."""
+    all_images = sum(images for _, images in values)
+    return sum(value * images for value, images in values) / all_images

@@ -8,16 +8,19 @@ CONTRIBUTING.md has a complete example.
 
 from __future__ import annotations
 
+import torch
+
 from monai_fairfl.measurements.entry import Context, Entry, Memory
 from monai_fairfl.measurements.features import cka, feature_cosine
-from monai_fairfl.measurements.forward import has_no_batch
-from monai_fairfl.measurements.leave_one_out import leave_one_out_error
-from monai_fairfl.measurements.probe import Probe
-from monai_fairfl.measurements.training_probe import TrainingProbe
-from monai_fairfl.messages import CANDIDATES, Measurement, Weights
+from monai_fairfl.measurements.probe import Probe, TrainingProbe, device_of, has_no_batch
+from monai_fairfl.messages import CANDIDATES, Estimate, Measurement, Weights
+from monai_fairfl.utils.tensors import moved
 
 SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""
+
+LARGEST_WEIGHT = 1 - 1e-6
+"""A client of a larger weight was alone in the average: there is no model without it."""
 
 
 def score(probe: Probe, weights: Weights, memory: Memory, context: Context) -> Measurement | None:
@@ -45,6 +48,59 @@ def surface_distance(
     evaluator has no such metric, or the client has no test case.
     """
     return probe.further("hd95", weights)
+
+
+def leave_one_out_error(
+    probe: Probe, weights: Weights, memory: Memory, context: Context
+) -> Measurement | None:
+    r"""FedCE's error of the model without this client: 1 - Dice(w^{-i}) in [0, 1].
+
+    Source: Jiang et al., CVPR 2023, Eq. 3. ``context["previous_weight"]`` is the weight with which
+    this client's last update entered ``weights``; 0 means that it did not, and the received model
+    is itself the one without this client. ``None`` where this client was alone in the average, or
+    has no validation case.
+    """
+    if has_no_batch(probe.engine):
+        return None
+    share = context.get("previous_weight", 0.0)
+    if share != 0:
+        if memory.previous is None or not 0 < share <= LARGEST_WEIGHT:
+            return None
+        # Where the network is: the model that comes of it needs no transfer.
+        device = device_of(probe.engine.network)
+        own = moved(memory.previous, device)
+        weights = leave_one_out_model(moved(weights, device), own, share)
+    dice = probe.score(weights)["mean"]
+    assert isinstance(dice, Estimate)
+    return Estimate(1 - dice.value, dice.stderr, dice.n)
+
+
+def leave_one_out_model(
+    weights: Weights, local: Weights, previous_weight: float
+) -> dict[str, torch.Tensor]:
+    r"""The received model less one client: w^{-i} = (w - pi w_i) / (1 - pi).
+
+    Exact when ``local`` (w_i) entered ``weights`` (w) with weight pi. Counters are copied, and so
+    are constants that are not finite, such as a mask of -inf. Running variances, which rounding or
+    another buffer policy could push below zero, are clipped at 0.
+
+    >>> import torch
+    >>> w, w_i = {"w": torch.tensor([2.0])}, {"w": torch.tensor([3.0])}
+    >>> leave_one_out_model(w, w_i, 0.5)["w"].tolist()
+    [1.0]
+    """
+    without = dict(weights)
+    for name, tensor in weights.items():
+        if not tensor.is_floating_point() or name not in local:
+            continue
+        others = tensor.double() - previous_weight * local[name].double()
+        others = others / (1 - previous_weight)
+        # A constant of -inf, such as an attention mask, is the same without the client.
+        others = torch.where(tensor.isfinite(), others, tensor.double())
+        if name.endswith("running_var"):
+            others = others.clamp(min=0)
+        without[name] = others.to(tensor.dtype)
+    return without
 
 
 MEASUREMENTS: dict[str, Entry] = {

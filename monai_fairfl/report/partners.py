@@ -13,7 +13,7 @@ from typing import Any
 
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.scores import CLOSING
-from monai_fairfl.run import case_digests
+from monai_fairfl.run import resuming
 from monai_fairfl.run.training_config import training_settings
 
 
@@ -123,7 +123,7 @@ def differences(one: Run, other: Run) -> list[str]:
     found = []
     if None not in (one.seed, other.seed) and one.seed != other.seed:
         found.append("seed")
-    if _differ(one.config.get("data"), other.config.get("data")) or case_digests.differ(
+    if _differ(one.config.get("data"), other.config.get("data")) or resuming.differ(
         one.digests, other.digests
     ):
         found.append("data")

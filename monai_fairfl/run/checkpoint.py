@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a federation, each written whole or not at all.
+"""What a federation saves of its models: checkpoints to go on from, and models for inference.
 
-When the newest one is damaged, it gets another name, and the previous one is used.
+Each checkpoint is written whole or not at all. When the newest one is damaged, it gets another
+name, and the previous one is used.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,9 @@ from typing import Any
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FairFLError, FederationError
-from monai_fairfl.messages import Weights
+from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
+from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
+from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
 from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.plain_values import object_of_json
@@ -90,7 +93,7 @@ class Checkpoints:
         keep: how many of the newest to keep, at least 2.
 
     Raises:
-        ValueError: when ``keep`` is below 2.
+        ConfigError: when ``keep`` is below 2: a damaged checkpoint needs a predecessor.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -105,11 +108,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | Path, keep: int = 3):
-        if keep < 2:
-            raise ValueError(
-                "keep must be at least 2, so that a damaged checkpoint has a predecessor; got "
-                f"{keep}"
-            )
+        check_value("keep", keep, "int", "[2, inf)")
         self.folder = Path(folder)
         self.keep = keep
 
@@ -159,12 +158,12 @@ class Checkpoints:
         Args:
             aside: also those that were not whole, under the names that :meth:`load` gave them.
         """
-        found = {}
+        found = []
         for path in self.folder.glob("round-*"):
             name = NAME.fullmatch(path.name)
             if name is not None and (aside or not name[2]):
-                found[path] = int(name[1])
-        return sorted(found, key=lambda path: (found[path], path.name), reverse=True)
+                found.append((int(name[1]), path.name, path))
+        return [path for *_, path in sorted(found, reverse=True)]
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
@@ -199,3 +198,89 @@ def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
     yield "strategy.json", state.encode()
     for client, reward in checkpoint.rewards.items():
         yield f"{REWARDS}{safe_name(client)}{SUFFIX}", tensors_as_bytes(reward)
+
+
+# ---- models for inference
+
+
+@dataclass
+class Models:
+    """Writes ``global.pt``, ``best.pt`` and, for each reward, ``CLIENT.pt``.
+
+    A bundle's network loads them. None is written where some tensors never leave the clients: each
+    has a whole model of its own then.
+
+    Args:
+        folder: ``run_dir/models``.
+        spec: the model's tensors.
+        everybody: the clients that the run began with. A score is the mean over all of them, since
+            one over some is over other patients.
+        withheld: names of the tensors that never leave the clients.
+        recipe: how the models were trained, written into each file; ``None``: unknown.
+        best: round and mean validation score of the best global model so far.
+
+    >>> import torch
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl import ModelSpec
+    >>> with TemporaryDirectory() as folder:
+    ...     models = Models(Path(folder), ModelSpec(("w",)), ["elm"])
+    ...     for number, score in enumerate((0.8, 0.7)):
+    ...         measured = {"elm": {"score": score}}
+    ...         models.save_if_best(number, {"w": torch.zeros(1)}, measured, "score")
+    >>> models.best
+    {'round': 0, 'score': 0.8}
+    """
+
+    folder: Path
+    spec: ModelSpec
+    everybody: Sequence[str]
+    withheld: Collection[str] = ()
+    recipe: ModelRecipe | None = None
+    best: dict[str, float] = field(default_factory=dict)
+
+    def save_if_best(
+        self,
+        number: int,
+        weights: Weights,
+        measured: Mapping[str, Mapping[str, Measurement]],
+        name: str,
+    ) -> None:
+        """Write the global model of round ``number`` if its mean ``name`` is the best so far.
+
+        Args:
+            number: of the round; below 0 it is the initial model, which is not stored.
+            weights: the global model.
+            measured: client -> what it measured of this model.
+            name: of the score; where a client of the start did not measure it nothing is written.
+        """
+        known = [
+            measured[client][name] for client in self.everybody if name in measured.get(client, {})
+        ]
+        if number < 0 or len(known) < len(self.everybody):
+            return
+        score = sum(map(value_of, known)) / len(known)
+        if not self.best or score > self.best["score"]:
+            self.best = {"round": number, "score": score}
+            self._save("best", weights, number + 1)
+
+    def write(self, weights: Weights, rewards: Mapping[str, Weights], rounds: int) -> None:
+        """Write the last global model, after ``rounds``, and every client's reward."""
+        if self.withheld:
+            logger.info(
+                "%d tensors of the model stay at the clients: each has its own whole model",
+                len(self.withheld),
+            )
+        self._save("global", weights, rounds)
+        for client, reward in rewards.items():
+            self._save(safe_name(client), reward, rounds, client)
+
+    def _save(self, name: str, weights: Weights, rounds: int, client: str = "") -> None:
+        """Write one model; of a ``client``, where only that one uses it."""
+        if self.withheld:
+            return
+        recipe = self.recipe
+        if recipe is not None:
+            recipe = recipe.trained(rounds=rounds)
+            recipe = recipe.of_site(client) if client else recipe
+        save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)

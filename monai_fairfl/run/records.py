@@ -107,37 +107,31 @@ def training_of(exchanges: Sequence[Replies]) -> Replies:
 
     Where none did, it is the first one.
     """
-    return next(filter(_trained, exchanges), exchanges[0])
-
-
-def _trained(replies: Replies) -> bool:
-    return all(reply.update is not None for reply in replies)
-
-
-def not_finite_of(exchanges: Sequence[Replies]) -> dict[str, list[str]]:
-    """client -> names of its measurements that are no finite number, over all its replies."""
-    found: dict[str, list[str]] = {}
     for replies in exchanges:
-        for reply in replies:
-            for name, reason in replies.dropped.get(reply.id, {}).items():
-                if reason == NOT_FINITE:
-                    found.setdefault(reply.client, []).append(name)
-    return found
+        if all(reply.update is not None for reply in replies):
+            return replies
+    return exchanges[0]
 
 
-def dropped_of(exchanges: Sequence[Replies]) -> dict[str, dict[str, str]]:
-    """client -> measurement -> why it was dropped, but for :func:`not_finite_of`.
+def _not_used(exchanges: Sequence[Replies]) -> dict[str, Any]:
+    """The measurements that were dropped.
 
-    Of several replies, the first reason.
+    Returns:
+        ``"not_finite"``: client -> names of those that are no finite number; ``"dropped"``: client
+        -> name -> why any other was dropped, of several replies the first reason.
     """
-    found: dict[str, dict[str, str]] = {}
+    not_finite: dict[str, list[str]] = {}
+    dropped: dict[str, dict[str, str]] = {}
     for replies in exchanges:
+        present = {reply.id for reply in replies}
         for id, of_reply in sorted(replies.dropped.items()):
             client = replies.requests[id].client
             for name, reason in of_reply.items():
                 if reason != NOT_FINITE:
-                    found.setdefault(client, {}).setdefault(name, reason)
-    return found
+                    dropped.setdefault(client, {}).setdefault(name, reason)
+                elif id in present:
+                    not_finite.setdefault(client, []).append(name)
+    return {"not_finite": not_finite, "dropped": dropped}
 
 
 def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
@@ -167,17 +161,16 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
         verdicts[client] = [asdict(verdict) for verdict in of_client]
 
     # Every request of each exchange, as the strategy made them; None where it saw no reply.
-    sent = []
+    sent: list[list[dict[str, Any]]] = []
     for replies in exchanges:
         by_id = {reply.id: reply.measurements for reply in replies}
-        entries = []
+        sent.append([])
         for id, asked in sorted(replies.requests.items()):
             entry = {"client": asked.client, "task": asked.task, "measured": by_id.get(id)}
-            entries.append(entry)
-        sent.append(entries)
+            sent[-1].append(entry)
 
     gram = None
-    if _trained(local):
+    if all(reply.update is not None for reply in local):
         gram = {"clients": local.clients, **local.geometry.recorded()}
     rewards = result.rewards or {}
     precision = {reply.client: reply.precision for reply in local if reply.precision}
@@ -199,8 +192,7 @@ def round_record(played: Round, strategy: Strategy) -> dict[str, Any]:
         "notes": notes,
         "measurements": measured,
         "of_round": of_round,
-        "not_finite": not_finite_of(exchanges),
-        "dropped": dropped_of(exchanges),
+        **_not_used(exchanges),
         "facts": played.facts,
         "samples": {reply.client: reply.num_samples for reply in local},
         "cases": {reply.client: reply.num_cases for reply in local},
@@ -302,8 +294,7 @@ def end_record(
         "of_round": of_round,
         "missing": end.exchanges[0].missing,
         "notes": end.notes,
-        "not_finite": not_finite_of(end.exchanges),
-        "dropped": dropped_of(end.exchanges),
+        **_not_used(end.exchanges),
         "facts": end.facts,
         "best": best,
         "model": digest_of(weights),

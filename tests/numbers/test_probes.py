@@ -47,7 +47,7 @@ from torch import nn
 
 from monai_fairfl import Estimate
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.measurements import MEASUREMENTS, Entry, Memory, Probe, TrainingProbe
+from monai_fairfl.measurements import MEASUREMENTS, Memory, Probe, TrainingProbe
 from monai_fairfl.metrics import SpacedHausdorff
 
 PREDICTION_AND_LABEL = from_engine(["pred", "label"])
@@ -170,7 +170,6 @@ def test_the_activation_is_that_of_the_postprocessing() -> None:
 
 
 def test_nothing_is_measured_on_a_part_without_cases(caplog: pytest.LogCaptureFixture) -> None:
-    """And the name of every measurement shows whose model it is of."""
     model = {"scale": torch.ones(())}
     memory = Memory(previous=model, present=model)
     metrics = {"hd95": SpacedHausdorff(output_transform=PREDICTION_AND_LABEL)}
@@ -179,23 +178,12 @@ def test_nothing_is_measured_on_a_part_without_cases(caplog: pytest.LogCaptureFi
         evaluator_of(Scaled(), [], key_val_metric={"dice": dice}, additional_metrics=metrics)
     )
     for name, entry in MEASUREMENTS.items():
-        entry.check_name(name)
         if entry.data != "training":
             assert entry.function(probe, model, memory, {"previous_weight": 0.5}) is None, name
     assert sum("'validation'" in message for message in caplog.messages) <= 1
     mean = probe.score({})["mean"]
     assert isinstance(mean, Estimate) and math.isnan(mean.value) and mean.n == 0
     assert probe.cases == {}
-
-
-def test_a_name_must_show_whose_model_it_is_of_and_have_a_range() -> None:
-    for entry, name in (
-        (Entry("trained", print), "worst_class"),
-        (Entry("received", print), "local_worst"),
-        (Entry("received", print), "of_no_range"),
-    ):
-        with pytest.raises(ConfigError, match=name):
-            entry.check_name(name)
 
 
 @pytest.mark.parametrize(
