@@ -1070,32 +1070,6 @@ def _listed(name: object) -> str:
     return text if len(text) <= MOST_NAME else text[:MOST_NAME] + "..."
 
 
-def unsent_statistics(request: Request, reply: Reply, spec: ModelSpec) -> list[str]:
-    """Running statistics of batch normalisation that a training reply lacks and its request had.
-
-    Without them the averaged model keeps those that it had, unless another client sends some.
-
-    Args:
-        request: that it answers.
-        reply: of a client.
-        spec: the model's tensors.
-
-    >>> import torch
-    >>> spec = ModelSpec(("w",), buffers=("n.running_mean", "n.table"))
-    >>> model = dict.fromkeys(("w", "n.running_mean", "n.table"), torch.zeros(1))
-    >>> reply = Reply("A", {"w": model["w"]}, 1)
-    >>> unsent_statistics(Request("A", "train", model), reply, spec)
-    ['n.running_mean']
-    >>> unsent_statistics(Request("A", "train", {"w": model["w"]}), reply, spec)  # they stay there
-    []
-    """
-    if reply.update is None:
-        return []
-    sent = reply.buffers or {}
-    unsent = [name for name in spec.buffers if name in request.weights and name not in sent]
-    return [name for name in unsent if name.endswith(("running_mean", "running_var"))]
-
-
 def is_finite_or_unchanged(tensor: torch.Tensor, before: torch.Tensor | None) -> bool:
     """Whether a tensor is finite, but for entries that were the same before.
 

@@ -10,7 +10,7 @@ sums of updates, and the next model is :math:`w_0 + \rho^T U`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -241,8 +241,15 @@ class Geometry:
         """Layer (owning module) -> Gram matrix of that layer's parameters."""
         found: dict[str, Any] = {}
         for name in self.spec.parameters:
+            total = torch.zeros(len(self.updates), len(self.updates), dtype=torch.float64)
+            for _, block in blocks(self.updates, name):
+                product = (block @ block.T).double()
+                # Float32 may overflow; values that are not finite themselves stay so in float64.
+                if not torch.isfinite(product).all():
+                    product = block.double() @ block.double().T
+                total += product
             layer = self.spec.layers.get(name, name)
-            found[layer] = found.get(layer, 0) + _gram(self.updates, name)
+            found[layer] = found.get(layer, 0) + total.numpy()
         return found
 
     @property
@@ -277,9 +284,11 @@ class Geometry:
             )
         module, axis = found
         if module not in self.known_classes:
-            rows = [_flat(by_class(self.updates, weight_of(module), axis))]
-            if bias_of(module) in self.spec.parameters:
-                rows.append(_flat(by_class(self.updates, bias_of(module), 0)))
+            rows = []
+            for name, class_axis in ((weight_of(module), axis), (bias_of(module), 0)):
+                if name in self.spec.parameters:
+                    of_classes = by_class(self.updates, name, class_axis).double()
+                    rows.append(of_classes.reshape(*of_classes.shape[:2], -1))
             vectors = torch.cat(rows, dim=2)
             self.known_classes[module] = torch.einsum("icd,jcd->cij", vectors, vectors).numpy()
         return self.known_classes[module]
@@ -408,23 +417,6 @@ def _from_mean(gram: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return found
 
 
-def _flat(rows: torch.Tensor) -> torch.Tensor:
-    """Rows of the output layer, (N, classes, ...), as float64 vectors, (N, classes, D)."""
-    return rows.double().reshape(*rows.shape[:2], -1)
-
-
-def _gram(updates: Sequence[Weights], name: str) -> np.ndarray:
-    """The Gram matrix of one parameter in float64, shape (N, N)."""
-    total = torch.zeros(len(updates), len(updates), dtype=torch.float64)
-    for _, block in blocks(updates, name):
-        product = (block @ block.T).double()
-        # Float32 may overflow; values that are not finite themselves stay so in float64.
-        if not torch.isfinite(product).all():
-            product = block.double() @ block.double().T
-        total += product
-    return total.numpy()
-
-
 # ---- the exchange
 
 
@@ -442,7 +434,7 @@ class Replies(list[Reply]):
         missing: client -> why it is absent ("timeout", "refused: ...", "ignored: ...",
             "error: ...", "quarantined: ...").
         dropped: id of a reply -> name of a measurement -> why it was dropped.
-        shortened: clients whose updates a guard multiplied by a factor, see :meth:`scaled`.
+        shortened: clients whose updates a guard multiplied by a factor, see :meth:`after`.
         groups: clients whose updates are nearly the same, see :meth:`shared`.
 
     >>> asked = [Request("B", "measure", {}, id=0), Request("A", "measure", {}, id=1)]
@@ -479,11 +471,9 @@ class Replies(list[Reply]):
 
     def why_dropped(self, name: str) -> dict[str, str]:
         """Map each client whose measurement ``name`` was dropped to the reason."""
-        reasons: dict[str, str] = {}
-        for id, dropped in self.dropped.items():
-            if name in dropped:
-                reasons[self.requests[id].client] = dropped[name]
-        return dict(sorted(reasons.items()))
+        dropped = self.dropped.items()
+        reasons = [(self.requests[id].client, of[name]) for id, of in dropped if name in of]
+        return dict(sorted(reasons))
 
     def start(self, reply: Reply) -> Weights:
         """The model that the client of ``reply`` received: name of a tensor -> tensor."""
@@ -523,22 +513,16 @@ class Replies(list[Reply]):
 
     # ---- some of them, and changed ones
 
-    def rebuilt(
-        self,
-        replies: Iterable[Reply],
-        missing: Mapping[str, str],
-        requests: Iterable[Request] | None = None,
-    ) -> Replies:
+    def rebuilt(self, replies: Iterable[Reply], missing: Mapping[str, str]) -> Replies:
         """Some of the replies of the same exchange; what was dropped of any stays on record.
 
         Args:
             replies: some of these.
             missing: client -> why it is absent.
-            requests: in place of these, with the same ids; ``None``: these.
         """
         return Replies(
             replies,
-            self.requests.values() if requests is None else requests,
+            self.requests.values(),
             self.spec,
             missing=missing,
             dropped=self.dropped,
@@ -554,53 +538,35 @@ class Replies(list[Reply]):
         """
         if not excluded:
             return self
-        missing = dict(self.missing)
-        kept = []
-        for reply in self:
-            if reply.id in excluded:
-                missing[reply.client] = excluded[reply.id]
-            else:
-                kept.append(reply)
-        return self.rebuilt(kept, missing)
+        why = {reply.client: excluded[reply.id] for reply in self if reply.id in excluded}
+        kept = [reply for reply in self if reply.id not in excluded]
+        return self.rebuilt(kept, {**self.missing, **why})
 
-    def scaled(self, factors: Mapping[int, float]) -> Replies:
-        """Multiply some updates by a factor. Their clients are then :attr:`shortened`.
+    def after(self, factors: Mapping[int, float], groups: Collection[Sequence[str]]) -> Replies:
+        """These replies as verdicts of a guard change them.
 
         Args:
-            factors: id of a reply -> factor of its update.
+            factors: id of a reply -> factor of its update, whose client is then :attr:`shortened`.
+            groups: of at least two clients each, who share one weight, see :meth:`shared`.
         """
-        if not factors:
+        if not factors and not groups:
             return self
-        changed = []
-        for reply in self:
+        changed = self.rebuilt(self, self.missing)
+        changed.groups = [*self.groups, *map(tuple, groups)]
+        changed.shortened = self.shortened | {r.client for r in self if r.id in factors}
+        for row, reply in enumerate(self):
             if reply.id in factors and reply.update is not None:
                 factor = factors[reply.id]
                 update = {name: factor * change for name, change in reply.update.items()}
-                reply = replace(reply, update=update)
-            changed.append(reply)
-        found = self.rebuilt(changed, self.missing)
-        shortened = [reply.client for reply in self if reply.id in factors]
-        found.shortened = self.shortened.union(shortened)
-        return found
-
-    def sharing(self, groups: Sequence[Sequence[str]]) -> Replies:
-        """These replies, where the clients of each group share one weight, see :meth:`shared`.
-
-        Args:
-            groups: of at least two clients each.
-        """
-        if not groups:
-            return self
-        sharing = self.rebuilt(self, self.missing)
-        sharing.groups = [*self.groups, *map(tuple, groups)]
-        return sharing
+                changed[row] = replace(reply, update=update)
+        return changed
 
     def shared(self, values: np.ndarray) -> np.ndarray:
         """``values`` of the clients, those of k copies divided by k; shares stay shares.
 
         >>> import numpy as np
         >>> sent = [Reply(name, {}, 1, id=id) for id, name in enumerate("ABC")]
-        >>> replies = Replies(sent, [], ModelSpec(())).sharing([("A", "C")])
+        >>> replies = Replies(sent, [], ModelSpec(())).after({}, [("A", "C")])
         >>> replies.shared(np.array([0.25, 0.5, 0.25])).round(4).tolist()
         [0.1667, 0.6667, 0.1667]
         """
@@ -649,7 +615,9 @@ class Replies(list[Reply]):
         averaged: dict[str, torch.Tensor] = {}
         for name in self.spec.parameters:
             rho = self._rho(name, weights)
-            origin = self._start_of(name, rho) if start is None else start[name]
+            origin = self._common_start(name) if start is None else start[name]
+            if origin is None:
+                origin = _mean([self.start(reply)[name] for reply in self], rho)
             moved = self._step(name, rho, factors)
             # In place: the step lies in memory of its own.
             moved += origin
@@ -750,13 +718,6 @@ class Replies(list[Reply]):
             if tensor is not first and not torch.equal(tensor, first):
                 return None
         return first
-
-    def _start_of(self, name: str, rho: torch.Tensor) -> torch.Tensor:
-        """What the clients started from; averaged where they were sent different tensors."""
-        common = self._common_start(name)
-        if common is not None:
-            return common
-        return _mean([self.start(reply)[name] for reply in self], rho)
 
     def _step(self, name: str, rho: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
         """The weighted sum of the updates of one tensor, in its shape; in memory of its own."""

@@ -22,7 +22,6 @@ from monai_fairfl.messages import (
     add_note,
     is_finite_or_unchanged,
     is_of_own_model,
-    unsent_statistics,
 )
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.records import stated_digests
@@ -175,7 +174,14 @@ class Round:
         self.digests.update(stated_digests(replies))
         notes = facts.fix(replies)
         for reply in replies:
-            unsent = unsent_statistics(replies.requests[reply.id], reply, replies.spec)
+            if reply.update is None:
+                continue
+            # Without them the averaged model keeps what it had, unless another client sends some.
+            sent, received = reply.buffers or {}, replies.start(reply)
+            unsent = [
+                name for name in replies.spec.buffers if name in received and name not in sent
+            ]
+            unsent = [name for name in unsent if name.endswith(("running_mean", "running_var"))]
             if unsent:
                 text = f"its reply lacks running statistics, such as {unsent[0]!r}: the average "
                 add_note(notes, reply.client, text + "does without them; send Reply.buffers")
@@ -403,7 +409,7 @@ def guarded(
                 quarantined[id] = f"quarantined: {verdict.reason}"
             if verdict.action == "share":
                 groups.add(verdict.group)
-        passed = passed.scaled(factors).sharing(sorted(groups)).without(quarantined)
+        passed = passed.after(factors, sorted(groups)).without(quarantined)
 
     # A client whose copies were quarantined shares with nobody.
     sharing = {client for group in passed.groups for client in group}

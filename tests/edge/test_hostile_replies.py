@@ -293,5 +293,5 @@ def test_copies_share_a_value() -> None:
     model = {"w": torch.zeros(1)}
     asked = [Request(name, "train", model, id=number) for number, name in enumerate("ABC")]
     sent = [Reply(request.client, model, 10, id=request.id) for request in asked]
-    replies = Replies(sent, asked, ModelSpec(("w",))).sharing([("A", "B")])
+    replies = Replies(sent, asked, ModelSpec(("w",))).after({}, [("A", "B")])
     assert replies.shared(np.full(3, 0.4)).tolist() == [0.2, 0.2, 0.4]
