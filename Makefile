@@ -21,7 +21,7 @@ SEED ?= 0
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-attack demo-flare test test-engines test-consumers net-bits net-update lint format
+.PHONY: help setup demo demo-attack demo-flare test test-engines test-consumers net-bits net-update settings lint format
 .PHONY: site dist wheelhouse matrix bench clean
 
 help: ## say what can be made
@@ -67,6 +67,9 @@ net-bits: $(READY) ## the numbers of the net and of the commit that tests/net/be
 
 net-update: $(READY) ## write the net's rows that moved anew, once it is clear why they moved
 	$(BIN)/python tests/net/play.py --update
+
+settings: $(READY) ## write federate.json of the bundles and the page of keys from the table of settings
+	$(BIN)/python docs/site/keys_page.py
 
 lint: $(READY) ## check format, imports, style, types and who imports whom
 	@failed=; for check in "black --check ." "isort --quiet --check ." "ruff check --quiet ." mypy lint-imports; do \

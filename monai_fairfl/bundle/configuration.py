@@ -20,6 +20,9 @@ from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.utils.plain_values import object_of_json
 
+TRAIN: tuple[str, ...] = ("configs/train.json",)
+"""Files of the training configuration, where nobody names others."""
+
 FEDERATE = Path("configs", "federate.json")
 """The configuration of a federation, in the folder of its bundle."""
 
@@ -82,7 +85,7 @@ def calling_config_files() -> tuple[str, ...]:
 def train_config(
     bundle_root: Path,
     overrides: Mapping[str, Any],
-    config: Sequence[str] | str = ("configs/train.json",),
+    config: Sequence[str] | str = TRAIN,
 ) -> ConfigParser:
     """The bundle's training configuration with ``overrides``, unresolved.
 

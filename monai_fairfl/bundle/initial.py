@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.configuration import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
 from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe
@@ -193,7 +193,7 @@ def warn_of_other_training(file: str | Path, recipe: ModelRecipe | None) -> None
 
 
 def digests_of_configs(bundle_root: Path, others: Sequence[str] = ()) -> dict[str, str]:
-    """Name -> SHA-256 of every configuration file of a bundle, for the ``config.json`` of a run.
+    """Name -> SHA-256 of every configuration file of a bundle, for the ``settings.json`` of a run.
 
     Args:
         bundle_root: the bundle.

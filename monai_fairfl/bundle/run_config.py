@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a federation writes before it trains: ``config.json`` and the digests of the sites' cases.
+"""What a federation writes before it trains: ``settings.json``, and digests of the sites' cases.
 
-``config.json`` has what was asked for and the hashes of the bundle's files. A resumed run compares
-its own with it (:func:`~monai_fairfl.run.resuming.check_training`), and the report reads it.
+The file has what was asked for and the hashes of the bundle's files. A resumed run compares its own
+with it (:func:`~monai_fairfl.run.resuming.check_training`), and the report reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.runs import BundleRuns
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.guards.registry import config_of
-from monai_fairfl.run.resuming import files_to_write
+from monai_fairfl.run.resuming import SETTINGS, files_to_write
 from monai_fairfl.run.training_config import config_files
 from monai_fairfl.utils.files import write_atomically
 
@@ -38,7 +38,7 @@ class StartFiles:
         run_dir: of the single run or the comparison.
         datalists: folder of the sites' data lists.
         digests: site -> digests of its cases.
-        config: content of ``config.json``.
+        config: content of ``settings.json``.
     """
 
     run_dir: Path
@@ -53,24 +53,23 @@ class StartFiles:
         """
         for digest_file, content in files_to_write(self.datalists, self.digests).items():
             write_atomically(digest_file, content)
-        file = self.run_dir / "config.json"
+        file = self.run_dir / SETTINGS
         if not file.exists() or file.read_bytes() != self.config:
             write_atomically(file, self.config)
 
 
-def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: bool) -> bytes:
-    """The content of ``config.json``: what trains, and what the report needs.
+def text_of_config(runs: BundleRuns, valuations: Sequence[str]) -> bytes:
+    """The content of ``settings.json``: what trains, and what the report needs.
 
     Args:
         runs: of the federation.
         valuations: names of those that are made of the finished runs.
-        share_cases: whether the report may write each case's score.
     """
     config = {
         **config_of_runs(runs),
         "valuations": valuations,
-        "full_run": runs.full_run,
-        "share_cases": share_cases,
+        "full_run": runs.settings.full_run,
+        "share_cases": runs.settings.share_cases,
         "command": command_to_record(),
     }
     return json.dumps(config, indent=4, default=str).encode()
@@ -79,21 +78,21 @@ def text_of_config(runs: BundleRuns, valuations: Sequence[str], share_cases: boo
 def config_of_runs(runs: BundleRuns) -> dict[str, Any]:
     """What was asked for, and the hashes of the bundle's files."""
     sites = runs.sites
-    common = sites.common
-    files = config_files({"config": common.config, "sites": sites.additions})
+    settings = runs.settings
+    files = config_files({"config": settings.config, "sites": settings.sites})
     config = {
         "package": __version__,
         "bundle": sites.bundle_root.absolute().name,
         "files": digests_of_configs(sites.bundle_root, files),
         "strategies": [*runs.folders.previous(), *runs.folders.names],
-        "sites": {name: sites.additions.get(name, {}) for name in sites.names},
+        "sites": {name: settings.sites.get(name, {}) for name in sites.names},
         "data": {name: sites.data_of(name) for name in sites.names},
-        "config": common.config,
-        "overrides": common.overrides,
-        "rounds": runs.settings.rounds,
-        "local_epochs": common.local_epochs,
+        "config": settings.config,
+        "overrides": settings.overrides,
+        "rounds": settings.rounds,
+        "local_epochs": settings.local_epochs,
         "device": _devices(runs.jobs.devices),
-        "amp": common.amp,
+        "amp": settings.amp,
         "federation": _config_of_federation(runs),
     }
     return config
@@ -104,7 +103,7 @@ def digest_of_training(runs: BundleRuns) -> str:
     config = config_of_runs(runs)
     del config["package"]
     config["strategies"] = None
-    config["initial"] = runs.initial
+    config["initial"] = runs.settings.initial
     config["files"].pop("federate.json", None)
     config["federation"] = runs.settings.compared()
     config["guards"] = _config_of_federation(runs).get("guards")

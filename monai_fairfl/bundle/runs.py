@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.jobs import Jobs
+from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, RunFolders, logged_failure
 from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.errors import FairFLError
@@ -21,7 +22,6 @@ from monai_fairfl.run import resuming
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.server.observer import Observer
-from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out
@@ -41,8 +41,6 @@ class BundleRuns:
         jobs: processes and devices that are shared among the runs; :meth:`for_turn` has those of
             one run.
         guards: of every run.
-        initial: file of the model to begin from; ``None``: it is built under the seed.
-        full_run: of the bundle, for the recipe; ``None``: it names none.
         trained_alone: folder of the models that sites trained alone; ``None``: nobody did.
         resume: go on with what the runs' folders hold.
     """
@@ -51,15 +49,13 @@ class BundleRuns:
     folders: RunFolders
     jobs: Jobs
     guards: Sequence[Guard]
-    initial: str | None
-    full_run: Mapping[str, Any] | None
     trained_alone: Path | None
     resume: bool
 
     @property
-    def settings(self) -> RunSettings:
+    def settings(self) -> Settings:
         """Of every run."""
-        return self.sites.run
+        return self.sites.settings
 
     def for_turn(self, turn: Turn) -> BundleRuns:
         """These runs with the processes and devices that a turn allows."""
@@ -139,19 +135,19 @@ class BundleRuns:
 
     def _initial_model(self) -> tuple[Weights, ModelSpec]:
         """The same under the caller's seed."""
-        common = self.sites.common
-        return initial_model(self.sites.bundle_root, common.overrides, self.initial, common.config)
+        given = self.settings
+        return initial_model(given.bundle_root, given.overrides, given.initial, given.config)
 
     def recipe(self) -> ModelRecipe | None:
         """The recipe of the models; ``None`` where the bundle declares none."""
-        common = self.sites.common
+        given = self.settings
         return bundle_recipe(
-            self.sites.bundle_root,
-            common.overrides,
-            common.config,
-            self.sites.additions,
-            local_epochs=common.local_epochs,
-            full_run=self.full_run,
+            given.bundle_root,
+            given.overrides,
+            given.config,
+            given.sites,
+            local_epochs=given.local_epochs,
+            full_run=given.full_run,
         )
 
     # ---- its clients

@@ -1,37 +1,63 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a site: plain values, their defaults, and which of them decide the training."""
+"""The settings of a bundle's federation, one row each, and ``federate.json``, which lists them.
+
+A row is here, in :class:`SiteSettings`, or in :class:`~monai_fairfl.server.settings.RunSettings`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
+from monai_fairfl.bundle.configuration import TRAIN
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.server.settings import (
+    DATA,
+    EVALUATION,
+    FREE,
+    LAST_MILE,
+    METHOD,
+    OUTPUT,
+    PROCESSES,
+    SERVER,
+    TRAINING,
+    RunSettings,
+)
 from monai_fairfl.utils.settings import (
-    Settings,
+    BUNDLE,
+    JOB,
+    LEAD,
+    SITE,
+    CheckedSettings,
     checked_mapping,
     marked,
     setting,
 )
 
-TRAIN = ("configs/train.json",)
-
 TRAINS = "trains"
 """The setting decides what a site trains: a resumed run must have the same value."""
 
+GROUPS = (DATA, TRAINING, PROCESSES, METHOD, LAST_MILE, SERVER, EVALUATION, OUTPUT)
+"""Headings of the page of keys, in its order."""
+
+ANYBODY = (LEAD, JOB, SITE)
+
 
 @dataclass(frozen=True)
-class SiteSettings(Settings):
+class SiteSettings(CheckedSettings):
     """How a site trains and measures, the same for a bundle's federation and for any engine.
 
     Args:
-        config: training configuration, files relative to the bundle; overlays come after
-            ``train.json``.
-        overrides: of the configuration, plain values; they win.
-        local_epochs: epochs of local training per round.
-        device: for training, such as ``"cpu"`` or ``"cuda:0"``.
-        amp: automatic mixed precision.
+        config: files of the training configuration, relative to the bundle; a later one
+            replaces values of those before it.
+        overrides: plain values in place of those of `config`, such as `{'size': [64, 64]}`,
+            for all sites and the initial model; the key `sites` counts more for its site.
+        local_epochs: epochs that each site trains in each round.
+        device: device of the training, such as `cuda:0`; by default a GPU if there is one.
+        amp: whether GPUs train with automatic mixed precision, where the training
+            configuration has a key `amp`.
         alone: file of the model that the site trained alone, a candidate of the last mile; empty:
             there is none.
 
@@ -39,12 +65,21 @@ class SiteSettings(Settings):
     {'size': [64, 64], 'channel': 1}
     """
 
-    config: Sequence[str] = setting(TRAIN, TRAINS)
-    overrides: Mapping[str, Any] = setting({}, TRAINS)
-    local_epochs: int = setting(1, TRAINS, allowed="[1, inf)")
-    device: str = setting("cpu")
-    amp: bool = setting(False, TRAINS)
-    alone: str = setting("")
+    config: Sequence[str] = setting(TRAIN, TRAINING, TRAINS, by=(*ANYBODY, BUNDLE))
+    overrides: Mapping[str, Any] = setting({}, TRAINING, TRAINS, FREE, by=ANYBODY)
+    local_epochs: int = setting(
+        1, TRAINING, TRAINS, FREE, allowed="[1, inf)", by=(*ANYBODY, BUNDLE)
+    )
+    device: str = setting(
+        "cpu",
+        PROCESSES,
+        FREE,
+        written="$'cuda' if torch.cuda.is_available() else 'cpu'",
+        by=ANYBODY,
+    )
+    amp: bool = setting(False, PROCESSES, TRAINS, by=(*ANYBODY, BUNDLE))
+    # File of the model that the site trained alone, a candidate of the last mile; empty: none.
+    alone: str = setting("", "", by=(SITE,))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,6 +100,145 @@ class SiteSettings(Settings):
                 overrides[key] = value
         return replace(self, config=additions.get("config", self.config), overrides=overrides)
 
+    def of_client(self) -> dict[str, Any]:
+        """The settings that a client has under any engine."""
+        return {row.name: getattr(self, row.name) for row in fields(SiteSettings)}
+
     def training(self) -> dict[str, Any]:
         """The settings that decide what a site trains."""
         return marked(self, TRAINS)
+
+
+@dataclass(frozen=True)
+class Settings(SiteSettings, RunSettings):
+    """All settings of a bundle's federation: the table behind ``federate.json`` and the commands.
+
+    Args:
+        bundle_root: the bundle's folder.
+        sites_root: folder with one folder [for each site](data.md), or with NVIDIA FLARE's
+            data lists.
+        site_names: the sites that take part, such as `['HK', 'UCL']`; `null`: all.
+        any_folder: whether every folder of `sites_root` is a site, since the bundle lists
+            its own files; else those with a [known layout](data.md#layouts), and empty
+            ones.
+        sites: settings of single sites, which count more than `overrides`, such as `{'HK':
+            {'learning_rate': 0.001}}`; `config` is the site's own list of files,
+            `dataset_dir` its folder of data.
+        check: function that checks each site's folder before the training; `$None`: no
+            check.
+        initial: file of the first model, a `state_dict` or a dictionary with one under
+            `model`; `null`: the weights with which PyTorch makes the network.
+        seeds: seeds in place of `seed`, such as `[0, 1, 2]`: with them, or with `folds`,
+            the run is a [comparison](comparing.md#by-federatejson) of two methods or more.
+        folds: folds of a cross-validation, which tests each case once; `null`: none.
+        full_run: `rounds`, `local_epochs`, `overrides` and least `mean_dice` of the
+            training that gave the bundle's results: the report judges only a run that is at
+            least [as long and as good](report.md#first-look-or-full-run); `null`: none.
+        devices: devices that the processes take in turn, such as `['cuda:0', 'cuda:1']`.
+        jobs: processes that [train methods or sites at a
+            time](run.md#train-several-at-a-time); `auto`: as many as cores and memory, or
+            GPUs, allow; on CPUs the results are the same.
+        strategy: the method: a text such as `FedCE('sum')`, or a mapping with `_target_`.
+        strategies: several methods in place of `strategy`, such as `['FedAvg',
+            'my_methods.Mine']`.
+        trained_alone: folder with `SITE.pt`, the model that each site trained alone and a
+            candidate; `null`: those of a `Standalone` among `strategies`; needs
+            `adapt_epochs`.
+        guards: [checks of updates](guards.md): names, or mappings with `_target_`; `null`:
+            the default guards, `[]`: none.
+        valuations: [valuations](valuation.md) of each finished run.
+        run_dir: folder for all results.
+        resume: whether the run in `run_dir` [goes on](run.md#stop-and-resume-a-run); else a
+            folder with a run is refused.
+        report: whether the [report](report.md) is written.
+        share_cases: whether the report has `cases.csv`, each case's score; ask the sites
+            first.
+
+    Raises:
+        ConfigError: when a value is of another kind or out of range; it names setting and value.
+
+    >>> Settings(rounds=3, share_cases="false")
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.errors.ConfigError: share_cases must be True or False, got 'false'
+    """
+
+    bundle_root: str = setting(".", TRAINING, FREE, by=(LEAD,))
+    sites_root: str = setting("", DATA, FREE, written="$@bundle_root + '/sites'", by=(LEAD,))
+    site_names: str | Sequence[str] | None = setting(None, DATA, by=(LEAD,))
+    any_folder: bool = setting(False, DATA, by=(LEAD, BUNDLE))
+    sites: Mapping[str, Mapping[str, Any]] = setting({}, DATA, by=(LEAD,))
+    check: Callable[..., Any] | None = setting(
+        None, DATA, FREE, written="$check_cases", by=(LEAD, BUNDLE)
+    )
+    initial: str | None = setting(None, TRAINING, by=(LEAD,))
+    seeds: Sequence[int] | None = setting(None, TRAINING, FREE, by=(LEAD,))
+    folds: int | None = setting(None, TRAINING, FREE, by=(LEAD,))
+    full_run: Any = setting("bundle", TRAINING, FREE, written=None, by=(LEAD, BUNDLE))
+    devices: Sequence[str] | None = setting((), PROCESSES, FREE, by=(LEAD,))
+    jobs: int | str | None = setting(1, PROCESSES, FREE, written="auto", by=(LEAD,))
+    strategy: Any = setting(
+        "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}, by=(LEAD,)
+    )
+    strategies: Any = setting((), METHOD, FREE, by=(LEAD,))
+    trained_alone: str | None = setting(None, LAST_MILE, by=(LEAD,))
+    guards: Any = setting(None, SERVER)
+    valuations: Any = setting((), EVALUATION, by=(LEAD,))
+    run_dir: str = setting(
+        "", OUTPUT, FREE, written="$@bundle_root + '/runs/federation'", by=(LEAD,)
+    )
+    resume: bool = setting(False, OUTPUT, FREE, by=(LEAD,))
+    report: bool = setting(True, OUTPUT, FREE, by=(LEAD,))
+    share_cases: bool = setting(False, OUTPUT, FREE, by=(LEAD,))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sites = {}
+        for name, values in checked_mapping("sites", self.sites).items():
+            sites[name] = checked_mapping(f"sites: {name!r}", values)
+        object.__setattr__(self, "sites", sites)
+        if self.trained_alone is not None and not self.adapt_epochs:
+            raise ConfigError(
+                f"trained_alone names candidates of the last mile ({self.trained_alone}), which "
+                "adapt_epochs switches on: give adapt_epochs, such as 10, or leave "
+                "trained_alone out"
+            )
+
+
+def rows_of(who: str, kind: type[CheckedSettings] = Settings) -> dict[str, Field[Any]]:
+    """Name -> row of the settings that somebody may set, by their groups.
+
+    >>> [name for name, row in rows_of("lead").items() if row.metadata["group"] == "Last mile"]
+    ['adapt_epochs', 'adapt_rate', 'adapt_fuse', 'trained_alone']
+    """
+    rows = [row for row in fields(kind) if who in row.metadata["by"]]  # type: ignore[arg-type]
+    order = ("", *GROUPS)
+    return {
+        row.name: row for row in sorted(rows, key=lambda row: order.index(row.metadata["group"]))
+    }
+
+
+def federate_config(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a bundle's ``configs/federate.json``.
+
+    Args:
+        own: keys of the bundle; all others are as the table has them.
+
+    >>> federate_config({"rounds": 60})["federation"]["rounds"]
+    '@rounds'
+    """
+    rows = rows_of(LEAD)
+    imports = [
+        "$import torch",
+        "$from monai_fairfl.bundle import check_config",
+        "$from monai_fairfl.data import check_cases",
+    ]
+    content: dict[str, Any] = {"imports": imports}
+    for name, row in rows.items():
+        content[name] = row.metadata["written"]
+    content.update(own)
+    target = {"_target_": "monai_fairfl.BundleFederation.from_config"}
+    content["federation"] = {**target, **{name: f"@{name}" for name in rows}}
+    content["initialize"] = ["$check_config(@bundle_root)"]
+    content["run"] = ["$@federation.run()"]
+    return content

@@ -17,13 +17,17 @@ from monai_fairfl.errors import (
 )
 from monai_fairfl.run import resuming
 from monai_fairfl.server.federation import History
-from monai_fairfl.strategies import Standalone, Strategy
+from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.workers import Failed
 
 logger = logging.getLogger(__name__)
 
 CONCERNS_ALL = (OSError, DiskFullError, TransportAborted)
 """Errors of one run that the other ones would meet, too."""
+
+
+class SomeFailed(FederationError):
+    """Some of several trainings failed; what the others reached is written."""
 
 
 class RunFolders:
@@ -57,24 +61,6 @@ class RunFolders:
         if resuming.begun(self.run_dir):
             return [self.run_dir]
         return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
-
-
-def models_trained_alone(
-    strategies: Sequence[Strategy], folders: RunFolders, given: str | None
-) -> Path | None:
-    """The folder of the models that sites trained alone; ``None``: nobody did.
-
-    Args:
-        strategies: of the comparison, of which a ``Standalone`` trains them.
-        folders: of the runs.
-        given: in place of theirs, by the user.
-    """
-    if given is not None:
-        return Path(given)
-    for strategy in strategies:
-        if isinstance(strategy, Standalone) and len(strategies) > 1:
-            return folders.folder_of(strategy) / "models"
-    return None
 
 
 def logged_failure(name: str, error: Exception) -> str:
@@ -120,7 +106,7 @@ def log_stop(histories: Sequence[History]) -> None:
         )
 
 
-def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> FederationError:
+def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> SomeFailed:
     """The error that ends a comparison in which some runs failed.
 
     Args:
@@ -129,7 +115,7 @@ def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies")
         what: the runs are called.
     """
     reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
-    return FederationError(
+    return SomeFailed(
         f"{len(failed)} of {number} {what} failed ({reasons}). What the others reached is "
         f"not lost. The same command with --resume True tries again: {', '.join(failed)}"
     )

@@ -4,25 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from monai_fairfl.bundle import preflight
 from monai_fairfl.bundle.adoption.site_check import listed_cases
+from monai_fairfl.bundle.configuration import data_folder_of, train_config
 from monai_fairfl.bundle.jobs import number_of_cases
-from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.settings import Settings, SiteSettings
 from monai_fairfl.bundle.site import bundle_client, images_of_site
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, in_words
-from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.utils.terminal import quiet
-
-"""What the server is called where it scores models on images of its own."""
 
 
 @dataclass(frozen=True)
@@ -30,41 +27,39 @@ class BundleSites:
     """All sites that run one bundle.
 
     Args:
-        bundle_root: the bundle.
-        root: folder of their images.
+        settings: of the federation.
         names: of the sites, sorted.
-        additions: site -> what it adds to the common settings.
-        common: the settings of all sites.
-        run: settings of every run.
-        datalists: folder of the lists that say which case trains, validates and tests.
-        any_folder: every folder of ``root`` is a site, whatever it holds.
     """
 
-    bundle_root: Path
-    root: Path
+    settings: Settings
     names: Sequence[str]
-    additions: Mapping[str, Mapping[str, Any]]
-    common: SiteSettings
-    run: RunSettings
-    datalists: Path
-    any_folder: bool = False
+
+    @property
+    def bundle_root(self) -> Path:
+        """The bundle."""
+        return Path(self.settings.bundle_root)
+
+    @property
+    def datalists(self) -> Path:
+        """Folder of the lists that say which case trains, validates and tests."""
+        return Path(self.settings.run_dir) / "datalists"
 
     def settings_of(self, name: str) -> SiteSettings:
         """The settings of all sites with what this one adds."""
-        additions = dict(self.additions.get(name, {}))
+        additions = dict(self.settings.sites.get(name, {}))
         # The folder is that of data_of, written as the bundle's own paths need it.
         additions.pop("dataset_dir", None)
-        return self.common.for_site(additions)
+        return self.settings.for_site(additions)
 
     def data_of(self, name: str) -> str:
         """The folder of a site's images."""
-        elsewhere = self.additions.get(name, {}).get("dataset_dir")
+        elsewhere = self.settings.sites.get(name, {}).get("dataset_dir")
         folder = Path(elsewhere) if elsewhere else self._folders[name]
         return str(folder.absolute())
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
-        return preflight.data_folders(self.root, self.any_folder)
+        return preflight.data_folders(Path(self.settings.sites_root), self.settings.any_folder)
 
     @cached_property
     def cases(self) -> dict[str, int]:
@@ -88,7 +83,6 @@ class BundleSites:
             datalist_file: in place of the one in :attr:`datalists`.
             alone: file of the model that the site trained alone; empty: there is none.
         """
-        settings = vars(self.settings_of(name))
         return partial(
             bundle_client,
             self.bundle_root,
@@ -96,9 +90,9 @@ class BundleSites:
             folder / "sites" / name,
             dataset_dir=self.data_of(name),
             datalist_file=datalist_file or self._datalist_of(name),
-            groups=self.run.groups,
-            rounds=self.run.rounds,
-            **{**settings, "device": device, "alone": alone},
+            groups=self.settings.groups,
+            rounds=self.settings.rounds,
+            **{**self.settings_of(name).of_client(), "device": device, "alone": alone},
         )
 
     def _datalist_of(self, name: str) -> Path:
@@ -114,6 +108,33 @@ class BundleSites:
             )
         except ConfigError:
             return {}
+
+    def new_datalist(self, name: str) -> bytes | None:
+        """The content of the data list that a site would make for itself; nothing is written.
+
+        ``None`` where the bundle's configuration has not the usual keys, or the site's images or
+        list lie elsewhere: its client makes its own.
+
+        Raises:
+            DataError: naming the site whose cases cannot be split.
+        """
+        of_site = self.settings_of(name)
+        own = self.settings.sites.get(name, {})
+        parser = train_config(self.bundle_root, of_site.overrides, of_site.config)
+        is_usual = all(key in parser for key in ("datalist", "dataset_dir", "datalist_file"))
+        if not is_usual or "datalist_file" in own or "dataset_dir" in own:
+            return None
+        with TemporaryDirectory() as place:
+            made = Path(place) / f"{name}.json"
+            parser["bundle_root"] = str(self.bundle_root)
+            parser["dataset_dir"] = data_folder_of(parser, self.data_of(name))
+            parser["datalist_file"] = str(made)
+            try:
+                parser.get_parsed_content("datalist")
+            except Exception as error:  # MONAI's, around that of the data
+                reason = in_words(error.__cause__ or error)
+                raise DataError(f"site {name!r}: its cases cannot be split: {reason}") from error
+            return made.read_bytes()
 
     def require_datalists(self) -> None:
         """Refuse a data list that is there and cannot be used, or has nothing to train on.

@@ -40,7 +40,6 @@ def check_start(
     runs: BundleRuns,
     strategies: Sequence[Strategy],
     valuations: Sequence[RunValuation],
-    check: Check | None,
 ) -> dict[str, list[str]]:
     """Find everything that is wrong before hours of training are spent.
 
@@ -48,7 +47,6 @@ def check_start(
         runs: of the federation.
         strategies: that are to run.
         valuations: of the finished runs.
-        check: of each site's folder; ``None``: no check.
 
     Returns:
         Site -> digests of its cases.
@@ -60,7 +58,7 @@ def check_start(
     settings = runs.settings
 
     # The settings and the bundle's files.
-    FullRun.read(runs.full_run)
+    FullRun.read(settings.full_run)
     runs.jobs.require_devices()
     train = _checked_training_config(sites)
     preflight.check_strategies(strategies, sites.names, train, settings.clients_per_round)
@@ -77,26 +75,24 @@ def check_start(
         runs.federation(strategy, runs.folders.folder_of(strategy), sites.names)
     check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
     _check_retraining(runs, valuations, train)
-    if runs.initial is not None:
-        warn_of_other_training(runs.initial, runs.recipe())
+    if settings.initial is not None:
+        warn_of_other_training(settings.initial, runs.recipe())
 
-    return _check_images(runs, strategies, check)
+    return _check_images(runs, strategies)
 
 
-def _check_images(
-    runs: BundleRuns, strategies: Sequence[Strategy], check: Check | None
-) -> dict[str, list[str]]:
+def _check_images(runs: BundleRuns, strategies: Sequence[Strategy]) -> dict[str, list[str]]:
     """Each site's images can be read, are those of the runs that go on, and are enough.
 
     Args:
         runs: of the federation.
         strategies: that are to run.
-        check: of each site's folder; ``None``: no check.
 
     Returns:
         As :func:`check_start`.
     """
     sites = runs.sites
+    check = sites.settings.check
     folders = {name: sites.data_of(name) for name in sites.names}
     digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
     if runs.folders.used():
@@ -131,12 +127,11 @@ def _check_fusing(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
 
 def _checked_training_config(sites: BundleSites) -> ConfigParser:
     """The training configuration of all; that of each site can be read, too."""
-    train = configuration.train_config(
-        sites.bundle_root, sites.common.overrides, sites.common.config
-    )
+    settings = sites.settings
+    train = configuration.train_config(sites.bundle_root, settings.overrides, settings.config)
     for name in sites.names:
         # With a folder of its own, which the configuration must know as any other key.
-        of_site = sites.common.for_site(sites.additions.get(name, {}))
+        of_site = settings.for_site(settings.sites.get(name, {}))
         configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
     return train
 

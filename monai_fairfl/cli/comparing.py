@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,6 @@ from monai_fairfl.cli.training_options import add_training_options, line_of_opti
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
-
-
-WITHOUT_STANDALONE = (
-    "Standalone is not among the strategies: nothing will show what a hospital gains over training "
-    "alone. You cannot add it later."
-)
-"""Said before hours of training."""
 
 
 def add_commands(add: Add) -> None:
@@ -89,41 +83,20 @@ def compare(args: argparse.Namespace) -> Answer:
     """
     from rich.console import Console
 
-    from monai_fairfl.bundle.plan import ComparisonPlan
-    from monai_fairfl.bundle.repeated import PLAN, require_same_plan, run_comparison
-    from monai_fairfl.cli.expected_time import expected_time
-    from monai_fairfl.cli.running import output_into
+    from monai_fairfl.bundle.several_runs import SomeFailed
     from monai_fairfl.report.repeated_tables import comparison_text
-    from monai_fairfl.utils.words import count_words
 
-    root = Path(args.folder).absolute()
-    line = line_of(args, root)
-    settings = line.configuration()
-    plan = ComparisonPlan.from_parser(settings)
+    line = line_of(args, Path(args.folder).absolute())
     out = Path(line.arguments["run_dir"])
-    if out.is_dir():
-        # Before anything is said of it; run_comparison looks again once it has locked the folder.
-        require_same_plan(plan, out)
     output = Console(file=progress_stream(args), highlight=False)
-    runs = len(plan.cells())
-    time = expected_time(settings, runs)
-    training = plan.training()
-    trainings = count_words(runs, "training")
-    rounds = count_words(training["rounds"], "round")
-    epochs = count_words(training["local_epochs"], "local epoch")
-    opening = f"Into the folder {out}\n{trainings} of {rounds} of {epochs}. {time}\n"
-    if "Standalone" not in plan.names() and not (out / PLAN).exists():
-        opening += f"{WITHOUT_STANDALONE}\n"
-    opening += f"\n{line.text}\n"
-    output.print(opening, markup=False, soft_wrap=True)
-    with output_into(out / "log.txt", args.verbose):
-        found = run_comparison(plan, out, args.jobs, args.devices)
-    text = f"{comparison_text(found)}\nPage: {out / 'comparison.html'}"
-    code = 0
-    if found["failed"]:
-        failed = count_words(len(found["failed"]), "training")
-        text += f"\n{failed} failed; the same command tries again"
-        code = 2
+    output.print(f"Into the folder {out}\n\n{line.text}\n", markup=False, soft_wrap=True)
+    code, failed = 0, ""
+    try:
+        line.run(out / "log.txt", args.verbose)
+    except SomeFailed as error:
+        code, failed = 2, f"\n{error}"
+    found = json.loads((out / "comparison.json").read_text())
+    text = f"{comparison_text(found)}{failed}\nPage: {out / 'comparison.html'}"
     return Answer({"folder": str(out), "command": line.text, **found}, text, code)
 
 

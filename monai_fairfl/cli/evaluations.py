@@ -20,10 +20,14 @@ from monai_fairfl.bundle.adaptation import (
     values_of_list,
 )
 from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
-from monai_fairfl.bundle.configuration import settings_of_files, takes_any_folder, train_config
+from monai_fairfl.bundle.configuration import (
+    TRAIN,
+    settings_of_files,
+    takes_any_folder,
+    train_config,
+)
 from monai_fairfl.bundle.first_look import recipe as training_of
 from monai_fairfl.bundle.preflight import check_sites
-from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.asked import is_recorded, record_asked, state_of_files
 from monai_fairfl.cli.inference import OVERLAY

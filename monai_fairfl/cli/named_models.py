@@ -16,7 +16,7 @@ from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.run.resuming import begun, ended, recorded_config
 
-CONFIG = "config.json"
+CONFIG = "settings.json"
 """What every run has, and no folder of data lists alone."""
 
 
@@ -108,7 +108,7 @@ class SiteOfRun:
     Args:
         name: of the site.
         datalist: with which it took part.
-        config: of the run, its ``config.json``.
+        config: of the run, its ``settings.json``.
     """
 
     name: str

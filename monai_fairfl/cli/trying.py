@@ -93,7 +93,7 @@ def try_sites(
 def _require_same_sites(out: Path, folders: Mapping[str, Path]) -> None:
     """Refuse a folder with the run of other hospitals: its report would be shown for these."""
     run_dir = out / "run"
-    if not (run_dir / "config.json").exists():
+    if not (run_dir / "settings.json").exists():
         return
     data = {site: str(folder.absolute()) for site, folder in folders.items()}
     if recorded_config(run_dir).get("data") != data:

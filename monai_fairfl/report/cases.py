@@ -23,7 +23,7 @@ ROUNDING = 1e-5
 
 
 def cases_csv(runs: Sequence[Run], warnings: list[str]) -> str | None:
-    """The closing score of every case of the runs whose ``config.json`` has ``share_cases``.
+    """The closing score of every case of the runs whose ``settings.json`` has ``share_cases``.
 
     Args:
         runs: of the report.

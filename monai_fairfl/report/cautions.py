@@ -81,7 +81,7 @@ def _case_counts(scores: Scores) -> dict[str, int | None]:
 def _different_settings(runs: Sequence[Run]) -> list[str]:
     """Names of the settings of the training in which the runs differ, sorted.
 
-    Runs without a ``config.json`` are left out.
+    Runs without a ``settings.json`` are left out.
     """
     recorded = [_settings(run.config) for run in runs if run.config]
     different = set()

@@ -164,7 +164,7 @@ def _is_comparison(folder: Path, runs: Sequence[Path]) -> bool:
     """Whether runs belong together: a single one, or the strategies of a comparison."""
     if len(runs) == 1:
         return True
-    config = _read_object(folder / "config.json") or {}
+    config = _read_object(folder / "settings.json") or {}
     strategies = config.get("strategies")
     return isinstance(strategies, list) and all(run.name in strategies for run in runs)
 
@@ -248,16 +248,16 @@ def _check_record(record: Mapping[str, Any], place: str) -> None:
 
 
 def _read_config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """The ``config.json`` of the run ``name``, and the folder that it lies in; else an empty one.
+    """The ``settings.json`` of the run ``name``, and the folder that it lies in; else an empty one.
 
-    A comparison of several strategies has one ``config.json`` beside their folders.
+    A comparison of several strategies has one ``settings.json`` beside their folders.
     """
-    own = _read_object(path / "config.json")
+    own = _read_object(path / "settings.json")
     if own is not None:
         return path, own
 
     parent = path.resolve().parent
-    shared = _read_object(parent / "config.json")
+    shared = _read_object(parent / "settings.json")
     if shared is not None:
         strategies = shared.get("strategies")
         if isinstance(strategies, list) and name in strategies:

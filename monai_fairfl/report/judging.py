@@ -65,17 +65,17 @@ def judge_training(run: Run) -> Judgement:
     """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
     if not run.config:
         return Judgement(
-            "nobody said how long a full training is: the run has no config.json with full_run"
+            "nobody said how long a full training is: the run has no settings.json with full_run"
         )
     try:
         full = FullRun.read(run.config.get("full_run"))
     except ConfigError as error:
-        return Judgement(f"its config.json is wrong: {error}")
+        return Judgement(f"its settings.json is wrong: {error}")
     if full is None:
         return Judgement("its configuration has no full_run, which says which training is judged")
     local_epochs = run.config.get("local_epochs")
     if not isinstance(local_epochs, int) or local_epochs < 1:
-        return Judgement("its config.json does not record local_epochs", full)
+        return Judgement("its settings.json does not record local_epochs", full)
 
     # A learning rate that falls over the planned rounds follows one schedule only if they never
     # changed.

@@ -108,7 +108,7 @@ class StrategyResult:
         touched: site -> what guards and limits did with it.
         fedavg: name of the FedAvg run of the same data, split and seed; ``None`` for itself.
         similarity: how alike the sites' updates are; ``None`` where the ledger does not say.
-        settings: of its training, as its ``config.json`` records them.
+        settings: of its training, as its ``settings.json`` records them.
     """
 
     strategy: str

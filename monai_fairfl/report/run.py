@@ -32,9 +32,9 @@ class Run:
         start: the ledger's opening record.
         rounds: its round records, as far as the run went.
         end: its closing record; ``None`` for an unfinished run.
-        config: what its user asked for, where ``config.json`` records it.
+        config: what its user asked for, where ``settings.json`` records it.
         valuations: made of it afterwards, as their files hold them.
-        split: site -> its recorded data list; empty where none is beside ``config.json``.
+        split: site -> its recorded data list; empty where none is beside ``settings.json``.
         digests: site -> digests of its cases, as the run recorded them beside the data lists.
         schedule: for how many rounds it was planned, and how long they took.
     """

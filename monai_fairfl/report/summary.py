@@ -73,7 +73,7 @@ from monai_fairfl.strategies.registry import shipped
 AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
-"""Keys of ``config.json`` that the page shows."""
+"""Keys of ``settings.json`` that the page shows."""
 
 
 def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:

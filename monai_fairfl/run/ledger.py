@@ -17,7 +17,7 @@ from monai_fairfl.utils.files import append_line, write_atomically
 from monai_fairfl.utils.tensors import bytes_of
 
 FORMAT = 1
-"""Number of the format of ledgers and ``config.json``."""
+"""Number of the format of ledgers and ``settings.json``."""
 
 logger = logging.getLogger(__name__)
 

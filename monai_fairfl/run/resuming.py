@@ -29,6 +29,9 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
+SETTINGS = "settings.json"
+"""File of a run or a comparison: what its user asked for, and the hashes of the bundle's files."""
+
 FOR_TRAIN = "(--out for monai-fairfl train)"
 """The option by which a user of that command names another run_dir."""
 
@@ -60,12 +63,12 @@ def ended(folder: Path) -> bool:
 
 
 def recorded_config(run_dir: Path) -> dict[str, Any]:
-    """What ``config.json`` of a run or a comparison records; empty where there is none.
+    """What ``settings.json`` of a run or a comparison records; empty where there is none.
 
     Raises:
         ConfigError: when the file is damaged.
     """
-    file = run_dir / "config.json"
+    file = run_dir / SETTINGS
     if not file.exists():
         return {}
     try:
@@ -79,10 +82,10 @@ def compared(run_dir: Path, strategies: Sequence[str] = ()) -> list[str]:
 
     Args:
         run_dir: of the comparison.
-        strategies: names that count beside those that ``config.json`` records.
+        strategies: names that count beside those that ``settings.json`` records.
 
     Returns:
-        Those of ``config.json`` first; empty where the folder holds no comparison.
+        Those of ``settings.json`` first; empty where the folder holds no comparison.
     """
     recorded = recorded_config(run_dir).get("strategies") or []
     names = dict.fromkeys([*recorded, *strategies])
@@ -162,7 +165,7 @@ def check_checkpoints(folders: Iterable[Path]) -> None:
 
 
 def check_training(run_dir: Path, config: Mapping[str, Any], sites: Sequence[str]) -> None:
-    """Refuse a resumed run that would train otherwise, as far as ``config.json`` records it.
+    """Refuse a resumed run that would train otherwise, as far as ``settings.json`` records it.
 
     Args:
         run_dir: of the run or comparison that is resumed.
@@ -203,7 +206,7 @@ def check_openings(folders: Sequence[Path], settings: Mapping[str, Any]) -> None
 def _named_settings(
     config: Mapping[str, Any], sites: Sequence[str], scores: bool
 ) -> dict[str, Any]:
-    """What in ``config.json`` decides how these sites train, under the names that errors give.
+    """What in ``settings.json`` decides how these sites train, under the names that errors give.
 
     Args:
         config: its content.
@@ -244,7 +247,7 @@ def check_same(
         raise error(
             f"{run_dir} was begun with {'; with '.join(different)}: resume with the same settings "
             f"(--quick of monai-fairfl train sets overrides), or choose another run_dir "
-            f"{FOR_TRAIN}. Where the same data only moved, correct its folder in config.json"
+            f"{FOR_TRAIN}. Where the same data only moved, correct its folder in settings.json"
         )
 
 

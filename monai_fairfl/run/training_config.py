@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What of a run's ``config.json`` decides how its sites train and are scored; its full run."""
+"""What of a run's ``settings.json`` decides how its sites train and are scored; its full run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def config_files(config: Mapping[str, Any]) -> list[str]:
 
 
 def training_settings(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What of a run's ``config.json`` decides how its sites train, and how they are scored.
+    """What of a run's ``settings.json`` decides how its sites train, and how they are scored.
 
     Args:
         config: as :class:`~monai_fairfl.bundle.federation.BundleFederation` writes it; what is not

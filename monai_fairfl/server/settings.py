@@ -13,7 +13,11 @@ from monai_fairfl.messages import MOST_SAMPLES, RANGES, Expected, Range
 from monai_fairfl.replies import BUFFER_POLICIES
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.settings import (
-    Settings,
+    BUNDLE,
+    JOB,
+    LEAD,
+    SITE,
+    CheckedSettings,
     checked_mapping,
     marked,
     setting,
@@ -25,53 +29,69 @@ RECORDED = "recorded"
 COMPARED = "compared"
 """All runs of a comparison have the same value: it decides what a strategy trains."""
 
+FREE = "free"
+"""A comparison over seeds and folds may go on with another value, or records it by itself."""
+
+
+DATA, TRAINING, PROCESSES = "Data", "Training", "Processes and devices"
+METHOD, LAST_MILE, SERVER = "Method", "Last mile", "Server"
+EVALUATION, OUTPUT = "Evaluation", "Output"
+
 
 @dataclass(frozen=True)
-class RunSettings(Settings):
+class RunSettings(CheckedSettings):
     """How a :class:`~monai_fairfl.server.federation.Federation` runs, whose keywords these are.
 
     Settings marked :data:`RECORDED` belong to the experiment and cannot change when a run is
-    resumed. All others may, such as the number of rounds.
+    resumed. All others may, such as the number of rounds. The meanings below are those of
+    ``docs/keys.md`` and of the help of commands.
 
     Args:
-        rounds: rounds in all, those of an earlier part of a resumed run included.
-        min_clients: fewest clients that must answer every exchange; with fewer the round, or the
-            end, is undone.
+        rounds: number of rounds, those of an earlier part of a resumed run included.
+        min_clients: fewest clients that must answer each round, and the measurements at the
+            end, with an update that no guard refuses; with fewer it is undone.
         retries: how often what was undone is tried again before the run stops, resumably.
-        timeout: seconds an exchange may take; ``None``: no limit.
-        evaluate: measurements added to every round: of the received model in its first exchange, of
-            what a client trains in the first one in which it trains.
-        final: measurements that close the run, of the model each client would use and of the global
-            one.
-        score_global: whether the clients that continue from a reward measure the global model, too,
-            when the run closes. They are sent it for that. Where a method withholds parts of it
-            from who contributes less, as CGSV does, ``False`` leaves it out.
-        buffers: ``"aggregation"``, ``"samples"`` or ``"local"``: how BatchNorm statistics are
-            averaged.
-        keep: number of checkpoints on disk, at least 2.
-        seed: of the initial model, client sampling and every client's training.
-        threads: torch threads; more than one changes bits.
-        clients_per_round: clients drawn for each round, at least ``min_clients``; ``None``: all.
-        local_norm: normalisation layers never leave the clients (FedBN); with any strategy.
-        record_updates: keep every round's updates in ``run_dir/updates`` for valuations: N + 1
-            models a round on disk.
-        groups: name -> clients that the report shows the mean of, such as those whose images were
-            corrupted.
-        ranges: measurement -> (least, most), in place of its range in
-            :data:`monai_fairfl.messages.RANGES`: for a loss that is negative or above 100.
-        samples: client -> images of one local epoch. These count from the first round on, whatever
-            the client reports. Of all other clients the first number that they report counts.
-        most_samples: images of one site in one local epoch that are believed; a reply with more is
+        evaluate: what the sites measure in every round beside what the method needs, such
+            as `global_score` and `global_loss` of the received model, `local_score` of the
+            trained one, `sharpness`.
+        final: what each site measures at the end, of the model that it would use and of the
+            global one: `score` of validation cases, `test_score` and `test_hd95` of test
+            cases; `null`: all that the bundle can measure, `[]`: nothing, and no last mile.
+        score_global: whether a site with a reward measures the global model at the end,
+            too, and is sent it for that ([what a client
+            receives](methods/cgsv.md#what-a-client-receives)).
+        buffers: how buffers, such as the statistics of BatchNorm, are averaged:
+            `aggregation` with the method's weights, `samples` by the number of images,
+            `local` not at all.
+        keep: how many of the newest checkpoints stay on disk during the run.
+        seed: seed of the initial model, of each client's training and of the choice of
+            clients.
+        threads: PyTorch threads of each process; more than one changes the last bits of
+            results.
+        clients_per_round: clients that are drawn at random for each round, at least
+            `min_clients`; `null`: all.
+        local_norm: whether normalisation layers never leave a site, as in FedBN; with any
+            method.
+        record_updates: whether each round's updates are stored for
+            [valuations](valuation.md): one model more than there are sites, for each round.
+        groups: name -> sites, such as `{'small': ['HK', 'UCL']}`: the report has the mean
+            Dice of each group, and a configuration finds its name as `group`.
+        ranges: measurement -> least and largest value that is believed, such as
+            `{'global_loss': [-1, 1]}`, in place of [0, 1] for a Dice and [0, 100] for a
+            loss.
+        samples: site -> images of one local epoch that count, whatever it reports, such as
+            `{'HK': 120}`; of any other site the first number that it reports counts.
+        most_samples: most images of one site in one local epoch; a reply with more is
             refused.
-        adapt_epochs: the last mile: at the end each site trains the model that it would use for at
-            most so many epochs on its own images, and takes the result if its validation cases
-            gain more than their standard error; 0: no last mile. See
-            :mod:`~monai_fairfl.client.last_mile`.
+        adapt_epochs: most epochs for which each site trains the model that it would use
+            further at the end, and takes the best one if it gains more than its standard
+            error; 0: no last mile.
         adapt_rate: learning rate of the last mile, constant.
-        adapt_fuse: whether the model that a site would take, fused with the one that it trained
-            alone, is another candidate, see :mod:`~monai_fairfl.model_files.fused`.
-        unasked: take measurements that no request asked for, too: for clients that are scripts and
-            choose their own names.
+        adapt_fuse: whether the model that a site would take, fused with the one that it
+            trained alone, is a candidate, too; needs `adapt_epochs`.
+        timeout: seconds an exchange may take; `null`: no limit.
+        unasked: whether measurements that no request asked for are taken, too: for clients that are
+            scripts and choose their own names.
 
     Raises:
         ConfigError: when a value is out of range; it names setting, value and range.
@@ -84,29 +104,33 @@ class RunSettings(Settings):
     monai_fairfl.errors.ConfigError: rounds must be a whole number in [1, inf), got 0
     """
 
-    rounds: int = setting(MISSING, allowed="[1, inf)")
-    min_clients: int = setting(2, allowed="[1, inf)")
-    retries: int = setting(1, allowed="[0, inf)")
-    timeout: float | None = setting(None, allowed="(0, inf)")
-    evaluate: Sequence[str] = setting(("global_score",), RECORDED)
-    final: Sequence[str] = setting(("score",))
-    score_global: bool = setting(True, RECORDED)
-    buffers: str = setting("aggregation", RECORDED, COMPARED, allowed=BUFFER_POLICIES)
-    keep: int = setting(3, allowed="[2, inf)")
-    # PyTorch's generator takes no larger seed.
-    seed: int = setting(0, RECORDED, COMPARED, allowed=f"({-(2**63)}, {2**63})")
-    threads: int = setting(1, RECORDED, COMPARED, allowed="[1, inf)")
-    clients_per_round: int | None = setting(None, RECORDED, COMPARED)
-    local_norm: bool = setting(False, RECORDED, COMPARED)
-    record_updates: bool = setting(False)
-    groups: Mapping[str, Sequence[str]] = setting({}, RECORDED, COMPARED)
-    ranges: Mapping[str, Sequence[float]] = setting({}, RECORDED, COMPARED)
-    samples: Mapping[str, int] = setting({}, RECORDED, COMPARED)
-    most_samples: int = setting(MOST_SAMPLES, allowed="[1, inf)")
-    adapt_epochs: int = setting(0, allowed="[0, inf)")
-    adapt_rate: float = setting(3e-4, allowed="(0, 1)")
-    adapt_fuse: bool = setting(False)
-    unasked: bool = setting(False)
+    # In this order the ledger's opening record has them.
+    rounds: int = setting(
+        MISSING, TRAINING, FREE, allowed="[1, inf)", written=100, by=(LEAD, BUNDLE)
+    )
+    min_clients: int = setting(2, SERVER, allowed="[1, inf)", by=(LEAD,))
+    retries: int = setting(1, SERVER, allowed="[0, inf)")
+    timeout: float | None = setting(None, "", allowed="(0, inf)", by=())
+    evaluate: Sequence[str] = setting(("global_score",), EVALUATION, RECORDED)
+    final: Sequence[str] = setting(("score",), EVALUATION, written=None)
+    score_global: bool = setting(True, EVALUATION, RECORDED)
+    buffers: str = setting("aggregation", METHOD, RECORDED, COMPARED, allowed=BUFFER_POLICIES)
+    keep: int = setting(3, OUTPUT, FREE, allowed="[2, inf)")
+    seed: int = setting(0, TRAINING, RECORDED, COMPARED, FREE, allowed=f"({-(2**63)}, {2**63})")
+    threads: int = setting(
+        1, PROCESSES, RECORDED, COMPARED, allowed="[1, inf)", by=(LEAD, JOB, SITE)
+    )
+    clients_per_round: int | None = setting(None, SERVER, RECORDED, COMPARED)
+    local_norm: bool = setting(False, METHOD, RECORDED, COMPARED)
+    record_updates: bool = setting(False, EVALUATION)
+    groups: Mapping[str, Sequence[str]] = setting({}, DATA, RECORDED, COMPARED, written=None)
+    ranges: Mapping[str, Sequence[float]] = setting({}, SERVER, RECORDED, COMPARED)
+    samples: Mapping[str, int] = setting({}, SERVER, RECORDED, COMPARED)
+    most_samples: int = setting(MOST_SAMPLES, SERVER, allowed="[1, inf)")
+    adapt_epochs: int = setting(0, LAST_MILE, allowed="[0, inf)")
+    adapt_rate: float = setting(3e-4, LAST_MILE, allowed="(0, 1)")
+    adapt_fuse: bool = setting(False, LAST_MILE)
+    unasked: bool = setting(False, "", by=(JOB,))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,7 +188,7 @@ class RunSettings(Settings):
 
     def keywords(self) -> dict[str, Any]:
         """Every setting by its name, as ``Federation`` takes them."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {entry.name: getattr(self, entry.name) for entry in fields(RunSettings)}
 
     def opening(self) -> dict[str, Any]:
         """The settings in the ledger's opening record, as JSON has them."""

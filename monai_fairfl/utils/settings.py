@@ -1,21 +1,23 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Settings as frozen dataclasses: a field declares its default and what follows from changing it.
+"""Settings as frozen dataclasses: all that is known of one stands in its row.
 
-What follows is a mark, a name in the field's metadata. :func:`marked` gives all settings with a
-mark, so that their names stand in one place.
+From the rows come ``federate.json``, the options of commands, what a job may set, the checks, what
+a resumed run must have again, and the page of keys.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import MISSING, field, fields
 from typing import Any, TypeGuard, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.utils.arguments import Checked
 
-AnySettings = TypeVar("AnySettings", bound="Settings")
+AnySettings = TypeVar("AnySettings", bound="CheckedSettings")
 
 
 def is_whole(value: Any) -> TypeGuard[int]:
@@ -58,18 +60,57 @@ def checked_mapping(name: str, given: Any) -> dict[str, Any]:
     return dict(given)
 
 
-def setting(default: Any, *marks: str, allowed: str | tuple[Any, ...] | None = None) -> Any:
-    """A field of a settings class.
+LEAD, SITE, JOB, BUNDLE = "lead", "site", "job", "bundle"
+"""Who may set a row: the lead of a federation, a hospital in its own file, an engine's job; and the
+bundle's ``federate.json`` has a value of its own."""
+
+
+def setting(
+    default: Any,
+    group: str = "",
+    *marks: str,
+    allowed: str | tuple[Any, ...] | None = None,
+    by: tuple[str, ...] = (LEAD, JOB),
+    written: Any = MISSING,
+) -> Any:
+    """A row of a settings class, whose docstring has its meaning.
 
     Args:
         default: its value where none is given; a ``dict`` is copied for every object.
+        group: heading under which the page of keys has it.
         marks: what follows from changing it.
         allowed: its range, as of :func:`~monai_fairfl.utils.arguments.argument`.
+        by: who may set it.
+        written: what ``federate.json`` has in place of the default, such as an expression.
     """
-    metadata = {"marks": marks, "allowed": allowed}
+    metadata = {"group": group, "marks": marks, "allowed": allowed, "by": by}
+    metadata["written"] = default if written is MISSING else written
     if isinstance(default, dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """Name -> meaning of the settings of a class, from the ``Args`` of its docstring.
+
+    >>> class Oven:
+    ...     '''Bakes.
+    ...
+    ...     Args:
+    ...         degrees: of the air,
+    ...             not of the bread.
+    ...     '''
+    >>> meanings(Oven)
+    {'degrees': 'of the air, not of the bread'}
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        args = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
+        for row in re.split(r"\n    (?=\w)", f"\n{args}")[1:]:
+            name, _, meaning = row.partition(": ")
+            found[name] = " ".join(meaning.split()).removesuffix(".")
+    return found
 
 
 def marked(settings: Any, mark: str) -> dict[str, Any]:
@@ -78,7 +119,7 @@ def marked(settings: Any, mark: str) -> dict[str, Any]:
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
     ... class Oven:
-    ...     degrees: int = setting(180, "decides")
+    ...     degrees: int = setting(180, "Heat", "decides")
     ...     light: bool = setting(True)
     >>> marked(Oven(200), "decides")
     {'degrees': 200}
@@ -90,7 +131,7 @@ def marked(settings: Any, mark: str) -> dict[str, Any]:
     return found
 
 
-class Settings(Checked):
+class CheckedSettings(Checked):
     """The base of the settings classes, which are frozen dataclasses."""
 
     def row_called(self, name: str) -> str:
@@ -111,7 +152,7 @@ class Settings(Checked):
 
         >>> from dataclasses import dataclass
         >>> @dataclass(frozen=True)
-        ... class Oven(Settings):
+        ... class Oven(CheckedSettings):
         ...     degrees: int = setting(180)
         >>> Oven.of("the baker", {"degres": 200})
         Traceback (most recent call last):

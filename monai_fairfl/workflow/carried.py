@@ -12,8 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import INFERENCE, parsed_value, read_configs, read_keys
-from monai_fairfl.bundle.settings import TRAIN
+from monai_fairfl.bundle.configuration import (
+    INFERENCE,
+    TRAIN,
+    parsed_value,
+    read_configs,
+    read_keys,
+)
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.workflow.running_recipe import key_as_written, parts_of

@@ -14,13 +14,13 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle.configuration import (
     INFERENCE,
+    TRAIN,
     calling_parser,
     errors_in_one_line,
     parsed_value,
     read_configs,
     require_same_bundle,
 )
-from monai_fairfl.bundle.settings import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe, recipe_file, recipe_of_json
 from monai_fairfl.utils.files import sha256_of, write_atomically

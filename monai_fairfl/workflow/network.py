@@ -91,7 +91,7 @@ def require_model(ckpt_path: str | Path, network: nn.Module) -> None:
                     f"{path} is of another network: {name} is {here} in the file and {there} in "
                     "the network. Give the values of its training, such as --channels '[16, 32, "
                     "64, 128]' or --norm; for a federation's model they are in the overrides of "
-                    "its config.json"
+                    "its settings.json"
                 )
 
 

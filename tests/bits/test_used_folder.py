@@ -89,7 +89,7 @@ def test_a_single_run_and_a_comparison_never_share_a_folder(
 
 
 DAMAGES: dict[str, Any] = {
-    "config.json": ("[" * 200_000, ConfigError),
+    "settings.json": ("[" * 200_000, ConfigError),
     "datalists/alder.json": ("", DataError),
 }
 
@@ -112,7 +112,7 @@ def test_a_resumed_comparison_grows_and_loses_no_former_strategy(
     histories = run(hospitals, compared, [FedGA(), FedAvg("uniform")], resume=True)
     assert [history.run_dir.name for history in histories] == ["FedGA", "FedAvg-uniform"]
     names = [*former, "FedGA", "FedAvg-uniform"]
-    assert json.loads((compared / "config.json").read_text())["strategies"] == names
+    assert json.loads((compared / "settings.json").read_text())["strategies"] == names
     assert list(json.loads((compared / "report.json").read_text())["strategies"]) == names
     for name, ledger in former.items():
         assert (compared / name / "ledger.jsonl").read_bytes() == ledger
@@ -143,7 +143,7 @@ def test_a_comparison_does_not_grow_where_data_or_scoring_is_another(
     key: str, part: str, was: str, hospitals: Path, compared: Path
 ) -> None:
     """The HD95 of one run would be in millimetres, and that of another in voxels."""
-    file = compared / "config.json"
+    file = compared / "settings.json"
     config = json.loads(file.read_text())
     config[key][part] = was
     file.write_text(json.dumps(config))
@@ -158,7 +158,7 @@ def test_a_comparison_does_not_grow_where_data_or_scoring_is_another(
 def own_sites(hospitals: Path, single: Path, tmp_path: Path) -> Path:
     """Hospitals whose files a test may change; the run was begun with them."""
     sites = Path(shutil.copytree(hospitals, tmp_path / "hospitals"))
-    file = single / "config.json"
+    file = single / "settings.json"
     file.write_text(file.read_text().replace(str(hospitals), str(sites)))
     return sites
 

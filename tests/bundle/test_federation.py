@@ -58,7 +58,7 @@ def test_the_command_trains_with_what_it_was_given_and_each_site_adds_its_own(wh
     # The bundle's own closing measurements.
     assert set(end["scores"]["rowan"]["own"]) == {"score", "test_score", "test_hd95"}
     assert not any("running_mean" in name for name in state_of_file(whole / "models" / "global.pt"))
-    config = json.loads((whole / "config.json").read_text())
+    config = json.loads((whole / "settings.json").read_text())
     assert config["sites"] == {"alder": {}, "rowan": {}, **OF_CEDAR}
 
 

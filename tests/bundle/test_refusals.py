@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from monai_fairfl import BundleFederation
 from monai_fairfl.bundle import SiteSettings, bundle_client, check_config, initial_model
 from monai_fairfl.data import site_datalist
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, FederationError
-from monai_fairfl.server import RunSettings
 from monai_fairfl.strategies import CGSV, FedAvg, FedCE, FedCI, FedGA
 from monai_fairfl.valuation import Retraining
 
@@ -188,14 +186,6 @@ def test_keys_and_classes_that_do_not_exist_are_refused_with_those_that_were_mea
     check_keys(strategies="$['FedAvg', 'FedCE']")
     check_keys(strategies="FedAvg", rounds=2)
     check_config("a folder that is not read")
-    with pytest.raises(ConfigError, match="BundleFederation"):
-        BundleFederation.from_config()
-
-
-def test_every_setting_of_a_run_is_a_key_of_the_bundle() -> None:
-    keys = ConfigParser.load_config_file(str(BUNDLE / "configs" / "federate.json"))
-    # --federation#NAME sets the others.
-    assert {entry.name for entry in fields(RunSettings)} - {"timeout", "unasked"} <= set(keys)
 
 
 def test_a_mistake_on_the_command_line_ends_with_one_clear_line(

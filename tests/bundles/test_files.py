@@ -192,7 +192,7 @@ def test_both_bundles_have_alike_what_is_of_no_organ() -> None:
     one, other = (bundle.config("federate") for bundle in BUNDLES)
     assert set(one) == set(other)
     differ = {key for key in one if one[key] != other[key]}
-    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs", "case_seconds"}
+    assert differ <= {"imports", "check", "full_run", "rounds", "local_epochs"}
 
     one, other = (bundle.config("metadata") for bundle in BUNDLES)
     for key in ("monai_version", "pytorch_version", "numpy_version", "supported_apps"):

@@ -83,7 +83,7 @@ def short_command(tmp_path: Path) -> list[str]:
 def test_the_short_command_reads_the_file_that_it_is_given(data: Path, tmp_path: Path) -> None:
     done = warm_python.run(["-m", "monai_fairfl", *short_command(tmp_path)], CHECKOUT)
     assert done.returncode == 0, done.stderr[-2000:]
-    config = json.loads((tmp_path / "runs" / "spleen" / "config.json").read_text())
+    config = json.loads((tmp_path / "runs" / "spleen" / "settings.json").read_text())
     full_run = json.loads((OWN_BUNDLE / "configs" / "own.json").read_text())["full_run"]
     assert config["full_run"]["rounds"] == full_run["rounds"]
 

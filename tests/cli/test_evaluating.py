@@ -125,7 +125,7 @@ def test_a_model_outside_of_its_run_is_scored_on_all_cases_that_there_are(
     shutil.copy(model, own)
     words = ["evaluate", own, data / "elm", "--out"]
     assert len(cli.json(*words, tmp_path / "own")["sites"]["elm"]["cases"]) == 1
-    (tmp_path / "run" / "config.json").unlink()
+    (tmp_path / "run" / "settings.json").unlink()
     assert len(cli.json(*words, tmp_path / "all")["sites"]["elm"]["cases"]) == 5
 
 
@@ -192,7 +192,7 @@ def test_a_hospital_is_scored_with_the_values_that_it_trained_with(
     save_model_file(model, state_of_file(model), own)
     # Of its images it is known that they are pairs; others are none.
     config = {"overrides": {"stereo": False}, "sites": {"elm": {"stereo": True}}}
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "run" / "settings.json").write_text(json.dumps(config))
     for site, channel, stereo in (("elm", "1", "True"), ("alder", None, "False")):
         words = ["evaluate", tmp_path / "run", sites / site, "--out", tmp_path / "out"]
         found = keys_of(cli.run(*words))
@@ -204,7 +204,7 @@ def test_the_model_of_a_fold_is_scored_and_adapted_with_the_cases_of_its_fold(
 ) -> None:
     fold = tmp_path / "cells" / "FedCE" / "seed-0-fold-1"
     shutil.copytree(trained / "models", fold / "models")
-    (fold / "config.json").write_text("{}")
+    (fold / "settings.json").write_text("{}")
     file = fold / "datalists" / "elm.json"
     parts = site_datalist(sites / "elm", file, folds=2, fold=1, seed=3)
     words = [fold, sites / "elm", "--out"]

@@ -182,7 +182,7 @@ def test_a_report_that_is_written_again_names_what_failed_and_has_not_gone_on_si
     for name in ("FedAvg", "FedCE"):
         shutil.copytree(small / "run", folder / name)
     why = {"FedCE": "no memory was left", "CGSV": "a disk was full"}
-    (folder / "config.json").write_text(json.dumps({"strategies": ["FedAvg", "FedCE"]}))
+    (folder / "settings.json").write_text(json.dumps({"strategies": ["FedAvg", "FedCE"]}))
     (folder / "report.json").write_text(json.dumps({"failed": why}))
     cli.json("report", folder)
     failed = json.loads((folder / "report.json").read_text())["failed"]
@@ -209,7 +209,7 @@ def test_a_folder_of_several_runs_is_one_comparison_or_none(small: Path, cli: Co
     for command in (["report", outer], ["what-if", outer, "--without", "elm"]):
         said = cli.refusal(*command)
         assert "several runs" in said and "FedAvg" in said and "FedCE" in said
-    config = outer / "run" / "config.json"
+    config = outer / "run" / "settings.json"
     config.write_text(json.dumps({"strategies": ["FedAvg", "FedCE"]}))
     report = cli.json("report", outer)
     assert Path(report["json"]).parent == outer / "run"

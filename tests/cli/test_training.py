@@ -54,7 +54,7 @@ def test_a_run_leaves_its_ledger_models_report_and_log(trained: Path) -> None:
     for name in ("report.html", "models/global.pt", "datalists/elm.json", "log.txt"):
         assert (trained / name).stat().st_size > 0
     assert set(json.loads((trained / "report.json").read_text())["sites"]) == {"alder", "elm"}
-    command = json.loads((trained / "config.json").read_text())["command"]
+    command = json.loads((trained / "settings.json").read_text())["command"]
     assert command[:4] == ["python", "-m", "monai.bundle", "run"]
 
 
@@ -97,7 +97,7 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_line_the_run_is_the_same
 def test_another_training_is_refused_in_the_folder_of_this_one(
     trained: Path, sites: Path, cli: Commands
 ) -> None:
-    before = bytes_of(trained, "ledger.jsonl", "config.json", "models/*")
+    before = bytes_of(trained, "ledger.jsonl", "settings.json", "models/*")
     for given, named in (
         (["--strategy", "FedAvg"], "strategy"),
         ([*FEDCE, "--seed", "1"], "seed"),
@@ -105,7 +105,7 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
         ([*FEDCE, "--adapt"], "--adapt"),
     ):
         assert named in cli.refusal("train", sites, "--out", trained, *TINY, *given)
-    assert bytes_of(trained, "ledger.jsonl", "config.json", "models/*") == before
+    assert bytes_of(trained, "ledger.jsonl", "settings.json", "models/*") == before
 
 
 @pytest.mark.parametrize(

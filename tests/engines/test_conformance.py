@@ -89,7 +89,7 @@ def test_a_simulator_by_its_command(
     run = tmp_path / runs / "FedCE"
     assert json.loads(done.stdout) == {"run": str(run), "report": str(run / "report.html")}
     assert_same_run(one_process("FedCE", **LAST_MILE), run)
-    config = json.loads((run / "config.json").read_text())
+    config = json.loads((run / "settings.json").read_text())
     assert (config["engine"], config["rounds"], config["local_epochs"]) == (name, ROUNDS, 1)
     for site in CLIENTS:
         assert_receipts_prove(run, tmp_path / of_site.format(site) / "state" / "receipts.jsonl")

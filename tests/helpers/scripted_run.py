@@ -128,7 +128,7 @@ def train(
         stop: the round in which nobody can be reached, which ends an unfinished run.
         conclude: the round after which the run is closed before its time.
         size: numbers of the model.
-        config: changes to ``config.json``, which is that of its bundle's full run.
+        config: changes to ``settings.json``, which is that of its bundle's full run.
         about: hospital -> further arguments of :class:`Hospital`.
         settings: of the federation.
     """
@@ -157,7 +157,8 @@ def train(
     except FederationError:
         if stop is None:
             raise
-    (folder / "config.json").write_text(json.dumps({**full_run(scores, rounds), **(config or {})}))
+    settings = {**full_run(scores, rounds), **(config or {})}
+    (folder / "settings.json").write_text(json.dumps(settings))
     return folder
 
 
@@ -179,7 +180,7 @@ def report_of(
 
 
 def full_run(sites: Mapping[str, Any], rounds: int) -> dict[str, Any]:
-    """The ``config.json`` of a run that is its bundle's full one, whatever its mean Dice."""
+    """The ``settings.json`` of a run that is its bundle's full one, whatever its mean Dice."""
     return {
         "bundle": "b",
         "files": {"train.json": "1"},
@@ -261,6 +262,6 @@ def call_sites(run: Path, names: Mapping[str, str]) -> Path:
             text = text.replace(json.dumps(name), json.dumps(other))
         return json.loads(text)
 
-    config = run / "config.json"
+    config = run / "settings.json"
     config.write_text(json.dumps(renamed(json.loads(config.read_text()))))
     return rewrite(run, renamed)

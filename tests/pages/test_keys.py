@@ -1,65 +1,29 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``docs/keys.md`` lists every key of the bundles' ``federate.json`` once, with its default."""
+"""``federate.json`` of both bundles and ``docs/keys.md`` are what the table of settings makes."""
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-from typing import Any
+import sys
 
-import pytest
 from helpers.checkout import CHECKOUT
 
-PAGE = (CHECKOUT / "docs" / "keys.md").read_text()
-FILES = sorted(CHECKOUT.glob("bundles/*/configs/federate.json"))
-MACHINERY = {"imports", "federation", "initialize", "run"}
-"""Keys that nobody sets: they make and run the federation."""
+from monai_fairfl.bundle.settings import GROUPS, Settings, rows_of
+from monai_fairfl.utils.settings import meanings
+
+sys.path.insert(0, str(CHECKOUT / "docs" / "site"))
+import keys_page  # noqa: E402
+
+AGAIN = "make settings writes it anew"
 
 
-def rows() -> dict[str, str]:
-    """Key -> the default that the page gives."""
-    found: dict[str, str] = {}
-    for line in PAGE.splitlines():
-        if not line.startswith("| `"):
-            continue
-        names, default = line.split(" | ")[:2]
-        for name in re.findall(r"`(\w+)`", names):
-            assert name not in found, f"{name} is listed twice"
-            found[name] = default
-    return found
+def test_the_files_of_the_bundles_and_the_page_are_those_of_the_table() -> None:
+    for file in keys_page.FILES:
+        assert file.read_text() == keys_page.federate_text(file), AGAIN
+    assert keys_page.PAGE.read_text() == keys_page.page(), AGAIN
 
 
-def keys_of(file: Path) -> dict[str, Any]:
-    """The keys that a user sets, with their defaults."""
-    content = json.loads(file.read_text())
-    return {key: value for key, value in content.items() if key not in MACHINERY}
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parts[-3])
-def test_the_page_has_each_key(file: Path) -> None:
-    assert set(rows()) == set(keys_of(file))
-
-
-def default_of(shown: str, bundle: str) -> str:
-    """A default as the page gives it to a bundle: "60 for the prostate bundle, 30 for the ...".
-
-    Links and code spans count for their words.
-    """
-    plain = re.sub(r"\]\([^)]*\)|[`\[]", "", shown)
-    for part in plain.split(", "):
-        value, _, whose = part.partition(" for the ")
-        if whose and whose.split()[0] in bundle:
-            return value
-    return plain.split(":")[0]
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parts[-3])
-def test_a_number_or_a_truth_value_is_the_default_that_the_page_gives(file: Path) -> None:
-    compared = []
-    for name, value in keys_of(file).items():
-        if isinstance(value, (bool, int, float)):
-            assert default_of(rows()[name], bundle=file.parts[-3]) == str(value), name
-            compared.append(name)
-    assert {"rounds", "local_epochs", "case_seconds", "seed"} <= set(compared)
+def test_every_key_has_a_group_and_a_meaning() -> None:
+    texts = meanings(Settings)
+    for name, row in rows_of("lead").items():
+        assert row.metadata["group"] in GROUPS and texts[name], name

@@ -103,7 +103,7 @@ def test_the_report_judges_the_run_with_the_file_of_the_page(tmp_path: Path) -> 
 
     page = (CHECKOUT / "docs" / "own_loop.md").read_text()
     [config] = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
-    (history.run_dir / "config.json").write_text(config)
+    (history.run_dir / "settings.json").write_text(config)
     assert write_report([history.run_dir])["first_look"] == []
 
 

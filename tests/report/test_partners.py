@@ -54,7 +54,7 @@ def test_a_gain_needs_training_alone_of_the_same_seed_data_and_split(
 
 def test_what_could_not_be_checked_is_named(tmp_path: Path) -> None:
     report_of(tmp_path, {"Standalone": OAK, "FedAvg": OAK})
-    (tmp_path / "FedAvg" / "config.json").unlink()
+    (tmp_path / "FedAvg" / "settings.json").unlink()
     report = write_report([tmp_path])
     assert gain_of(report, "FedAvg", "oak") is not None
     [warning] = report["warnings"]
@@ -68,7 +68,7 @@ def test_a_run_that_may_be_of_several_splits_is_compared_with_none(tmp_path: Pat
         run = train(tmp_path / f"fold{fold}", Standalone(), OAK, config=config)
         runs.append(with_lists(run, testing=testing))
     runs.append(train(tmp_path / "b", FedAvg(), OAK))
-    (tmp_path / "b" / "config.json").unlink()
+    (tmp_path / "b" / "settings.json").unlink()
     report = write_report(runs)
     assert report["compared"] == [["Standalone (fold 0)"], ["Standalone (fold 1)"], ["FedAvg"]]
     assert gain_of(report, "FedAvg", "oak") is None

@@ -121,8 +121,8 @@ def test_only_a_full_run_that_has_learnt_is_judged(tmp_path: Path) -> None:
     }
     run("resumed", 2)
     runs["begun with 2 rounds"] = run("resumed", 4)
-    runs["no config.json"] = run("bare")
-    (tmp_path / "bare" / "config.json").unlink()
+    runs["no settings.json"] = run("bare")
+    (tmp_path / "bare" / "settings.json").unlink()
     for why, folder in runs.items():
         report = write_report([folder])
         assert why in run_of(report, "FedAvg")["not_judged"], folder

@@ -16,16 +16,13 @@ from monai_fairfl.bundle.adoption import acting, cases, places, schedule, scores
 from monai_fairfl.bundle.adoption.refusals import read_training
 from monai_fairfl.bundle.adoption.training_config import TrainingConfig
 from monai_fairfl.bundle.configuration import FEDERATE
+from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import IGNORED, bundle_names, check_new, find_bundle
 from monai_fairfl.bundle.site import EVALUATE, FEDERATED_EVALUATE
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.plain_values import object_of_json
 
 OVERLAY = "configs/federated_train.json"
-
-MODEL = "prostate_mri_segmentation"
-"""The shipped bundle whose ``federate.json`` gives the keys of an adopted one."""
 
 
 @dataclass(frozen=True)
@@ -139,32 +136,26 @@ def _evaluation(config: TrainingConfig) -> dict[str, Any]:
 def _federate(
     config: TrainingConfig, length: schedule.Length, amp: bool, listed: bool
 ) -> dict[str, Any]:
-    """The content of ``federate.json``: the keys of a shipped bundle, with this one's values."""
-    content = object_of_json((find_bundle(MODEL) / FEDERATE).read_bytes())
-    content["imports"] = [
-        "$import torch",
-        "$from functools import partial",
-        "$from monai_fairfl.bundle import check_config",
-        "$from monai_fairfl.bundle.adoption import check_listed_site",
-    ]
+    """The content of ``federate.json``."""
     check = None
     if listed:
         check = "$partial(check_listed_site, bundle_root=@bundle_root, config=@config)"
-    precision: str | bool = False
-    if amp:
-        precision = "$torch.cuda.is_available()"
-    changes = {
+    own = {
+        "imports": [
+            "$import torch",
+            "$from functools import partial",
+            "$from monai_fairfl.bundle import check_config",
+            "$from monai_fairfl.bundle.adoption import check_listed_site",
+        ],
         "config": [config.file, OVERLAY],
         # Layouts of docs/data.md need not know the files: the bundle lists its own.
         "any_folder": True,
         "check": check,
         "rounds": length.rounds,
         "local_epochs": length.local_epochs,
-        "full_run": None,
-        "amp": precision,
+        "amp": "$torch.cuda.is_available()" if amp else False,
     }
-    content.pop("case_seconds")
-    return {**content, **changes}
+    return federate_config(own)
 
 
 def _write(

@@ -61,7 +61,7 @@ class Start:
         spec: of the model.
         recipe: how the sites train it, as far as the job knows, where the bundle declares it. A
             site may set other values in its own ``local/fairfl.json``.
-        asked: the job's settings and the bundle's full run, for ``config.json`` of the run.
+        asked: the job's settings and the bundle's full run, for ``settings.json`` of the run.
     """
 
     weights: Weights

@@ -19,7 +19,7 @@ from monai_fairfl.utils.files import write_atomically
 
 
 class JobRecorder(Observer):
-    """Writes ``config.json`` of a job's run: what the job asked for.
+    """Writes ``settings.json`` of a job's run: what the job asked for.
 
     Args:
         folder: of the run.
@@ -35,7 +35,7 @@ class JobRecorder(Observer):
     def run_started(self) -> None:
         """Write the file."""
         text = json.dumps(self.config, indent=4)
-        write_atomically(self.folder / "config.json", text.encode())
+        write_atomically(self.folder / "settings.json", text.encode())
 
 
 def run_job(folder: Path, job: Job, start: Start, transport: Transport, observer: Observer) -> int:

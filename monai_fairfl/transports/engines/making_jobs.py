@@ -17,6 +17,7 @@ from monai_fairfl.bundle.initial import (
     warn_of_other_training,
 )
 from monai_fairfl.bundle.preflight import check_strategies, site_names
+from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.errors import ConfigError, did_you_mean
@@ -26,14 +27,14 @@ from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
 from monai_fairfl.transports.engines.site_settings import JobSiteSettings
 from monai_fairfl.utils.names import LONGEST_NAME, safe_name
 from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.settings import JOB
 
 AnyJob = TypeVar("AnyJob", bound=Job)
 
-OF_SITES = {entry.name for entry in fields(JobSiteSettings)} - {"bundle", "alone"}
-"""Settings of a bundle's sites that a job may bring; ``alone`` is a file of the site."""
+OF_SITES = set(rows_of(JOB, JobSiteSettings)) - {"bundle"}
+"""Settings of a bundle's sites that a job may bring."""
 
-OF_RUN = {entry.name for entry in fields(RunSettings)} - {"rounds", "min_clients", "timeout"}
-OF_RUN |= {"guards"}
+OF_RUN = {*rows_of(JOB, RunSettings), "guards"}
 """Settings of a run for which a job has no argument of its own, and its guards."""
 
 OWN = [entry.name for entry in fields(Job) if entry.name not in ("sites", "run")]

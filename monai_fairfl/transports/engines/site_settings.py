@@ -133,10 +133,6 @@ class JobSiteSettings(SiteSettings):
             )
         return cls(**{**job, **own, "overrides": {**usable, **own_overrides}})
 
-    def of_client(self) -> dict[str, Any]:
-        """Return the settings that a client has under any engine."""
-        return {entry.name: getattr(self, entry.name) for entry in fields(SiteSettings)}
-
 
 def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> None:
     """Refuse what only a site itself can set."""
