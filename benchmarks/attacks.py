@@ -58,7 +58,7 @@ from monai_fairfl.strategies import (
     compose,
 )
 from monai_fairfl.transports.in_process import Client, InProcess
-from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import seed_of
 
 SITES = tuple("ABCDEFGH")
 ATTACKER = "H"

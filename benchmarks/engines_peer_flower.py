@@ -25,7 +25,7 @@ from flwr.simulation import run_simulation
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_fairfl.client.training import load_state, one_round, state_of
-from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import seed_of
 
 TRAINER = "trainer"
 client_app = ClientApp()

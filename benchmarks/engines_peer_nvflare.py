@@ -23,7 +23,7 @@ from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.fedce import PTFedCEHelper
 
 from monai_fairfl.client.training import one_round
-from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import seed_of
 
 
 def score_without(algo: Any, model: FLModel, site: str, local: dict[str, torch.Tensor]) -> float:

@@ -21,7 +21,7 @@ from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import own_random_state
 
 CLIENTS = ["alder", "birch", "cedar"]
 BUNDLE = "prostate_mri_segmentation"

@@ -13,7 +13,7 @@ from typing import Any
 from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import CANDIDATES, Estimate, chosen, gain_name
 from monai_fairfl.run.ledger import number_in, read_ledger
-from monai_fairfl.utils.saved_files import read_state_dict
+from monai_fairfl.utils.files import read_state_dict
 from monai_fairfl.utils.spreadsheets import read_csv_text
 from monai_fairfl.valuation.free_riders import FORMS, free_rider_history
 

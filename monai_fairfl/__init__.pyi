@@ -27,7 +27,7 @@ from .transports.in_process import Client as Client
 from .transports.in_process import InProcess as InProcess
 from .utils.arguments import argument as argument
 from .utils.arguments import remembered as remembered
-from .utils.random_state import own_random_state as own_random_state
-from .utils.random_state import seed_of as seed_of
+from .utils.tensors import own_random_state as own_random_state
+from .utils.tensors import seed_of as seed_of
 
 __version__: str

@@ -45,7 +45,7 @@ from monai_fairfl.model_files.recipe import (
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.random_state import seed_of
+from monai_fairfl.utils.tensors import seed_of
 
 ADAPTED = CANDIDATES[0]
 """The candidate that is trained further: the only one without a run."""

@@ -36,9 +36,9 @@ from monai_fairfl.server.settings import FREE
 from monai_fairfl.strategies import Standalone
 from monai_fairfl.strategies.registry import configuration_of
 from monai_fairfl.transports.workers import Turn, prepare
+from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.files import locked, private_folder, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.settings import is_whole
 from monai_fairfl.utils.terminal import print_replacing
 
 logger = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ import torch
 
 from monai_fairfl.data import layouts
 from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.devices import require_device
 from monai_fairfl.utils.machine import free_memory, usable_cores
-from monai_fairfl.utils.settings import is_whole
 
 MEMORY_OF_A_WORKER = 1 << 30
 """Bytes that a worker process is expected to need: libraries, a network, some sites' images."""

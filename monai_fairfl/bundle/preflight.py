@@ -26,8 +26,8 @@ from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import RANGES
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.registry import strategy_of
+from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.named_classes import find, load_by_path
-from monai_fairfl.utils.names import safe_name
 from monai_fairfl.utils.settings import checked_mapping, one_or_several
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import Strategy
 from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out
-from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 
 

@@ -234,7 +234,7 @@ def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> 
 def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> Path:
     """The folder that was given, or one whose name says what it trains."""
     from monai_fairfl.strategies.registry import strategy_of
-    from monai_fairfl.utils.names import LONGEST_NAME, safe_name
+    from monai_fairfl.utils.files import LONGEST_NAME, safe_name
 
     parts = ["train", root.name, *[strategy_of(text).name for text in strategies]]
     if args.quick or args.recipe:

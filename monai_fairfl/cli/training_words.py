@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.words import count_words
 
 

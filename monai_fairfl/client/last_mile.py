@@ -26,8 +26,7 @@ from monai_fairfl.messages import Estimate, Request, Weights, chosen
 from monai_fairfl.model_files.fused import fused_weights
 from monai_fairfl.model_files.recipe import state_of_file
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
-from monai_fairfl.utils.random_state import seed_of
-from monai_fairfl.utils.tensors import names_not_finite
+from monai_fairfl.utils.tensors import names_not_finite, seed_of
 
 logger = logging.getLogger(__name__)
 

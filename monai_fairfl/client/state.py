@@ -16,9 +16,14 @@ import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Request
-from monai_fairfl.utils.files import append_line, private_folder, write_atomically
-from monai_fairfl.utils.names import LONGEST_NAME, safe_name
-from monai_fairfl.utils.saved_files import load_saved
+from monai_fairfl.utils.files import (
+    LONGEST_NAME,
+    append_line,
+    load_saved,
+    private_folder,
+    safe_name,
+    write_atomically,
+)
 from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)

@@ -28,8 +28,7 @@ from monai_fairfl.utils.engine_internals import (
     remove_handlers,
     require_whole_run,
 )
-from monai_fairfl.utils.random_state import own_random_state
-from monai_fairfl.utils.tensors import on_cpu
+from monai_fairfl.utils.tensors import on_cpu, own_random_state
 
 TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], Detachable]] = {
     "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),

@@ -13,7 +13,7 @@ from monai_fairfl.data.datalist import site_datalist
 from monai_fairfl.data.inspection import Inspection, inspect_site
 from monai_fairfl.data.layouts import PARTS, CaseFiles
 from monai_fairfl.errors import ConfigError, DataError
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
 from monai_fairfl.utils.terminal import warnings_as_notes
 

@@ -55,6 +55,10 @@ class Entry:
         data: ``"validation"``, ``"test"`` or ``"training"``.
         needs: the field of :class:`Memory` that the client fills in; none when empty.
         training_key: context key that, at 1, moves it to the training data.
+
+    >>> from monai_fairfl.measurements import MEASUREMENTS
+    >>> MEASUREMENTS["test_score"].of, MEASUREMENTS["test_score"].data
+    ('received', 'test')
     """
 
     of: str

@@ -42,9 +42,8 @@ from monai_fairfl.utils.engine_internals import (
     postprocessing_of,
     require_whole_run,
 )
-from monai_fairfl.utils.names import distinct_names
-from monai_fairfl.utils.random_state import own_random_state
-from monai_fairfl.utils.tensors import CPU, moved
+from monai_fairfl.utils.files import distinct_names
+from monai_fairfl.utils.tensors import CPU, moved, own_random_state
 
 TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
 """Where MONAI's datasets hold the transforms that they apply."""

@@ -31,9 +31,15 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Weights
 from monai_fairfl.model_files.parts import acts as acts
 from monai_fairfl.model_files.parts import refused_in
-from monai_fairfl.utils.files import sha256_of, write_atomically
+from monai_fairfl.utils.files import (
+    NOT_WHOLE,
+    load_saved,
+    read_state_dict,
+    require_whole,
+    sha256_of,
+    write_atomically,
+)
 from monai_fairfl.utils.plain_values import object_of_json
-from monai_fairfl.utils.saved_files import NOT_WHOLE, load_saved, read_state_dict, require_whole
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
 from monai_fairfl.run.ledger import no_record_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import Schedule, read_digests
-from monai_fairfl.utils.names import distinct_names
+from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 
 NEEDED: dict[str, dict[str, type]] = {

@@ -20,8 +20,7 @@ from monai_fairfl.report.page import dice_text, functions_of_rows
 from monai_fairfl.report.plots import BY_ROUND
 from monai_fairfl.report.scores import dice_words
 from monai_fairfl.report.templates import filled
-from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import safe_name, write_atomically
 from monai_fairfl.utils.words import count_words
 
 TEMPLATE = "site.html.jinja"

@@ -24,8 +24,13 @@ from monai_fairfl.errors import FairFLError, FederationError
 from monai_fairfl.messages import Measurement, ModelSpec, Weights, value_of
 from monai_fairfl.model_files.recipe import ModelRecipe, save_model_file
 from monai_fairfl.utils.arguments import check_value
-from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import (
+    MANIFEST,
+    read_listed,
+    safe_name,
+    tensors_as_bytes,
+    write_folder,
+)
 from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)

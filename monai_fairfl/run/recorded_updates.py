@@ -20,8 +20,13 @@ from monai_fairfl.messages import ModelSpec, Request, Weights
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.checkpoint import reading
 from monai_fairfl.run.ledger import count_rounds, digest_of, read_ledger
-from monai_fairfl.utils.files import MANIFEST, read_listed, tensors_as_bytes, write_folder
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import (
+    MANIFEST,
+    read_listed,
+    safe_name,
+    tensors_as_bytes,
+    write_folder,
+)
 from monai_fairfl.utils.plain_values import object_of_json
 
 RECORD_UPDATES = (

@@ -56,9 +56,8 @@ from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import Strategy
 from monai_fairfl.strategies.playing import play_round
 from monai_fairfl.utils.devices import torch_threads
-from monai_fairfl.utils.files import locked
-from monai_fairfl.utils.names import LONGEST_NAME, safe_name
-from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
+from monai_fairfl.utils.tensors import own_random_state
 
 SECONDS_TO_ANNOUNCE = 60.0
 """How long the clients have to take the last head; nothing depends on their answers."""

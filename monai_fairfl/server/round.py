@@ -27,8 +27,8 @@ from monai_fairfl.replies import Replies
 from monai_fairfl.run.records import stated_digests
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.base import RoundResult
-from monai_fairfl.utils.random_state import seed_of
-from monai_fairfl.utils.settings import is_whole
+from monai_fairfl.utils.arguments import is_whole
+from monai_fairfl.utils.tensors import seed_of
 
 COUNTS = {"num_samples": "samples", "num_cases": "cases"}
 """Field of a reply -> name of the fact, as the ledger has it. A count of 0 says nothing."""

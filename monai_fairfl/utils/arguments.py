@@ -108,8 +108,8 @@ def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any,
     elif not isinstance(allowed, str):
         holds, what = value in allowed, "one of " + ", ".join(map(repr, allowed))
     else:
-        is_whole = isinstance(value, int) or not kind.startswith("int")
-        holds = is_whole and _is_inside(value, allowed)
+        is_of_kind = isinstance(value, int) or not kind.startswith("int")
+        holds = is_of_kind and _is_inside(value, allowed)
         what = f"a {'whole ' * kind.startswith('int')}number in {allowed}"
     if not holds:
         raise ConfigError(f"{called} must be {what}, got {value!r}")
@@ -122,6 +122,15 @@ def _is_inside(value: object, interval: str) -> bool:
         return False
     is_above = least < value or (interval[0] == "[" and value == least)
     return is_above and (value < most or (interval[-1] == "]" and value == most))
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether a value is a whole number; ``True`` and ``False`` are none.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_finite(value: object) -> TypeGuard[float]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files written whole or not at all."""
+"""Files written whole or not at all, files of PyTorch read safely, and names safe in a path."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import hashlib
 import json
 import logging
 import os
+import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save as dump_tensors
 
-from monai_fairfl.errors import DiskFullError, FederationError
+from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
 from monai_fairfl.messages import Weights
 from monai_fairfl.utils.tensors import on_cpu
 
@@ -199,3 +204,144 @@ def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
 def tensors_as_bytes(weights: Weights) -> bytes:
     """``weights`` as the content of a safetensors file."""
     return dump_tensors({name: on_cpu(tensor).contiguous() for name, tensor in weights.items()})
+
+
+# ---- files of torch.save, read without running what is in them
+
+NOT_WHOLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    ValueError,  # UnicodeDecodeError is one: a name in the archive is damaged
+    RuntimeError,  # NotImplementedError is one: the name of a method of compression is damaged
+    EOFError,
+    OSError,
+)
+"""Exceptions that reading a damaged zip archive raises."""
+
+
+def require_whole(path: str | Path) -> None:
+    """Refuse an archive of PyTorch whose content is not what was written.
+
+    PyTorch reads such a file without a word, and its tensors are then others. An older format,
+    which is no archive, has no checksums.
+
+    Raises:
+        ConfigError: naming the file and what is damaged in it.
+    """
+    damaged = None
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                damaged = archive.testzip()
+    except NOT_WHOLE as error:
+        damaged = in_words(error)
+    if damaged is not None:
+        raise ConfigError(
+            f"{path} is damaged: its checksums do not fit its content ({damaged}). Copy it again "
+            "from where it was written"
+        )
+
+
+def load_saved(path: str | Path) -> Any:
+    """The content of a file of ``torch.save``, on the CPU: only tensors and plain values are read.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
+    """
+    require_whole(path)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # PyTorch raises whatever a damaged byte leads to
+        # A damaged file may name a place in it that no file has, which is EINVAL.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise ConfigError(
+                f"{path} cannot be read ({error.strerror}): give a file that exists and is readable"
+            ) from None
+        raise ConfigError(
+            f"{path} is no state_dict of torch.save ({type(error).__name__}): it is damaged, or "
+            "holds more than tensors and plain values, such as a whole network: save its state_dict"
+        ) from error
+
+
+def read_state_dict(path: str | Path) -> Mapping[str, torch.Tensor]:
+    """The ``state_dict`` in a file of ``torch.save``: the whole content, or its entry ``"model"``.
+
+    MONAI's ``CheckpointLoader`` reads the same.
+
+    Raises:
+        ConfigError: when the file is missing, damaged or something else; it names the reason.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "a.pt")
+    >>> torch.save({"model": {"w": torch.ones(1)}, "epoch": 3}, file)
+    >>> read_state_dict(file)
+    {'w': tensor([1.])}
+    >>> torch.save([torch.ones(1)], file)
+    >>> read_state_dict(file)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.ConfigError: ...a.pt is no state_dict of torch.save but a list
+    """
+    found = load_saved(path)
+    if isinstance(found, Mapping) and isinstance(found.get("model"), Mapping):
+        found = found["model"]
+    if not isinstance(found, Mapping):
+        raise ConfigError(f"{path} is no state_dict of torch.save but a {type(found).__name__}")
+    return found
+
+
+# ---- names
+
+DEVICES = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9]) *(\..*)?", re.IGNORECASE)
+"""Names that are devices of Windows, whatever follows the first dot."""
+
+LONGEST_NAME = 128
+"""Characters that a run's name may have."""
+
+
+def safe_name(name: str, what: str = "client name", most: int = 64) -> str:
+    """``name``, if it can be a file name everywhere.
+
+    Args:
+        name: of a client, or of a run.
+        what: it is, for the message.
+        most: characters.
+
+    Raises:
+        ConfigError: for names with other characters than letters, digits, ``_``, ``-``, ``.`` and
+            space, names that do not begin with a letter, a digit or ``_``, or that are longer than
+            ``most`` characters; and for those that Windows does not keep: with ``.`` or a space at
+            the end, or of one of its devices.
+
+    >>> safe_name("RUNMC-3T")
+    'RUNMC-3T'
+    """
+    if not re.fullmatch(rf"[A-Za-z0-9_][A-Za-z0-9_. -]{{0,{most - 1}}}", name):
+        raise ConfigError(
+            f"{what} {name!r:.100} cannot be used: give it 1 to {most} letters (A to Z, without "
+            "accents), digits, '_', '-', '.' or spaces, beginning with a letter, a digit or '_'"
+        )
+    if name.endswith((".", " ")) or DEVICES.fullmatch(name):
+        raise ConfigError(
+            f"{what} {name!r} cannot be used: Windows has no such file. Leave out '.' and spaces "
+            "at the end, and take no name of its devices, such as 'con' and 'aux'"
+        )
+    return name
+
+
+def distinct_names(paths: Sequence[str]) -> list[str]:
+    """Different names of files: each with as many of its folders as that takes, else a number.
+
+    >>> distinct_names(["a/elm/Case00.nii.gz", "a/oak/Case00.nii.gz"])
+    ['elm/Case00.nii.gz', 'oak/Case00.nii.gz']
+    >>> distinct_names(["a/Case00.nii.gz", "a/Case01.nii.gz"])
+    ['Case00.nii.gz', 'Case01.nii.gz']
+    """
+    parts = [Path(path).parts for path in paths]
+    deepest = max((len(part) for part in parts), default=0)
+    for depth in range(1, deepest + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    return [str(number) for number in range(len(paths))]

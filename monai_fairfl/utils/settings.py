@@ -12,21 +12,12 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, field, fields
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.utils.arguments import Checked
 
 AnySettings = TypeVar("AnySettings", bound="CheckedSettings")
-
-
-def is_whole(value: Any) -> TypeGuard[int]:
-    """Whether a value is a whole number; ``True`` and ``False`` are none.
-
-    >>> is_whole(3), is_whole(3.0), is_whole(True)
-    (True, False, False)
-    """
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def one_or_several(given: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.adoption.refusals import EVALUATOR, TRAINER
 from monai_fairfl.bundle.adoption.training_config import TrainingConfig, target_of
 from monai_fairfl.errors import in_words
-from monai_fairfl.utils.random_state import own_random_state
+from monai_fairfl.utils.tensors import own_random_state
 
 KEY_METRIC = f"{EVALUATOR}#key_val_metric"
 FURTHER_METRICS = f"{EVALUATOR}#additional_metrics"

@@ -23,8 +23,7 @@ from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.utils.devices import best_device, require_device
-from monai_fairfl.utils.files import private_folder
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from monai.utils import ensure_tuple
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
 from monai_fairfl.utils.settings import checked_mapping, setting
 

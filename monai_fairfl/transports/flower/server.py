@@ -30,7 +30,7 @@ from monai_fairfl.transports.engines.making_jobs import start_of
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flower.job import FlowerJob
 from monai_fairfl.transports.flower.wire import reply_of, request_content
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import safe_name
 
 logger = logging.getLogger(__name__)
 

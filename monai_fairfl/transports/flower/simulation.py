@@ -25,7 +25,7 @@ from monai_fairfl.transports.flower.job import FlowerJob, site_settings
 from monai_fairfl.transports.flower.server import serve
 from monai_fairfl.transports.flower.site import client_app
 from monai_fairfl.transports.flower.wire import plain_of
-from monai_fairfl.utils.names import safe_name
+from monai_fairfl.utils.files import safe_name
 
 Watch = Callable[[Path, str], AbstractContextManager[None]]
 """Makes what is entered while a simulation runs, of the run's folder and its name."""
