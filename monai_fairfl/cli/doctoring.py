@@ -287,16 +287,16 @@ def own_settings(root: Path) -> Finding:
         return Finding(what, WRONG, "no kit of a hospital: no startup/fed_client.json", fix)
     try:
         site = Site(root.name, root, job={})
-        images = site.dataset_dir
-        if site.settings.bundle:
-            _ = site.bundle_root
+        settings = site.settings()
+        bundle_root = site.bundle_root(settings) if settings.bundle else root
+        images = site.images(settings, bundle_root)
     except (FairFLError, TypeError, ValueError) as error:
         return Finding(what, WRONG, f"{SITE_FILE}: {error}")
     if not images.exists():
         fix = f"mend dataset_dir in {root / SITE_FILE}"
         return Finding(what, WRONG, f"the images {images} do not exist", fix)
     found = f"{SITE_FILE} can be read; images in {images}"
-    datalist = site.settings.overrides.get("datalist_file")
+    datalist = settings.overrides.get("datalist_file")
     if isinstance(datalist, str) and not datalist.startswith("$") and not Path(datalist).exists():
         fix = "correct datalist_file if you made a split; else a job makes a new split there"
         return Finding(what, NOTE, f"{found}; no data list {datalist}", fix)

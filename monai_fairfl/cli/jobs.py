@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,12 +203,14 @@ def logged_workspace(args: argparse.Namespace) -> Iterator[None]:
     Raises:
         ConfigError: when nothing can be written into the workspace.
     """
-    from monai_fairfl.cli.running import quietly
+    from monai_fairfl.cli.running import descriptors_into, quietly
 
     workspace = Path(args.workspace).absolute()
     require_writable(workspace, "--workspace")
     if args.verbose:
-        yield
+        # Standard output is for the answer of the command.
+        with descriptors_into(sys.stderr):
+            yield
         return
     log = workspace / "log.txt"
     print(f"Log: {log}", file=progress_stream(args), flush=True)

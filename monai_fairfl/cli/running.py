@@ -198,7 +198,7 @@ def quietly(log: Path) -> Iterator[None]:
         opened = log.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
         stream = inside.enter_context(opened)
         console = Console(file=inside.enter_context(_terminal()), highlight=False)
-        inside.enter_context(_descriptors_into(stream))
+        inside.enter_context(descriptors_into(stream))
         inside.enter_context(redirect_stdout(stream))
         inside.enter_context(redirect_stderr(stream))
         inside.enter_context(_loggers_restored())
@@ -227,7 +227,7 @@ def _is_of_the_process(stream: TextIO, descriptor: int) -> bool:
 
 
 @contextmanager
-def _descriptors_into(stream: TextIO) -> Iterator[None]:
+def descriptors_into(stream: TextIO) -> Iterator[None]:
     """Let standard output and error of this process and those that it starts go into a file."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -27,6 +27,7 @@ BUNDLE = "prostate_mri_segmentation"
 MESSAGE: dict[str, Any] = {
     **{"task": "train", "measure": [], "context": {}, "id": 0, "run": "r", "run_id": "r"},
     **{"round": 0, "seed": 3, "ledger_head": "", "format": 1, "package": "0"},
+    **{"site": "elm", "rounds": 2},
 }
 """A request as the server writes it into a task."""
 

@@ -49,7 +49,8 @@ def asked(site: Executed, **stamp: Any) -> dict[str, Any]:
     weights, _ = tiny_model()
     plain = {"task": "train", "measure": [], "context": {}, "id": 0, "run": "r", "run_id": "0e"}
     plain |= {"round": 0, "seed": 3, "ledger_head": "", "format": 1, "package": "0", **stamp}
-    answer = site(FLModel("FULL", weights, total_rounds=2, meta={"fairfl": plain}))
+    plain |= {"site": "elm", "rounds": 2}
+    answer = site(FLModel("FULL", weights, meta={"fairfl": plain}))
     values: dict[str, Any] = answer.meta["fairfl"]
     return values
 

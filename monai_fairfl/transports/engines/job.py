@@ -1,11 +1,15 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A job: what is asked of an engine, and what its server begins with. It loads no MONAI."""
+"""A job: what is asked of an engine, what its server begins with, and the run that it makes.
+
+It loads no MONAI.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,14 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import Given, config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.server.exchange import Transport
+from monai_fairfl.server.federation import Federation
+from monai_fairfl.server.observer import Observer
+from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
-OURS = "monai_fairfl.guards."
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,10 +118,83 @@ def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:
         return None
     config = config_of(guards_of(given))
     for one in config:
-        if not one["_target_"].startswith(OURS):
+        if not one["_target_"].startswith("monai_fairfl.guards."):
             raise ConfigError(
                 f"guard {one['_target_']!r} is not of this package: a job must not name classes "
                 "that its engine's policy does not see. Use shipped guards, or run the federation "
                 "in one process"
             )
     return config
+
+
+@dataclass
+class JobObserver(Observer):
+    """Writes ``config.json`` of a job's run, and passes the ledger's records on.
+
+    Args:
+        folder: of the run.
+        config: content of the file: what the job asked for.
+        added: is called with each record that was written.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    added: Callable[[Mapping[str, Any]], None]
+
+    def run_started(self) -> None:
+        """Write the file."""
+        text = json.dumps(self.config, indent=4)
+        write_atomically(self.folder / "config.json", text.encode())
+
+    def record_added(self, record: Mapping[str, Any]) -> None:
+        """Pass a record on."""
+        self.added(record)
+
+
+def run_job(
+    folder: Path,
+    job: Job,
+    start: Start,
+    transport: Transport,
+    engine: str,
+    added: Callable[[Mapping[str, Any]], None] = lambda record: None,
+) -> None:
+    """Run the federation of a job, or go on with it, and write its report.
+
+    Args:
+        folder: of the run.
+        job: what is asked for.
+        start: of the job.
+        transport: over the engine.
+        engine: its name, for ``config.json``.
+        added: is called with each record that was written to the ledger.
+
+    Raises:
+        ConfigError: when a setting is unknown or out of range, or a guard is not of this package.
+        FederationError: when the run cannot end; it names the reason.
+    """
+    settings = dict(job.run)
+    guards = guards_of(config_of_shipped(settings.pop("guards", None)))
+    config = {**start.asked, "engine": engine, "rounds": job.num_rounds}
+    federation = Federation(
+        strategy_of(job.strategy),
+        transport,
+        job.num_rounds,
+        lambda: (start.weights, start.spec),
+        guards,
+        folder,
+        recipe=start.recipe,
+        observer=JobObserver(folder, config, added),
+        min_clients=job.min_clients,
+        timeout=job.timeout or None,
+        **settings,
+    )
+    try:
+        history = federation.run(resume=folder.exists())
+        logger.info("%d rounds are done: %s", len(history.rounds), folder)
+    finally:
+        if (folder / "ledger.jsonl").exists():
+            # It loads scipy and jinja2, which nothing needs before the end.
+            from monai_fairfl.report import write_report_if_possible
+
+            write_report_if_possible([folder], folder)

@@ -1,10 +1,14 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a job of a user's arguments: of its bundle, its strategy, and settings."""
+"""Makes a job of a user's arguments: of its bundle, its strategy, and settings.
+
+What the simulations of all engines share is here, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +24,8 @@ from monai_fairfl.bundle.preflight import check_strategies, site_names
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.errors import ConfigError, did_you_mean
+from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.settings import RunSettings
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Job, Start, config_of_shipped
@@ -30,6 +35,9 @@ from monai_fairfl.utils.settings import JOB
 from monai_fairfl.utils.tensors import own_random_state
 
 AnyJob = TypeVar("AnyJob", bound=Job)
+
+Watch = Callable[[Path, str], AbstractContextManager[None]]
+"""Makes what is entered while a simulation runs, of the run's folder and its name."""
 
 OF_SITES = set(rows_of(JOB, JobSiteSettings)) - {"bundle"}
 """Settings of a bundle's sites that a job may bring."""
@@ -64,10 +72,10 @@ def job_of(kind: type[AnyJob], *, bundle: str, **given: Any) -> AnyJob:
     for name in given:
         if name not in known:
             raise ConfigError(f"a job has no argument {name!r}{did_you_mean(name, known)}")
-    own = {name: value for name, value in given.items() if name in OWN}
-    sites = {name: value for name, value in given.items() if name in OF_SITES}
-    run = {name: value for name, value in given.items() if name in OF_RUN}
-
+    own, sites, run = (
+        {name: value for name, value in given.items() if name in names}
+        for names in (OWN, OF_SITES, OF_RUN)
+    )
     root = locate_bundle(bundle)
     # A site finds a shipped bundle by its name in its own installation.
     own["bundle"] = bundle if bundle in bundle_names() else str(root)
@@ -132,3 +140,25 @@ def simulated_sites(sites_root: str | Path, chosen: Sequence[str] | None, bundle
     """
     any_folder = configuration.takes_any_folder(locate_bundle(bundle))
     return site_names(Path(sites_root), chosen, {}, any_folder)
+
+
+@contextmanager
+def simulation(run: Path, name: str, watch: Watch, log: Path | None = None) -> Iterator[None]:
+    """Inside, a simulation runs.
+
+    Args:
+        run: the run's folder.
+        name: of the run.
+        watch: is entered, too.
+        log: file that shows why a run did not end.
+
+    Raises:
+        FederationError: when the simulation fails, or returns before its run has ended.
+    """
+    try:
+        with watch(run, name):
+            yield
+        if not ended(run):
+            raise RuntimeError(f"the run did not end{f', {log} shows the reason' if log else ''}")
+    except RuntimeError as error:
+        raise FederationError(f"{error}; the same command goes on where it stopped") from error

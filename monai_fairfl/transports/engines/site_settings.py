@@ -21,7 +21,7 @@ from monai_fairfl.bundle.shipped import bundle_names
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.plain_values import check_extent
-from monai_fairfl.utils.settings import checked_mapping, setting
+from monai_fairfl.utils.settings import checked_mapping, one_or_several, setting
 
 SITE_FILE = "local/fairfl.json"
 """The hospital's own settings, in its workspace: they win over those of any job."""
@@ -65,8 +65,7 @@ class JobSiteSettings(SiteSettings):
     def __post_init__(self) -> None:
         """Refuse values that become part of a configuration, where other texts could be code."""
         groups = checked_mapping("groups", self.groups)
-        files = [self.config] if isinstance(self.config, str) else self.config
-        for given in (files, *groups.values()):
+        for given in (one_or_several(self.config), *groups.values()):
             if not isinstance(given, (list, tuple)) or not all(isinstance(x, str) for x in given):
                 raise ConfigError(f"config, and each of groups, must be a list, got {given!r}")
         for name in groups:
@@ -146,10 +145,9 @@ def _check_job(job: Mapping[str, Any], own: Mapping[str, Any], where: str) -> No
     for name, most in MOST_OF_A_JOB.items():
         if name not in own and job.get(name, 0) > most:
             refuse(f"{name} to {job[name]}", f"and a job may set at most {most}")
-    if job.get("dataset_dir") and not own.get("dataset_dir"):
-        refuse("dataset_dir", "and only a site itself knows its images")
-    if job.get("alone"):
-        refuse("alone", "and only a site itself knows its files")
+    for name in ("dataset_dir", "alone"):
+        if job.get(name) and not own.get(name):
+            refuse(name, "and only a site itself knows its files")
     for file in ensure_tuple(job.get("config", ())):
         if _is_outside(file):
             refuse(f"config to {file!r}", "which is no file of the bundle")

@@ -58,9 +58,7 @@ def folder_of_run(storage: Path, name: str) -> Path:
     """
     folder = storage / name
     number = 1
-    while folder.exists():
-        if not ended(folder):
-            return folder
+    while ended(folder):
         number += 1
         folder = storage / f"{name}-{number}"
     return folder

@@ -8,12 +8,12 @@ reply may be is checked where every transport's replies are: :func:`monai_fairfl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.messages import Estimate, Measurement, Reply, Request, Weights, failed
+from monai_fairfl.messages import Reply, Request, Weights, failed, measurement_of_json, to_json
 
 FORMAT = 1
 """Number of the format of messages."""
@@ -35,16 +35,21 @@ TYPES: Mapping[str, Any] = {
 PRECISIONS = ("", "bfloat16", "float32")
 
 
-def plain_request(request: Request) -> dict[str, Any]:
-    """Return all of a request but its weights, and whom it asks."""
+def plain_request(request: Request, rounds: int) -> dict[str, Any]:
+    """Return all of a request but its weights.
+
+    Args:
+        request: with its id, run, round and seed.
+        rounds: of the run, in all.
+    """
     plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
-    plain["measure"] = list(request.measure)
-    plain["context"] = dict(request.context)
-    return {**plain, "format": FORMAT, "package": __version__}
+    plain |= {"measure": list(request.measure), "context": dict(request.context)}
+    about = {"site": request.client, "rounds": rounds}
+    return {**plain, **about, "format": FORMAT, "package": __version__}
 
 
-def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Request:
-    """Return the request that ``site`` received.
+def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> tuple[Request, int]:
+    """Return the request that ``site`` received, and the number of rounds of its run.
 
     Args:
         plain: what :func:`plain_request` returned at the server.
@@ -52,51 +57,54 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> Reque
         site: that received it.
 
     Raises:
-        ValueError: when a field is impossible, or the server has another format of messages.
+        ValueError: when a field is impossible, the request is to another site, or the server has
+            another format of messages.
         KeyError: when one is missing.
         TypeError: when one has another type.
     """
     found = _fields(plain, REQUEST_FIELDS, "the server")
+    if plain["site"] != site:
+        raise ValueError(
+            f"the server knows this site as {plain['site']!r}, and its own configuration says "
+            f"{site!r}: the consortium's lead and the site must agree on the name"
+        )
     found["measure"] = tuple(found["measure"])
-    return Request(site, weights=weights, **found)
+    return Request(site, weights=weights, **found), int(plain["rounds"])
 
 
 def plain_reply(reply: Reply) -> dict[str, Any]:
     """Return all of a reply but its tensors, and who sends it."""
-    plain = {name: getattr(reply, name) for name in REPLY_FIELDS}
-    plain["labelled"] = list(reply.labelled)
-    plain["measurements"] = {name: _plain(value) for name, value in reply.measurements.items()}
-    return {**plain, "error": reply.error, "format": FORMAT, "package": __version__}
+    plain = {name: getattr(reply, name) for name in (*REPLY_FIELDS, "error")}
+    plain |= {"labelled": list(reply.labelled), "measurements": to_json(reply.measurements)}
+    return {**plain, "format": FORMAT, "package": __version__}
 
 
 def reply_from(
-    plain: Mapping[str, Any], update: Weights | None, buffers: Weights | None, request: Request
+    request: Request,
+    read: Callable[[], tuple[Mapping[str, Any], Weights | None, Weights | None]],
 ) -> Reply:
-    """Return the reply to ``request``.
+    """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
 
     The client is the one that was asked, not one that a message names.
 
     Args:
-        plain: what :func:`plain_reply` returned at the site.
-        update: that came with it.
-        buffers: that came with it.
-        request: that it answers.
-
-    Raises:
-        KeyError: when a field is missing.
-        TypeError: when one has another type.
-        ValueError: when the site has another format of messages.
+        request: that was sent.
+        read: returns what :func:`plain_reply` returned at the site, and the update and the buffers
+            that came with it.
     """
-    if plain["error"] is not None:
-        # A client that failed to read the request knows no id of it.
-        return failed(request, str(plain["error"]))
-    found = _fields(plain, REPLY_FIELDS, "this site")
-    if found["precision"] not in PRECISIONS:
-        raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
-    found["labelled"] = tuple(map(bool, found["labelled"]))
-    measurements = found["measurements"].items()
-    found["measurements"] = {name: _measurement(value) for name, value in measurements}
-    return Reply(request.client, update, buffers=buffers, **found)
+    try:
+        plain, update, buffers = read()
+        if plain["error"] is not None:
+            # A client that failed to read the request knows no id of it.
+            return failed(request, str(plain["error"]))
+        found = _fields(plain, REPLY_FIELDS, "this site")
+        if found["precision"] not in PRECISIONS:
+            raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
+        found["labelled"] = tuple(map(bool, found["labelled"]))
+        found["measurements"] = measurement_of_json(found["measurements"])
+        return Reply(request.client, update, buffers=buffers, **found)
+    except Exception as error:  # whatever reading somebody's message raises
+        return unreadable(request, error)
 
 
 def unreadable(request: Request, error: Exception) -> Reply:
@@ -118,24 +126,3 @@ def _fields(plain: Mapping[str, Any], names: Collection[str], sender: str) -> di
         if name in TYPES and not isinstance(value, TYPES[name]):
             raise TypeError(f"{name} is a {type(value).__name__}")
     return found
-
-
-def _plain(value: Measurement) -> Any:
-    """Return an estimate as a list and a mapping of measurements as a mapping."""
-    if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
-    if isinstance(value, Estimate):
-        return [value.value, value.stderr, value.n]
-    return value
-
-
-def _measurement(value: Any) -> Any:
-    """Invert :func:`_plain`; what is no measurement stays as it is, and will not be believed."""
-    if isinstance(value, Mapping):
-        return {name: _estimate(part) for name, part in value.items()}
-    return _estimate(value)
-
-
-def _estimate(value: Any) -> Any:
-    is_estimate = isinstance(value, (list, tuple)) and len(value) == 3
-    return Estimate(*value) if is_estimate else value

@@ -116,16 +116,20 @@ class FairFLAggregator(ModelAggregator):
         self.parts = strategy.parts if strategy.parts != Parts() else None
         require_one_exchange(strategy)
 
-        self._results = Results(strategy, key_metric)
+        self._sent = Arriving({})
+        self._models: dict[str, FLModel] = {}
         self._rounds = 0
+        self._federation: Federation | None = None
         self._history: History | None = None
+
+    # ---- what the workflow calls
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Remember the model that is sent, and close the run when the job ends."""
         super().handle_event(event_type, fl_ctx)
-        if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._results.sent:
+        if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._sent:
             task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
-            self._results.sent = Arriving(task.params or {})
+            self._sent = Arriving(task.params or {})
             self._rounds = task.total_rounds
         if event_type == EventType.END_RUN and self._history is not None:
             if not self._history.finished:
@@ -137,11 +141,12 @@ class FairFLAggregator(ModelAggregator):
 
     def reset_stats(self) -> None:
         """Begin a round."""
-        self._results.clear()
+        self._sent = Arriving({})
+        self._models = {}
 
     def accept_model(self, model: FLModel) -> None:
         """Take in the result of the client that NVFlare's server names; its first one counts."""
-        self._results.models.setdefault(model.meta["client_name"], model)
+        self._models.setdefault(model.meta["client_name"], model)
 
     def aggregate_model(self) -> FLModel:
         """Return the next global model.
@@ -150,18 +155,47 @@ class FairFLAggregator(ModelAggregator):
             FederationError: when no result of the round can be used, or their average is not
                 finite; it names the reason for each.
         """
-        results = self._results
-        if not results.sent:
+        if not self._sent:
             raise FederationError(
                 "the model that the clients were sent is not known here: use this aggregator in "
                 "NVFlare's FedAvgRecipe, whose workflow shows it the model"
             )
         self._history = self._run()
         model: dict[str, Any] = dict(self.strategy.weights)
-        if results.sent.have_arrays:
+        if any(isinstance(value, np.ndarray) for value in self._sent.params.values()):
             model = {name: tensor.numpy() for name, tensor in model.items()}
-        metrics = results.mean_metrics(self._history.rounds[-1])
+        metrics = self._mean_metrics(self._history.rounds[-1])
         return FLModel(ParamsType.FULL, model, metrics=metrics, meta=self._meta())
+
+    # ---- what the federation calls: this is its transport
+
+    @property
+    def clients(self) -> Sequence[str]:
+        """The clients that answered in this round."""
+        return sorted(self._models)
+
+    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
+        """Yield what the clients sent, as replies to the requests."""
+        if requests[0].task != "train":
+            # The run has ended: no script takes the last head of the ledger.
+            return
+        assert self._federation is not None
+        # The next round is of the workflow's next model.
+        self._federation.stop()
+        for name, tensor in requests[0].weights.items():
+            if name not in self._sent or not torch.equal(self._sent[name], tensor):
+                raise FederationError(
+                    f"the clients were sent another {name!r} than the run's last round made: to "
+                    "begin without a memory, delete the folder fairfl of the job's run directory"
+                )
+        for request in requests:
+            try:
+                yield self._reply(request)
+            except Exception as error:  # whatever reading somebody's result raises
+                yield unreadable(request, error)
+
+    def close(self) -> None:
+        """Do nothing: the workflow goes on."""
 
     def _run(self, conclude: bool = False) -> History:
         """Play one round, of the results that have come; or conclude the run."""
@@ -171,25 +205,25 @@ class FairFLAggregator(ModelAggregator):
         start = self._start(folder / "initial")
         given = {**OF_SCRIPTS, **self.federation}
         given["ranges"] = {**OF_SCRIPTS["ranges"], **self.federation.get("ranges", {})}
-        federation = Federation(
+        guards = guards_of(config_of_shipped(given.pop("guards")))
+        self._federation = Federation(
             self.strategy,
-            self._results,
+            self,
             self._rounds,
             lambda: (start.weights, start.spec),
-            guards_of(config_of_shipped(given.pop("guards"))),
+            guards,
             folder,
             **given,
         )
-        self._results.after_round = federation.stop
         if conclude:
-            federation.conclude()
-        return federation.run(resume=True)
+            self._federation.conclude()
+        return self._federation.run(resume=True)
 
     def _start(self, folder: Path) -> Start:
         """Return the model that the workflow sent first, which a run that goes on began with."""
         if folder.exists():
             return Start.read(folder)
-        sent = self._results.sent
+        sent = self._sent
         floating = [name for name in sent if sent[name].is_floating_point()]
         trainable = self.trainable_param_names or [
             name for name in floating if name.rpartition(".")[2] not in BATCH_NORM_STATISTICS
@@ -224,53 +258,7 @@ class FairFLAggregator(ModelAggregator):
         asking.close()
         return {FedCEConstants.CONTRIBUTION_WEIGHTS: weights} if weights else {}
 
-
-class Results:
-    """What the workflow brought in a round, as a transport of the federation.
-
-    Args:
-        strategy: of the federation.
-        key_metric: the entry of a script's ``metrics`` that scores the received model.
-    """
-
-    def __init__(self, strategy: Strategy, key_metric: str):
-        self.strategy = strategy
-        self.key_metric = key_metric
-        self.after_round = lambda: None
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin a round."""
-        self.sent = Arriving({})
-        self.models: dict[str, FLModel] = {}
-
-    @property
-    def clients(self) -> Sequence[str]:
-        """The clients that answered in this round."""
-        return sorted(self.models)
-
-    def ask(self, requests: Sequence[Request], timeout: float | None = None) -> Iterator[Reply]:
-        """Yield what the clients sent, as replies to the requests."""
-        if requests[0].task != "train":
-            # The run has ended: no script takes the last head of the ledger.
-            return
-        self.after_round()
-        for name, tensor in requests[0].weights.items():
-            if name not in self.sent or not torch.equal(self.sent[name], tensor):
-                raise FederationError(
-                    f"the clients were sent another {name!r} than the run's last round made: to "
-                    "begin without a memory, delete the folder fairfl of the job's run directory"
-                )
-        for request in requests:
-            try:
-                yield self._reply(request)
-            except Exception as error:  # whatever reading somebody's result raises
-                yield unreadable(request, error)
-
-    def close(self) -> None:
-        """Do nothing: the workflow goes on."""
-
-    def mean_metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
+    def _mean_metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
         """Return the clients' metrics, averaged with the weights of the round.
 
         Only numbers that passed the check of measurements count. Weights by layer average no
@@ -279,15 +267,15 @@ class Results:
         Args:
             record: of the round.
         """
-        sent = {str(name) for model in self.models.values() for name in model.metrics or {}}
         means = {}
+        sent = {str(name) for model in self._models.values() for name in model.metrics or {}}
         for name in sorted(sent):
             numbers, weights = [], []
             for client, measured in record["measurements"].items():
                 number = number_in(measured.get(name))
                 if number is not None:
-                    weight = number_in(record["aggregation"].get(client, 1.0))
                     numbers.append(number)
+                    weight = number_in(record["aggregation"].get(client, 1.0))
                     weights.append(max(weight or 0.0, 1e-12))
             if numbers:
                 means[name] = float(np.average(numbers, weights=weights))
@@ -298,7 +286,7 @@ class Results:
 
         A tensor that fits nowhere stays as it is: the check of the reply refuses it by its name.
         """
-        model = self.models[request.client]
+        model = self._models[request.client]
         arrived = Arriving(model.params or {})
         is_difference = model.params_type == ParamsType.DIFF
         update: dict[str, torch.Tensor] = {}
@@ -377,7 +365,9 @@ def require_one_exchange(strategy: Strategy) -> None:
     trial.rounds_planned = 2
     # The layer bears the name of the strategy's output layer.
     layer = getattr(trial, "output_layer", None) or "layer"
-    spec = ModelSpec((f"{layer}.weight",), layers={f"{layer}.weight": layer})
+    name = f"{layer}.weight"
+    spec = ModelSpec((name,), layers={name: layer})
+    clients = [f"client {number}" for number in range(max(2, trial.min_clients))]
     asked: list[Request] = []
 
     def answer(requests: list[Request]) -> Replies:
@@ -385,15 +375,14 @@ def require_one_exchange(strategy: Strategy) -> None:
         asked.extend(numbered)
         replies = []
         for request in numbered:
-            update = {f"{layer}.weight": torch.tensor([[1.0], [1.0 + request.id]])}
+            update = {name: torch.tensor([[1.0], [1.0 + request.id]])}
             measured = dict.fromkeys(request.measure, 0.5)
             replies.append(request.reply(update, 1, measurements=measured))
         return Replies(replies, numbered, spec)
 
-    clients = [f"client {number}" for number in range(max(2, trial.min_clients))]
     own_models = False
     try:
-        trial.start({f"{layer}.weight": torch.zeros(2, 1)}, clients, spec)
+        trial.start({name: torch.zeros(2, 1)}, clients, spec)
         own_models = play_round(trial, clients, answer).rewards is not None
     except ConfigError:
         raise

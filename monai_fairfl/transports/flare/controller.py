@@ -19,7 +19,6 @@ from typing import Any
 
 from nvflare.apis.analytix import ANALYTIC_EVENT_TYPE, AnalyticsDataType
 from nvflare.apis.controller_spec import ClientTask, Task
-from nvflare.apis.engine_spec import EngineSpec
 from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, ReservedKey
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.abstract.fl_model import FLModel
@@ -34,8 +33,7 @@ from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
 from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
-from monai_fairfl.transports.engines.job import Job, Start
-from monai_fairfl.transports.engines.job_run import JobRecorder, run_job
+from monai_fairfl.transports.engines.job import Job, Start, run_job
 from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.policy import NEEDS
@@ -119,13 +117,12 @@ class FairFLController(ModelController):
             self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
         )
         storage = storage_folder(self.engine.get_workspace().get_root_dir())
+        folder = folder_of_run(storage, self.run_name)
         job = Job(strategy=self.strategy, name=self.run_name, **self.job)
-        folder = folder_of_run(storage, job.name)
+        transport = FlareTransport(self, job.num_rounds)
         try:
             start = Start.read(Path(self.get_app_dir()) / "config" / INITIAL)
-            observer = JobObserver(self.engine, folder, start.asked, job.num_rounds)
-            done = run_job(folder, job, start, FlareTransport(self, job.num_rounds), observer)
-            self.info(f"{done} rounds are done: {folder}")
+            run_job(folder, job, start, transport, "NVIDIA FLARE", self._show)
         except TransportAborted:
             self.info(f"aborted; submit the job again to go on: {folder}")
         except FairFLError as error:
@@ -136,6 +133,25 @@ class FairFLController(ModelController):
                 left_out = shutil.ignore_patterns(*STAYS_IN_WORKSPACE)
                 results = Path(self.get_run_dir()) / "fairfl"
                 shutil.copytree(folder, results, ignore=left_out, dirs_exist_ok=True)
+
+    def _show(self, record: Mapping[str, Any]) -> None:
+        """Hand the points of a record to NVFlare's receivers of metrics.
+
+        A site's point goes to them as if the site had sent it, a mean as the server's own. MLflow's
+        receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
+        """
+        for site, tag, value, step in curve_points(record):
+            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
+            data = dxo.to_shareable()
+            # An event that came in is not sent to any site.
+            data.set_header(FedEventHeader.DIRECTION, "in")
+            # A component's own fire_event is always local, so the engine fires it.
+            with self.engine.new_context() as fl_ctx:
+                sender = site or fl_ctx.get_identity_name()
+                data.set_peer_props({ReservedKey.IDENTITY_NAME: sender})
+                fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, EventScope.FEDERATION, sticky=False)
+                fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, sticky=False)
+                self.engine.fire_event(f"fed.{ANALYTIC_EVENT_TYPE}", fl_ctx)
 
     def broadcast(self, task: Task, *arguments: Any, **options: Any) -> None:
         """Schedule a task so that a site may ask for it twice.
@@ -191,17 +207,25 @@ class FlareTransport:
         begun = time.monotonic()
         # NVFlare's time limits are whole seconds, and 0 means none.
         limit = math.ceil(timeout or 0)
-        # NVFlare's threads put the replies here.
-        replies: SimpleQueue[Reply] = SimpleQueue()
-        answered: set[int] = set()
+        # NVFlare's threads put the answers here.
+        answers: SimpleQueue[tuple[Request, FLModel]] = SimpleQueue()
         for request in requests:
-            self._send(request, limit, replies, answered)
+            self.controller.send_model(
+                task_name=TASKS[request.task],
+                data=wire.request_model(request, self.rounds),
+                targets=[request.client],
+                timeout=limit,
+                callback=lambda model, request=request: answers.put((request, model)),
+            )
 
+        silent = {request.id: request for request in requests}
         while True:
             # Looked at before the queue, so that nothing that came is left in it.
             waits = self.controller.get_num_standing_tasks()
-            while not replies.empty():
-                yield replies.get()
+            while not answers.empty():
+                request, model = answers.get()
+                del silent[request.id]
+                yield wire.reply_of(model, request)
             if not waits:
                 break
             if self.controller.abort_signal.triggered:
@@ -215,38 +239,13 @@ class FlareTransport:
             time.sleep(0.1)
 
         # A task that ended early without an answer has failed; one that ran into the limit is late.
-        in_time = not limit or time.monotonic() - begun < limit
-        if in_time:
-            for request in requests:
-                if request.id not in answered:
-                    yield failed(request, SILENT)
+        if not limit or time.monotonic() - begun < limit:
+            for request in silent.values():
+                yield failed(request, SILENT)
 
     def close(self) -> None:
         """Do no more than to listen no longer: NVFlare ends the clients with the job."""
         logging.getLogger().removeHandler(self.simulator)
-
-    def _send(
-        self, request: Request, limit: int, replies: SimpleQueue[Reply], answered: set[int]
-    ) -> None:
-        """Send one request; NVFlare calls ``receive`` with its answer, from a thread of its own."""
-
-        def receive(model: FLModel) -> bool:
-            # NVFlare would swallow an exception. A tensor that waits on disk is read when the
-            # server takes the reply.
-            if wire.Arriving(model.params or {}).wait_on_disk:
-                self.controller.info(f"the update of {request.client} waits on disk")
-            reply = wire.reply_of(model, request)
-            replies.put(reply)
-            answered.add(request.id)
-            return reply.error is None
-
-        self.controller.send_model(
-            task_name=TASKS[request.task],
-            data=wire.request_model(request, self.rounds),
-            targets=[request.client],
-            timeout=limit,
-            callback=receive,
-        )
 
 
 class _LostClients(logging.Handler):
@@ -258,42 +257,6 @@ class _LostClients(logging.Handler):
         text = record.getMessage()
         if any(words in text for words in LOST):
             self.lost = text
-
-
-class JobObserver(JobRecorder):
-    """Records what the job asked for, and shows each record's curves.
-
-    Args:
-        engine: of the job, whose receivers of metrics get the curves.
-        folder: of the run.
-        asked: what the job asked for.
-        rounds: in all.
-    """
-
-    def __init__(self, engine: EngineSpec, folder: Path, asked: Mapping[str, Any], rounds: int):
-        super().__init__(folder, asked, "NVIDIA FLARE", rounds)
-        self.engine = engine
-
-    def record_added(self, record: Mapping[str, Any]) -> None:
-        """Hand the points of a record to NVFlare's receivers.
-
-        A site's point goes to them as if the site had sent it, a mean as the server's own. MLflow's
-        receiver has curves of sites only; TensorBoard's and Weights & Biases' have the means, too.
-        """
-        for site, tag, value, step in curve_points(record):
-            dxo = create_analytic_dxo(tag, value, AnalyticsDataType.SCALAR, global_step=step)
-            data = dxo.to_shareable()
-            event, scope = ANALYTIC_EVENT_TYPE, EventScope.LOCAL
-            if site:
-                event, scope = f"fed.{ANALYTIC_EVENT_TYPE}", EventScope.FEDERATION
-                data.set_peer_props({ReservedKey.IDENTITY_NAME: site})
-                # An event that came in is not sent to any site.
-                data.set_header(FedEventHeader.DIRECTION, "in")
-            with self.engine.new_context() as fl_ctx:
-                fl_ctx.set_prop(FLContextKey.EVENT_SCOPE, scope, private=True, sticky=False)
-                fl_ctx.set_prop(FLContextKey.EVENT_DATA, data, private=True, sticky=False)
-                # A component's own fire_event is always local, so the engine fires it.
-                self.engine.fire_event(event, fl_ctx)
 
 
 def curve_points(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float, int]]:
@@ -312,19 +275,19 @@ def curve_points(record: Mapping[str, Any]) -> Iterator[tuple[str, str, float, i
     ('elm', 'global_score', 0.5, 1)
     ('', 'global_score/mean', 0.5, 1)
     """
+    is_round = record["kind"] == "round"
     curves: dict[str, dict[str, Any]] = {}
-    measured, prefix, step = record.get("measurements", {}), "", 0
-    if record["kind"] == "round":
-        step = record["round"]
+    measured = record.get("measurements", {})
+    if is_round:
         curves["aggregation_weight"] = record["aggregation"]
         curves["contribution"] = record["contributions"]
     elif record["kind"] == "end":
-        prefix = "final_"
         measured = {site: scores.get("own", {}) for site, scores in record["scores"].items()}
     for site, values in measured.items():
         for name, value in values.items():
-            curves.setdefault(f"{prefix}{name}", {})[site] = value
+            curves.setdefault(name if is_round else f"final_{name}", {})[site] = value
 
+    step = record["round"] if is_round else 0
     for tag, values in curves.items():
         found = {site: number_in(value) for site, value in values.items()}
         numbers = {site: number for site, number in found.items() if number is not None}

@@ -68,31 +68,27 @@ def _policy(kit: Path, also: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Return a kit's own policy, or the default one, and the entries that its list lacks."""
     if (kit / "startup" / "fed_admin.json").exists():
         raise ConfigError(
-            f"{kit} is the kit of a person who submits jobs, and runs none. There are three kinds "
-            "of kits, of the server, of a site and of such a person: give one of the first two"
+            f"{kit} is the kit of a person who submits jobs, and runs none: give the kit of the "
+            "server or of a site"
         )
     if also and (kit / "startup" / "fed_client.json").exists():
         raise ConfigError(
             f"{kit} is the kit of a site, and only the server runs {', '.join(also)}: leave out "
             "--also here, or give the server's kit"
         )
-    files = [kit / "local" / name for name in (OWN_POLICY, DEFAULT_POLICY)]
-    file = next((file for file in files if file.exists()), None)
-    if file is None:
-        raise ConfigError(
-            f"{kit} is no startup kit of a server or client: it has no local/{DEFAULT_POLICY}. "
-            "Give the folder that 'nvflare provision' or 'nvflare poc prepare' made for the site"
-        )
+    file = kit / "local" / OWN_POLICY
+    if not file.exists():
+        file = kit / "local" / DEFAULT_POLICY
     try:
         policy = object_of_json(file.read_bytes())
-    except ValueError as error:
+        listed = policy.get(LIST, list(DEFAULT_CLASS_ALLOW_LIST))
+        if not isinstance(listed, list):
+            raise ValueError(f"{LIST} is no list")
+    except (OSError, ValueError) as error:
         raise ConfigError(
-            f"{file} is no JSON object ({error}): mend it, or delete it to begin again from the "
-            "default"
-        ) from None
-    if not isinstance(policy.get(LIST, []), list):
-        raise ConfigError(f"{LIST} of {file} must be a list: mend it by hand")
-    listed = policy.get(LIST, DEFAULT_CLASS_ALLOW_LIST)
+            f"{file} is no JSON policy of a server or site ({error}): mend it, or give the folder "
+            "that 'nvflare provision' or 'nvflare poc prepare' made for the site"
+        ) from error
     # A star allows every class.
     lacking = [entry for entry in (ENTRY, *also) if entry not in listed and "*" not in listed]
     return policy, lacking

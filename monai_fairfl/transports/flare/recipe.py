@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from nvflare.apis.executor import Executor
 from nvflare.app_common.executors.client_api_executor import ClientAPIExecutor, ExecutionMode
 from nvflare.client.config import ExchangeFormat, TransferType
 from nvflare.job_config.api import FedJob
@@ -26,21 +26,23 @@ from nvflare.recipe.spec import ExecEnv, Recipe
 
 from monai_fairfl import strategies
 from monai_fairfl.bundle.shipped import check_new
-from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.run.resuming import ended
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Parts, Strategy
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Job
-from monai_fairfl.transports.engines.making_jobs import job_of, simulated_sites, start_of
+from monai_fairfl.transports.engines.making_jobs import (
+    Watch,
+    job_of,
+    simulated_sites,
+    simulation,
+    start_of,
+)
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
 from monai_fairfl.transports.flare.policy import DEFAULT_POLICY, NEEDS, allow
 from monai_fairfl.transports.flare.sites import SCRIPT, SCRIPT_NAME, SETTINGS, FairFLExecutor
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.named_classes import as_mapping
-
-Watch = Callable[[Path, str], AbstractContextManager[None]]
-"""Makes what is entered while a simulation runs, of the run's folder and its name."""
 
 OF_NVFLARE = ("strategy", "name", "sites")
 """What of a job is not among its controller's values: what NVFlare writes, and what sites get."""
@@ -139,10 +141,9 @@ class FairFLRecipe(Recipe):
         job.add_file_to_server(str(folder / INITIAL), dest_dir=INITIAL, app_folder_type="config")
 
         settings_of_sites = {"bundle": self.asked.bundle, **self.asked.sites}
-        if not custom_code:
-            job.to_clients(FairFLExecutor(settings_of_sites), tasks=["*"])
-        else:
-            # What runs the script at a site: in the job's process, or in one of its own.
+        executor: Executor = FairFLExecutor(settings_of_sites)
+        if custom_code:
+            # What runs the script at a site: the job's process, or one of its own.
             mode = ExecutionMode.IN_PROCESS
             script: dict[str, Any] = {"task_script_path": SCRIPT_NAME}
             if launch_external_process:
@@ -158,9 +159,9 @@ class FairFLRecipe(Recipe):
             )
             (folder / SCRIPT_NAME).write_text(SCRIPT)
             (folder / SETTINGS).write_text(json.dumps(settings_of_sites, indent=1))
-            job.to_clients(executor, tasks=["*"])
             job.to_clients(FileSource(str(folder / SCRIPT_NAME)))
             job.to_clients(FileSource(str(folder / SETTINGS), app_folder_type="config"))
+        job.to_clients(executor, tasks=["*"])
         super().__init__(job)
 
     # ---- what NVFlare's Recipe asks for ----
@@ -269,41 +270,19 @@ def simulate_job(
     sites = simulated_sites(sites_root, site_names, bundle)
     given = {"min_clients": len(sites), **arguments}
     recipe = FairFLRecipe(bundle=bundle, sites_root=sites_root, **given)
-    folder = Path(workspace).absolute()
-    simulator = folder / "nvflare"
-    storage = folder / "kept"
+    simulator = Path(workspace).absolute() / "nvflare"
+    storage = simulator.with_name("kept")
     run = folder_of_run(storage / "server", recipe.name)
+    log = simulator / recipe.name / "server" / "log.txt"
 
-    environment = SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
-    try:
-        with _simulation(storage), watch(run, recipe.name):
-            recipe.execute(environment)
-    except RuntimeError as error:
-        raise FederationError(f"{error}; the same command goes on where it stopped") from error
-    if not ended(run):
-        raise FederationError(
-            f"the run did not end, {simulator / recipe.name / 'server' / 'log.txt'} shows the "
-            "reason; the same command goes on where it stopped"
-        )
-    return run
-
-
-@contextmanager
-def _simulation(storage: Path) -> Iterator[None]:
-    """Inside, runs and states are stored in ``storage``, and all output goes to standard error.
-
-    That holds for this process and those that it starts. Standard output is for the answer of the
-    command.
-    """
-    sys.stdout.flush()
-    stdout, home = os.dup(1), os.environ.get(HOME)
-    os.dup2(2, 1)
+    # For this process and those that the simulator starts.
+    home = os.environ.get(HOME, "")
     os.environ[HOME] = str(storage)
     try:
-        yield
+        with simulation(run, recipe.name, watch, log):
+            recipe.execute(
+                SimEnv(clients=sites, workspace_root=str(simulator), log_config="concise")
+            )
     finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
-        os.environ.pop(HOME)
-        if home is not None:
-            os.environ[HOME] = home
+        os.environ[HOME] = home
+    return run

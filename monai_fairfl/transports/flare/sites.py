@@ -26,7 +26,7 @@ from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.flare.policy import NEEDS
-from monai_fairfl.transports.flare.wire import register_tensors, reply_model, request_of
+from monai_fairfl.transports.flare.wire import read_request, register_tensors, reply_model
 
 SCRIPT_NAME = "fairfl_client.py"
 SCRIPT = """# A site of an NVFlare job. All sites run the code of the installed package.
@@ -77,8 +77,7 @@ class FairFLExecutor(Executor):
         """Carry out one task."""
         assert self._site is not None, "NVFlare sends START_RUN before the first task"
         model = FLModelUtils.from_shareable(shareable)
-        answer = answer_task(self._site, model)
-        return FLModelUtils.to_shareable(answer)
+        return FLModelUtils.to_shareable(answer_task(self._site, model))
 
 
 def run_script(script: str) -> None:
@@ -108,4 +107,4 @@ def run_script(script: str) -> None:
 
 def answer_task(site: Site, model: FLModel) -> FLModel:
     """Return the answer of ``site`` to a task; whatever goes wrong is reported in it."""
-    return reply_model(site.answer(lambda name: request_of(model, name)))
+    return reply_model(site.answer(lambda: read_request(model)))

@@ -7,6 +7,7 @@ Tensors travel in ``params``, everything else as plain values in ``meta``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,13 +20,9 @@ from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
 from monai_fairfl.messages import Reply, Request
-from monai_fairfl.transports.engines.wire import (
-    plain_reply,
-    plain_request,
-    reply_from,
-    request_from,
-    unreadable,
-)
+from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
+
+logger = logging.getLogger(__name__)
 
 META = "fairfl"
 """Key of ``meta`` with all plain values of a message."""
@@ -57,12 +54,10 @@ class Arriving(Mapping[str, torch.Tensor]):
     """
 
     def __init__(self, params: Mapping[str, Any]):
-        self._params = params
-        self.have_arrays = any(isinstance(value, np.ndarray) for value in params.values())
-        self.wait_on_disk = any(hasattr(value, "materialize") for value in params.values())
+        self.params = params
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        value = self._params[name]
+        value = self.params[name]
         if hasattr(value, "materialize"):
             value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
@@ -71,10 +66,10 @@ class Arriving(Mapping[str, torch.Tensor]):
         return torch.as_tensor(value)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._params)
+        return iter(self.params)
 
     def __len__(self) -> int:
-        return len(self._params)
+        return len(self.params)
 
 
 def request_model(request: Request, rounds: int) -> FLModel:
@@ -89,14 +84,12 @@ def request_model(request: Request, rounds: int) -> FLModel:
         dict(request.weights),
         current_round=request.round,
         total_rounds=rounds,
-        meta={META: plain_request(request)},
+        meta={META: plain_request(request, rounds)},
     )
 
 
-def request_of(model: FLModel, site: str) -> tuple[Request, int]:
-    """Return the request that ``site`` received, and the number of rounds of its run.
-
-    The weights are the site's own from now on.
+def read_request(model: FLModel) -> tuple[Mapping[str, Any], dict[str, torch.Tensor]]:
+    """Return the plain values and the weights of a request.
 
     Raises:
         ValueError: when it is not a request of this package.
@@ -106,8 +99,7 @@ def request_of(model: FLModel, site: str) -> tuple[Request, int]:
         raise ValueError(
             "this task is not of a FairFLController: the job's server runs another workflow"
         )
-    weights = dict(Arriving(model.params or {}))
-    return request_from(plain, weights, site), model.total_rounds or 1
+    return plain, dict(Arriving(model.params or {}))
 
 
 def reply_model(reply: Reply) -> FLModel:
@@ -125,14 +117,14 @@ def reply_model(reply: Reply) -> FLModel:
 
 
 def reply_of(model: FLModel, request: Request) -> Reply:
-    """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
+    """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
 
-    The client is the one that was asked, not the one that the message names.
-    """
-    try:
+    def read() -> tuple[Any, Arriving | None, dict[str, torch.Tensor] | None]:
         meta = model.meta
         update = None if model.params is None else Arriving(model.params)
+        if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
+            logger.info("the update of %s waits on disk", request.client)
         buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
-        return reply_from(meta[META], update, buffers, request)
-    except Exception as error:  # whatever reading somebody's message raises
-        return unreadable(request, error)
+        return meta[META], update, buffers
+
+    return reply_from(request, read)

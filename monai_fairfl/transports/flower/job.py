@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from monai_fairfl import __version__
 from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import ConfigError
@@ -26,23 +28,9 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 Scalar = bool | int | float | str
 
-APP = """# A federation for Flower: monai-fairfl export-flower wrote it. Submit it with: flwr run .
+ABOUT = """\
+# A federation for Flower, written by monai-fairfl export-flower. Submit it with: flwr run .
 # 'flwr run . --run-config "num-rounds=3"' changes a line of the last table for one run.
-[project]
-name = {name}
-version = "1.0.0"
-description = {description}
-dependencies = ["flwr>=1.41,<1.42", "monai-fairfl=={version}"]
-
-[tool.flwr.app]
-publisher = "monai-fairfl"
-
-[tool.flwr.app.components]
-serverapp = "monai_fairfl.transports.flower.server:app"
-clientapp = "monai_fairfl.transports.flower.site:app"
-
-[tool.flwr.app.config]
-{config}
 """
 
 
@@ -78,8 +66,8 @@ class FlowerJob(Job):
         flat = {name: getattr(self, name) for name in OWN} | {**self.sites, **self.run}
         config = {}
         for name, value in flat.items():
-            plain = isinstance(value, (bool, int, float, str))
-            config[name.replace("_", "-")] = value if plain else json.dumps(value)
+            is_plain = isinstance(value, (int, float, str))
+            config[name.replace("_", "-")] = value if is_plain else json.dumps(value)
         return config
 
     @classmethod
@@ -120,9 +108,7 @@ def settings_in(config: Mapping[str, Any]) -> dict[str, Any]:
             try:
                 value = object_of_json(f'{{"value": {value}}}')["value"]
             except ValueError as error:
-                raise ConfigError(
-                    f"the app's run configuration sets {name} to no JSON: {error}"
-                ) from error
+                raise ConfigError(f"the app sets {name} to no JSON: {error}") from error
         found[name.replace("-", "_")] = value
     return found
 
@@ -148,22 +134,17 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
     out = Path(out)
     check_new(out)
     job = FlowerJob.of(**arguments)
-    lines = [f"{name} = {_toml(value)}" for name, value in job.run_config().items()]
-    text = APP.format(
-        name=_toml(re.sub("[^a-z0-9]+", "-", job.name.lower()).strip("-") or "fairfl"),
-        description=_toml(f"{job.name}: a fair federation of medical images"),
-        version=__version__,
-        config="\n".join(lines),
-    )
+    project = {
+        "name": re.sub("[^a-z0-9]+", "-", job.name.lower()).strip("-") or "fairfl",
+        "version": "1.0.0",
+        "description": f"{job.name}: a fair federation of medical images",
+        "dependencies": ["flwr>=1.41,<1.42", f"monai-fairfl=={__version__}"],
+    }
+    components = {
+        "serverapp": "monai_fairfl.transports.flower.server:app",
+        "clientapp": "monai_fairfl.transports.flower.site:app",
+    }
+    app = {"publisher": "monai-fairfl", "components": components, "config": job.run_config()}
+    text = ABOUT + tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
     write_atomically(out / "pyproject.toml", text.encode())
     return out
-
-
-def _toml(value: Scalar) -> str:
-    """Return a value as TOML writes it.
-
-    >>> _toml(True), _toml(0.5), _toml('a "b"')
-    ('true', '0.5', '"a \\\\"b\\\\""')
-    """
-    # JSON's texts, numbers and switches are TOML's, but for one character: DEL.
-    return json.dumps(value).replace("\x7f", "\\u007f")

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -24,8 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError
 from monai_fairfl.messages import Reply, Request, failed
-from monai_fairfl.transports.engines.job import Start
-from monai_fairfl.transports.engines.job_run import JobRecorder, run_job
+from monai_fairfl.transports.engines.job import run_job
 from monai_fairfl.transports.engines.making_jobs import start_of
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flower.job import FlowerJob
@@ -49,6 +49,7 @@ Nodes = Callable[[], Mapping[str, int]]
 """Returns site -> node id of all sites that are connected now."""
 
 
+@dataclass
 class FlowerTransport:
     """Sends each request as one message to one node.
 
@@ -62,15 +63,11 @@ class FlowerTransport:
         wait: seconds to wait for them; 0: for ever.
     """
 
-    def __init__(
-        self, grid: Grid, nodes: Nodes, rounds: int, min_clients: int = 1, wait: float = 0
-    ):
-        self.grid = grid
-        self.nodes = nodes
-        self.rounds = rounds
-        self.min_clients = min_clients
-        self.wait = wait
-        self.interval = getattr(grid, "pull_interval", SECONDS_BETWEEN_PULLS)
+    grid: Grid
+    nodes: Nodes
+    rounds: int
+    min_clients: int = 1
+    wait: float = 0
 
     @property
     def clients(self) -> Sequence[str]:
@@ -119,89 +116,47 @@ class FlowerTransport:
                     yield failed(request, f"Flower reports: {answer.error.reason}")
                 else:
                     yield reply_of(answer.content, request)
-            time.sleep(self.interval)
+            time.sleep(getattr(self.grid, "pull_interval", SECONDS_BETWEEN_PULLS))
 
     def close(self) -> None:
         """Do nothing: Flower's nodes outlive a run."""
 
 
-def serve(job: FlowerJob, start: Start, grid: Grid, nodes: Nodes, storage: Path) -> None:
-    """Run the federation of a job, or go on with one of its name that did not end.
-
-    Args:
-        job: what is asked for.
-        start: of the job. It is made before: MONAI looks through all imported modules for each
-            configuration, and fails while another thread imports one.
-        grid: of Flower's run.
-        nodes: returns site -> node id of the sites that are connected now.
-        storage: gets the run's folder.
-
-    Raises:
-        FederationError: when the run cannot end; it names the reason.
-    """
-    folder = folder_of_run(storage, job.name)
-    transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
-    recorder = JobRecorder(folder, start.asked, "Flower", job.num_rounds)
-    done = run_job(folder, job, start, transport, recorder)
-    logger.info("%d rounds are done: %s", done, folder)
-
-
-class NamesByKey:
-    """Sites by the public keys in a folder of the server, one file ``SITE.pub`` a site.
+def sites_by_key(folder: Path) -> dict[bytes, str]:
+    """Return public key -> site, of the files ``SITE.pub`` in a folder of the server.
 
     The SuperLink checks that a SuperNode holds the private key to the public one that it names. So
     no node can be another site, whatever it says.
 
     Args:
-        grid: of the run.
         folder: with the keys, as ``ssh-keygen -t ecdsa -b 384`` writes them.
 
     Raises:
         ConfigError: when there is no key, one cannot be read, or two sites have the same one.
     """
-
-    def __init__(self, grid: Grid, folder: Path):
-        self.grid = grid
-        self.folder = folder
-        self._unknown: set[int] = set()
-        self._sites: dict[bytes, str] = {}
-        for file in sorted(folder.glob("*.pub")):
-            site = safe_name(file.stem)
-            try:
-                key = load_ssh_public_key(file.read_bytes())
-            except (ValueError, UnsupportedAlgorithm) as error:
-                raise ConfigError(
-                    f"{file} is no public key ({error}): the site makes one with ssh-keygen -t "
-                    "ecdsa -b 384, and hands over the file that ends in .pub"
-                ) from error
-            # As a SuperNode sends it.
-            pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-            if pem in self._sites:
-                raise ConfigError(
-                    f"{site} and {self._sites[pem]} have the same public key in {folder}: each "
-                    "site needs a key of its own"
-                )
-            self._sites[pem] = site
-        if not self._sites:
+    sites: dict[bytes, str] = {}
+    for file in sorted(folder.glob("*.pub")):
+        site = safe_name(file.stem)
+        try:
+            key = load_ssh_public_key(file.read_bytes())
+        except (ValueError, UnsupportedAlgorithm) as error:
             raise ConfigError(
-                f"{folder} holds no public key of a site: put each site's key there as SITE.pub"
+                f"{file} is no public key ({error}): the site makes one with ssh-keygen -t "
+                "ecdsa -b 384, and hands over the file that ends in .pub"
+            ) from error
+        # As a SuperNode sends it.
+        pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        if pem in sites:
+            raise ConfigError(
+                f"{site} and {sites[pem]} have the same public key in {folder}: each site needs a "
+                "key of its own"
             )
-
-    def nodes(self) -> Mapping[str, int]:
-        """Return site -> node id of all sites that are connected now."""
-        found = {}
-        for node in self.grid.get_nodes():
-            if node.public_key in self._sites:
-                found[self._sites[node.public_key]] = node.node_id
-            elif node.node_id not in self._unknown:
-                self._unknown.add(node.node_id)
-                logger.warning(
-                    "node %d is connected, and its key is not in %s: it takes no part. Put the "
-                    "site's public key there as SITE.pub and submit the app again",
-                    node.node_id,
-                    self.folder,
-                )
-        return found
+        sites[pem] = site
+    if not sites:
+        raise ConfigError(
+            f"{folder} holds no public key of a site: put each site's key there as SITE.pub"
+        )
+    return sites
 
 
 def main(grid: Grid, context: Context) -> None:
@@ -219,14 +174,31 @@ def main(grid: Grid, context: Context) -> None:
             f"{HOME} is {str(home)!r}: start flower-superlink with {HOME}=/an/absolute/folder. Its "
             "keys/ holds the public key of each site as SITE.pub, and runs go into its runs/"
         )
-    names = NamesByKey(grid, home / "keys")
+    sites = sites_by_key(home / "keys")
+    unknown: set[int] = set()
+
+    def nodes() -> dict[str, int]:
+        found = {}
+        for node in grid.get_nodes():
+            if node.public_key in sites:
+                found[sites[node.public_key]] = node.node_id
+            elif node.node_id not in unknown:
+                unknown.add(node.node_id)
+                logger.warning(
+                    "node %d is connected, and its key is not in %s: it takes no part. Put the "
+                    "site's public key there as SITE.pub and submit the app again",
+                    node.node_id,
+                    home / "keys",
+                )
+        return found
+
     job = FlowerJob.from_run_config(context.run_config)
+    run = folder_of_run(home / "runs", job.name)
+    transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
     try:
-        serve(job, start_of(job), grid, names.nodes, home / "runs")
+        run_job(run, job, start_of(job), transport, "Flower")
     except FairFLError as error:
-        raise FederationError(
-            f"{error}\nSubmit the app again to go on from {home / 'runs' / job.name}"
-        ) from error
+        raise FederationError(f"{error}\nSubmit the app again to go on from {run}") from error
 
 
 # Flower looks for a plain assignment.

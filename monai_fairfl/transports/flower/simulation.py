@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,21 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from monai_fairfl.errors import FederationError
-from monai_fairfl.run.resuming import ended
-from monai_fairfl.transports.engines.making_jobs import simulated_sites, start_of
+from monai_fairfl.transports.engines.job import run_job
+from monai_fairfl.transports.engines.making_jobs import (
+    Watch,
+    simulated_sites,
+    simulation,
+    start_of,
+)
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
-from monai_fairfl.transports.flower.server import serve
+from monai_fairfl.transports.flower.server import FlowerTransport
 from monai_fairfl.transports.flower.site import client_app
 from monai_fairfl.transports.flower.wire import plain_of
 from monai_fairfl.utils.files import safe_name
 
-Watch = Callable[[Path, str], AbstractContextManager[None]]
-"""Makes what is entered while a simulation runs, of the run's folder and its name."""
 MOST_SITES = 8
 """That one process has in memory."""
 
@@ -67,6 +69,8 @@ def simulate_job(
     job = FlowerJob.of(bundle=bundle, sites_root=sites_root, **given)
     folder = Path(workspace).absolute()
     run = folder_of_run(folder / "server", job.name)
+    # Here: MONAI looks through all imported modules for each configuration, and fails while another
+    # thread imports one.
     start = start_of(job)
 
     failures: list[BaseException] = []
@@ -77,42 +81,33 @@ def simulate_job(
         def nodes() -> dict[str, int]:
             return dict(zip(sites, sorted(grid.get_node_ids()), strict=False))
 
+        transport = FlowerTransport(grid, nodes, job.num_rounds, job.min_clients, job.timeout)
         # Flower prints an exception of this thread, and raises another one.
         try:
-            serve(job, start, grid, nodes, folder / "server")
+            run_job(run, job, start, transport, "Flower")
         except BaseException as error:
             failures.append(error)
 
-    of_sites = json.dumps(site_settings(job.run_config()))
+    site_of = partial(_site_of, folder / "sites", json.dumps(site_settings(job.run_config())))
     at_a_time = min(processes or os.cpu_count() or 1, len(sites))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with watch(run, job.name):
+    with simulation(run, job.name, watch):
         run_simulation(
             server_app=server,
-            client_app=client_app(partial(_site_of, folder / "sites", of_sites)),
+            client_app=client_app(site_of),
             num_supernodes=len(sites),
             backend_config={
                 "init_args": {"num_cpus": at_a_time},
                 "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             },
         )
-    if not failures and not ended(run):
-        failures.append(RuntimeError("Flower's simulation ended before the run"))
-    if failures:
-        [cause] = failures
-        raise FederationError(f"{cause}; the same command goes on where it stopped") from cause
+        for error in failures:
+            raise RuntimeError(str(error)) from error
     return run
 
 
 def _site_of(folder: Path, job: str, message: Message, context: Context) -> Site:
-    """Return the site that a request is to: all nodes of a simulation are the user's own.
-
-    Args:
-        folder: gets a folder for each site.
-        job: settings of the sites, as JSON.
-        message: to the node.
-        context: of the node.
-    """
+    """Return the site that a request is to: all nodes of a simulation are the user's own."""
     name = safe_name(plain_of(message.content)["site"])
     return _site(name, folder / name, job)
 

@@ -19,31 +19,28 @@ from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.flower.job import site_settings
-from monai_fairfl.transports.flower.wire import reply_content, request_of
-
-SiteOf = Callable[[Message, Context], Site]
-"""Returns the site that a node is, or plays for a message."""
+from monai_fairfl.transports.flower.wire import read_request, reply_content
 
 
-def client_app(site_of: SiteOf) -> ClientApp:
-    """Return an app that answers as the site that ``site_of`` returns."""
+def client_app(site_of: Callable[[Message, Context], Site]) -> ClientApp:
+    """Return an app that answers as the site that a node is, or plays for a message.
+
+    Args:
+        site_of: returns that site; what it raises is reported in the reply.
+    """
     app = ClientApp()
 
     def answer(message: Message, context: Context) -> Message:
-        return Message(reply_content(reply_to(message, context, site_of)), reply_to=message)
+        try:
+            site = site_of(message, context)
+            reply = site.answer(lambda: read_request(message.content))
+        except Exception as error:
+            reply = Reply("", None, 0, error=in_words(error))
+        return Message(reply_content(reply), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)
     return app
-
-
-def reply_to(message: Message, context: Context, site_of: SiteOf) -> Reply:
-    """Return the reply to a request; whatever goes wrong is reported in it."""
-    try:
-        site = site_of(message, context)
-    except Exception as error:
-        return Reply("", None, 0, error=in_words(error))
-    return site.answer(lambda name: request_of(message.content, name))
 
 
 def site_of_node(message: Message, context: Context) -> Site:
@@ -54,17 +51,13 @@ def site_of_node(message: Message, context: Context) -> Site:
     """
     logging.basicConfig(level=logging.WARNING)
     logging.getLogger("monai_fairfl").setLevel(logging.INFO)
-    own = context.node_config
-    for key in ("name", "folder"):
-        if not isinstance(own.get(key), str):
-            raise ConfigError(
-                f"this SuperNode's node-config has no {key}: start flower-supernode with "
-                f'--node-config \'name="SITE" folder="/the/site/s/own/folder"\''
-            )
-    folder = Path(str(own["folder"]))
-    if not folder.is_absolute():
-        raise ConfigError(f"folder of the node-config is {folder}: give an absolute path")
-    return Site(str(own["name"]), folder, site_settings(context.run_config))
+    name, folder = context.node_config.get("name"), context.node_config.get("folder")
+    if not (isinstance(name, str) and isinstance(folder, str) and Path(folder).is_absolute()):
+        raise ConfigError(
+            f"this SuperNode's node-config has name {name!r} and folder {folder!r}: start "
+            'flower-supernode with --node-config \'name="SITE" folder="/an/absolute/path"\''
+        )
+    return Site(name, folder, site_settings(context.run_config))
 
 
 app = client_app(site_of_node)

@@ -14,94 +14,51 @@ from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from safetensors import SafetensorError
 from safetensors.torch import load
 
 from monai_fairfl.messages import Reply, Request, Weights
-from monai_fairfl.transports.engines.wire import (
-    plain_reply,
-    plain_request,
-    reply_from,
-    request_from,
-    unreadable,
-)
+from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
 from monai_fairfl.utils.files import tensors_as_bytes
 from monai_fairfl.utils.plain_values import object_of_json
 
 PLAIN = "fairfl"
-"""Name of the record with all plain values of a message."""
-TEXT = "json"
-"""Its one key."""
-WEIGHTS = "weights"
-UPDATE = "update"
-BUFFERS = "buffers"
-"""Names of the records with tensors."""
+"""Name of the record with all plain values of a message, under the key ``json``."""
 
-TENSORS = "tensors"
-"""Name of the one array of such a record: all tensors together."""
-STYPE = "safetensors"
-"""How its bytes are written."""
-
-
-# --- requests
+TENSORS = "safetensors"
+"""Name of the one array of a record with tensors: all of them together, in this format."""
 
 
 def request_content(request: Request, rounds: int) -> RecordDict:
-    """Return a request as it goes to a site.
-
-    Args:
-        request: with its id, run, round and seed.
-        rounds: of the run, in all.
-    """
-    plain = {**plain_request(request), "rounds": rounds, "site": request.client}
-    content = _record(plain)
-    content[WEIGHTS] = _arrays(request.weights)
-    return content
+    """Return a request as it goes to a site, of a run of so many rounds."""
+    return _content(plain_request(request, rounds), weights=request.weights)
 
 
-def request_of(content: RecordDict, site: str) -> tuple[Request, int]:
-    """Return the request that ``site`` received, and the number of rounds of its run.
+def read_request(content: RecordDict) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the plain values and the weights of a request.
 
     Raises:
-        ValueError: when it is no request of this package, or is to another site.
+        ValueError: when it is no request of this package.
     """
-    plain = plain_of(content)
-    if plain["site"] != site:
-        raise ValueError(
-            f"the server knows this site's key as {plain['site']!r}, and its own node-config says "
-            f"{site!r}: the consortium's lead and the site must agree on the name"
-        )
-    weights = _tensors(content[WEIGHTS])
-    return request_from(plain, weights, site), int(plain["rounds"])
-
-
-# --- replies
+    return plain_of(content), _tensors(content["weights"])
 
 
 def reply_content(reply: Reply) -> RecordDict:
     """Return a reply as it goes to the server."""
-    content = _record(plain_reply(reply))
-    if reply.update is not None:
-        content[UPDATE] = _arrays(reply.update)
-        content[BUFFERS] = _arrays(reply.buffers or {})
-    return content
+    if reply.update is None:
+        return _content(plain_reply(reply))
+    return _content(plain_reply(reply), update=reply.update, buffers=reply.buffers or {})
 
 
 def reply_of(content: RecordDict, request: Request) -> Reply:
-    """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
+    """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
 
-    The client is the one that was asked, not one that the message names.
-    """
-    try:
-        update, buffers = None, None
-        if UPDATE in content:
-            update, buffers = _tensors(content[UPDATE]), _tensors(content[BUFFERS])
-        return reply_from(plain_of(content), update, buffers, request)
-    except Exception as error:  # it must not end the run of the others
-        return unreadable(request, error)
+    def read() -> tuple[dict[str, Any], Weights | None, Weights | None]:
+        plain = plain_of(content)
+        if "update" not in content:
+            return plain, None, None
+        return plain, _tensors(content["update"]), _tensors(content["buffers"])
 
-
-# --- plain values and tensors
+    return reply_from(request, read)
 
 
 def plain_of(content: RecordDict) -> dict[str, Any]:
@@ -113,33 +70,29 @@ def plain_of(content: RecordDict) -> dict[str, Any]:
     record = content.get(PLAIN)
     if not isinstance(record, ConfigRecord):
         raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
-    return object_of_json(str(record[TEXT]))
+    return object_of_json(str(record["json"]))
 
 
-def _record(plain: Mapping[str, Any]) -> RecordDict:
-    """Return a message of plain values alone."""
-    return RecordDict({PLAIN: ConfigRecord({TEXT: json.dumps(plain)})})
-
-
-def _arrays(weights: Weights) -> ArrayRecord:
-    """Return tensors as Flower carries them: the same bits in the same type."""
-    data = tensors_as_bytes(weights)
-    return ArrayRecord({TENSORS: Array("uint8", (len(data),), STYPE, data)})
+def _content(plain: Mapping[str, Any], **tensors: Weights) -> RecordDict:
+    """Return a message of plain values, and tensors with the same bits in the same type."""
+    content = RecordDict({PLAIN: ConfigRecord({"json": json.dumps(plain)})})
+    for name, weights in tensors.items():
+        data = tensors_as_bytes(weights)
+        content[name] = ArrayRecord({TENSORS: Array("uint8", (len(data),), TENSORS, data)})
+    return content
 
 
 def _tensors(record: Any) -> dict[str, torch.Tensor]:
-    """Invert :func:`_arrays`.
+    """Return the tensors of a record.
 
     Raises:
-        TypeError: when the record holds something else than these tensors.
+        TypeError: when the record holds something else.
         ValueError: when their bytes are damaged.
     """
-    if not isinstance(record, ArrayRecord):
-        raise TypeError(f"tensors are a {type(record).__name__}, not an ArrayRecord")
-    array = record[TENSORS]
-    if array.stype != STYPE:
-        raise TypeError(f"tensors are written as {array.stype!r}, not as {STYPE!r}")
+    found = record[TENSORS].stype if isinstance(record, ArrayRecord) else type(record).__name__
+    if found != TENSORS:
+        raise TypeError(f"tensors are written as {found!r}, not as {TENSORS!r}")
     try:
-        return load(array.data)
-    except (SafetensorError, RuntimeError) as error:
+        return load(record[TENSORS].data)
+    except Exception as error:  # several kinds
         raise ValueError(f"what came are no tensors ({error})") from error
