@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .apps import FlowerTransport as FlowerTransport
 from .job import FlowerJob as FlowerJob
 from .job import export_app as export_app
-from .server import FlowerTransport as FlowerTransport
 from .simulation import simulate_job as simulate_job

@@ -141,8 +141,8 @@ def export_app(out: str | Path, **arguments: Any) -> Path:
         "dependencies": ["flwr>=1.41,<1.42", f"monai-fairfl=={__version__}"],
     }
     components = {
-        "serverapp": "monai_fairfl.transports.flower.server:app",
-        "clientapp": "monai_fairfl.transports.flower.site:app",
+        "serverapp": "monai_fairfl.transports.flower.apps:server_app",
+        "clientapp": "monai_fairfl.transports.flower.apps:client_app",
     }
     app = {"publisher": "monai-fairfl", "components": components, "config": job.run_config()}
     text = ABOUT + tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})

@@ -25,10 +25,8 @@ from monai_fairfl.transports.engines.making_jobs import (
 )
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run
+from monai_fairfl.transports.flower.apps import FlowerTransport, answering_app, plain_of
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
-from monai_fairfl.transports.flower.server import FlowerTransport
-from monai_fairfl.transports.flower.site import client_app
-from monai_fairfl.transports.flower.wire import plain_of
 from monai_fairfl.utils.files import safe_name
 
 MOST_SITES = 8
@@ -94,7 +92,7 @@ def simulate_job(
     with simulation(run, job.name, watch):
         run_simulation(
             server_app=server,
-            client_app=client_app(site_of),
+            client_app=answering_app(site_of),
             num_supernodes=len(sites),
             backend_config={
                 "init_args": {"num_cpus": at_a_time},

@@ -1,39 +1,56 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The server's side: requests as Flower's messages, and the ``ServerApp`` of a deployment.
+"""The two components of an app, and what they send each other.
 
-An app's ``pyproject.toml`` names that. It knows which site a node is by the key of its SuperNode.
+An app's ``pyproject.toml`` names ``server_app`` and ``client_app``. The server knows which site a
+node is by the key of its SuperNode. SuperNodes start a process for each message. So a site reads
+its files each time, and its state lies on its disk.
+
+Plain values travel as JSON in a ``ConfigRecord``, tensors in ``ArrayRecord``s as safetensors:
+Flower's own arrays are NumPy's, which has no bfloat16.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import torch
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     PublicFormat,
     load_ssh_public_key,
 )
-from flwr.app import Context, Message, MessageType
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
+from safetensors.torch import load
 
-from monai_fairfl.errors import ConfigError, FairFLError, FederationError
-from monai_fairfl.messages import Reply, Request, failed
+from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
+from monai_fairfl.messages import Reply, Request, Weights, failed
 from monai_fairfl.transports.engines.job import run_job
 from monai_fairfl.transports.engines.making_jobs import start_of
+from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
-from monai_fairfl.transports.flower.job import FlowerJob
-from monai_fairfl.transports.flower.wire import reply_of, request_content
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
+from monai_fairfl.transports.flower.job import FlowerJob, site_settings
+from monai_fairfl.utils.files import safe_name, tensors_as_bytes
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
+PLAIN = "fairfl"
+"""Name of the record with all plain values of a message, under the key ``json``."""
+
+TENSORS = "safetensors"
+"""Name of the one array of a record with tensors: all of them together, in this format."""
 
 TYPES = {"train": MessageType.TRAIN, "measure": MessageType.EVALUATE}
 """A request's task -> the type of Flower's message."""
@@ -44,9 +61,84 @@ SECONDS_BETWEEN_PULLS = 0.5
 """Over the network; a simulation names its own interval."""
 SECONDS_BETWEEN_LOOKS = 1.0
 
-
 Nodes = Callable[[], Mapping[str, int]]
 """Returns site -> node id of all sites that are connected now."""
+
+
+# --- messages
+
+
+def request_content(request: Request, rounds: int) -> RecordDict:
+    """Return a request as it goes to a site, of a run of so many rounds."""
+    return _content(plain_request(request, rounds), weights=request.weights)
+
+
+def read_request(content: RecordDict) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Return the plain values and the weights of a request.
+
+    Raises:
+        ValueError: when it is no request of this package.
+    """
+    return plain_of(content), _tensors(content["weights"])
+
+
+def reply_content(reply: Reply) -> RecordDict:
+    """Return a reply as it goes to the server."""
+    if reply.update is None:
+        return _content(plain_reply(reply))
+    return _content(plain_reply(reply), update=reply.update, buffers=reply.buffers or {})
+
+
+def reply_of(content: RecordDict, request: Request) -> Reply:
+    """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
+
+    def read() -> tuple[dict[str, Any], Weights | None, Weights | None]:
+        plain = plain_of(content)
+        if "update" not in content:
+            return plain, None, None
+        return plain, _tensors(content["update"]), _tensors(content["buffers"])
+
+    return reply_from(request, read)
+
+
+def plain_of(content: RecordDict) -> dict[str, Any]:
+    """Return the plain values of a message.
+
+    Raises:
+        ValueError: when they are no JSON object, or the message is not of this package.
+    """
+    record = content.get(PLAIN)
+    if not isinstance(record, ConfigRecord):
+        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
+    return object_of_json(str(record["json"]))
+
+
+def _content(plain: Mapping[str, Any], **tensors: Weights) -> RecordDict:
+    """Return a message of plain values, and tensors with the same bits in the same type."""
+    content = RecordDict({PLAIN: ConfigRecord({"json": json.dumps(plain)})})
+    for name, weights in tensors.items():
+        data = tensors_as_bytes(weights)
+        content[name] = ArrayRecord({TENSORS: Array("uint8", (len(data),), TENSORS, data)})
+    return content
+
+
+def _tensors(record: Any) -> dict[str, torch.Tensor]:
+    """Return the tensors of a record.
+
+    Raises:
+        TypeError: when the record holds something else.
+        ValueError: when their bytes are damaged.
+    """
+    found = record[TENSORS].stype if isinstance(record, ArrayRecord) else type(record).__name__
+    if found != TENSORS:
+        raise TypeError(f"tensors are written as {found!r}, not as {TENSORS!r}")
+    try:
+        return load(record[TENSORS].data)
+    except Exception as error:  # several kinds
+        raise ValueError(f"what came are no tensors ({error})") from error
+
+
+# --- the server
 
 
 @dataclass
@@ -202,5 +294,49 @@ def main(grid: Grid, context: Context) -> None:
 
 
 # Flower looks for a plain assignment.
-app = ServerApp()
-app.main()(main)
+server_app = ServerApp()
+server_app.main()(main)
+
+
+# --- a site
+
+
+def answering_app(site_of: Callable[[Message, Context], Site]) -> ClientApp:
+    """Return an app that answers as the site that a node is, or plays for a message.
+
+    Args:
+        site_of: returns that site; what it raises is reported in the reply.
+    """
+    app = ClientApp()
+
+    def answer(message: Message, context: Context) -> Message:
+        try:
+            site = site_of(message, context)
+            reply = site.answer(lambda: read_request(message.content))
+        except Exception as error:
+            reply = Reply("", None, 0, error=in_words(error))
+        return Message(reply_content(reply), reply_to=message)
+
+    app.train()(answer)
+    app.evaluate()(answer)
+    return app
+
+
+def site_of_node(message: Message, context: Context) -> Site:
+    """Return the site that a SuperNode is, by the hospital's own ``--node-config``.
+
+    Raises:
+        ConfigError: when it does not say which site it is, or where its folder is.
+    """
+    logging.basicConfig(level=logging.WARNING)
+    logging.getLogger("monai_fairfl").setLevel(logging.INFO)
+    name, folder = context.node_config.get("name"), context.node_config.get("folder")
+    if not (isinstance(name, str) and isinstance(folder, str) and Path(folder).is_absolute()):
+        raise ConfigError(
+            f"this SuperNode's node-config has name {name!r} and folder {folder!r}: start "
+            'flower-supernode with --node-config \'name="SITE" folder="/an/absolute/path"\''
+        )
+    return Site(name, folder, site_settings(context.run_config))
+
+
+client_app = answering_app(site_of_node)
