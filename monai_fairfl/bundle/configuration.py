@@ -16,12 +16,10 @@ from typing import Any
 from monai.bundle import ConfigParser
 from monai.utils import ensure_tuple
 
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.utils.plain_values import object_of_json
-
-TRAIN: tuple[str, ...] = ("configs/train.json",)
-"""Files of the training configuration, where nobody names others."""
 
 FEDERATE = Path("configs", "federate.json")
 """The configuration of a federation, in the folder of its bundle."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import TRAIN
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Weights, read_spec
 from monai_fairfl.model_files.recipe import ModelRecipe, acts, digests_of_files, read_recipe

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any
 
-from monai_fairfl.bundle.configuration import TRAIN
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.server.settings import (
     DATA,
@@ -180,10 +180,10 @@ class Settings(SiteSettings, RunSettings):
     strategy: Any = setting(
         "FedAvg", METHOD, FREE, written={"_target_": "monai_fairfl.strategies.FedAvg"}, by=(LEAD,)
     )
-    strategies: Any = setting((), METHOD, FREE, by=(LEAD,))
+    strategies: Sequence[Any] = setting((), METHOD, FREE, by=(LEAD,))
     trained_alone: str | None = setting(None, LAST_MILE, by=(LEAD,))
-    guards: Any = setting(None, SERVER)
-    valuations: Any = setting((), EVALUATION, by=(LEAD,))
+    guards: Sequence[Any] | None = setting(None, SERVER)
+    valuations: Sequence[Any] = setting((), EVALUATION, by=(LEAD,))
     run_dir: str = setting(
         "", OUTPUT, FREE, written="$@bundle_root + '/runs/federation'", by=(LEAD,)
     )

@@ -10,6 +10,9 @@ from pathlib import Path
 
 from monai_fairfl.errors import ConfigError
 
+TRAIN: tuple[str, ...] = ("configs/train.json",)
+"""Files of a bundle's training configuration, where nobody names others."""
+
 # a site's own weights and caches stay at home
 IGNORED = shutil.ignore_patterns("__pycache__", "*.pt", "*.ts", "*.recipe.json", ".*")
 

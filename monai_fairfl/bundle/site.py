@@ -12,8 +12,8 @@ import torch
 from monai.fl.utils.constants import ExtraItems
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.configuration import TRAIN
 from monai_fairfl.bundle.settings import SiteSettings
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.measurements.features import count_different, network_inputs
 from monai_fairfl.utils.files import private_folder

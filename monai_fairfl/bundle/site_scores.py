@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.configuration import TRAIN
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Measure

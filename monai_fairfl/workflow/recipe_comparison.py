@@ -11,7 +11,8 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl.bundle.configuration import TRAIN, calling_parser, read_configs, read_metadata
+from monai_fairfl.bundle.configuration import calling_parser, read_configs, read_metadata
+from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.workflow.running_recipe import digest_of_section
