@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ def rounds(system: Poc, name: str) -> list[Any]:
     if not ledger.exists():
         return []
     return [record for record in read_ledger(ledger) if record["kind"] == "round"]
+
+
+def has_rounds(system: Poc, name: str, count: int) -> bool:
+    return len(rounds(system, name)) >= count
 
 
 def ended(run: Path) -> bool:
@@ -134,7 +139,7 @@ def test_a_job_whose_server_or_sites_are_killed_at_random_moments_resumes_to_the
         wanted = moments.randrange(4)
         seconds = moments.uniform(0, 2 if wanted else 20)
         jobs = [submitted(system, recipe("FedCE", hospitals, timeout=60, **job))]
-        wait_for("a round", lambda: len(rounds(system, "crashed")) >= wanted, 300)
+        wait_for("a round", partial(has_rounds, system, "crashed", wanted), 300)
         time.sleep(seconds)
         done = len(rounds(system, "crashed"))
 

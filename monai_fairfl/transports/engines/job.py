@@ -129,7 +129,7 @@ def config_of_shipped(given: Given) -> list[dict[str, Any]] | None:
 
 @dataclass
 class JobObserver(Observer):
-    """Writes ``config.json`` of a job's run, and passes the ledger's records on.
+    """Writes ``settings.json`` of a job's run, and passes the ledger's records on.
 
     Args:
         folder: of the run.
@@ -144,7 +144,7 @@ class JobObserver(Observer):
     def run_started(self) -> None:
         """Write the file."""
         text = json.dumps(self.config, indent=4)
-        write_atomically(self.folder / "config.json", text.encode())
+        write_atomically(self.folder / "settings.json", text.encode())
 
     def record_added(self, record: Mapping[str, Any]) -> None:
         """Pass a record on."""
@@ -166,7 +166,7 @@ def run_job(
         job: what is asked for.
         start: of the job.
         transport: over the engine.
-        engine: its name, for ``config.json``.
+        engine: its name, for ``settings.json``.
         added: is called with each record that was written to the ledger.
 
     Raises:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.preflight import data_folders
-from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
@@ -95,7 +94,6 @@ class Site:
         require_device(settings.device)
         bundle_root = self.bundle_root(settings)
         images = self.images(settings, bundle_root)
-        of_client = {entry.name: getattr(settings, entry.name) for entry in fields(SiteSettings)}
         # One folder for all jobs of the site, and for nobody else on its machine.
         private = private_folder(storage_folder(self.workspace)) / self.name
         client = bundle_client(
@@ -105,7 +103,7 @@ class Site:
             dataset_dir=images,
             groups=settings.groups,
             rounds=rounds,
-            **of_client,
+            **settings.of_client(),
         )
         client.states.begin(request.run, request.run_id)
         file = bundle_root / "configs" / "federate.json"
