@@ -47,13 +47,23 @@ Measurement = float | Estimate | Mapping[str, float | Estimate]
 """A number, an estimate, or a mapping of these: ``"mean"``, and one entry per class or layer."""
 
 
+def estimate_of(measurement: Measurement) -> Estimate:
+    """The one number of a measurement with its cases; a number without cases counts as of one.
+
+    >>> estimate_of({"mean": Estimate(0.8, None, 5), "gland": 0.8}).n, estimate_of(0.8).n
+    (5, 1)
+    """
+    mean = measurement["mean"] if isinstance(measurement, Mapping) else measurement
+    return mean if isinstance(mean, Estimate) else Estimate(mean)
+
+
 def value_of(measurement: Measurement) -> float:
     """The one number of a measurement: its value, or the ``"mean"`` of a mapping.
 
     >>> value_of({"mean": Estimate(0.8), "gland": 0.8})
     0.8
     """
-    return float(measurement["mean"] if isinstance(measurement, Mapping) else measurement)
+    return float(estimate_of(measurement))
 
 
 def plain_number(value: Any) -> Any:

@@ -23,9 +23,8 @@ from monai_fairfl.errors import FederationError, in_words
 from monai_fairfl.messages import ModelSpec, Request, measurement_of_json
 from monai_fairfl.replies import Replies
 from monai_fairfl.run.ledger import no_record_in, read_ledger
-from monai_fairfl.strategies.base import RoundResult, Strategy
+from monai_fairfl.strategies.base import RoundResult, Strategy, play_round
 from monai_fairfl.strategies.parts import Average, Details, Reward
-from monai_fairfl.strategies.playing import play_round
 from monai_fairfl.strategies.registry import strategy_of
 
 Record = Mapping[str, Any]

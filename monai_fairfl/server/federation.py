@@ -53,8 +53,7 @@ from monai_fairfl.server.round import (
     require_finite,
 )
 from monai_fairfl.server.settings import RunSettings
-from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.strategies.base import Strategy, play_round
 from monai_fairfl.utils.devices import torch_threads
 from monai_fairfl.utils.files import LONGEST_NAME, locked, safe_name
 from monai_fairfl.utils.tensors import own_random_state

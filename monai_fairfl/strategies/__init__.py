@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One published method, one file, one class.
 
-- ``base``: what every :class:`Strategy` has; ``playing``: plays its rounds;
-- ``parts``, ``rewards``, ``robust``, ``coalitions``: what several methods are made of, and what
-  every strategy takes in place of its own;
-- ``registry``: strategies as users write them and as the ledger has them;
-- ``arguments``: checks and names of arguments.
+- ``base``: what every :class:`Strategy` has, and what plays its rounds;
+- ``parts``, ``rewards``, ``coalitions``: what several methods are made of, and what every strategy
+  takes in place of its own;
+- ``registry``: strategies as users write them and as the ledger has them.
 """
 
 import lazy_loader

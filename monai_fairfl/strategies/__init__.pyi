@@ -20,19 +20,19 @@ from .fedlwr import FedLWR as FedLWR
 from .leave_one_out import LeaveOneOut as LeaveOneOut
 from .parts import Average as Average
 from .parts import BySamples as BySamples
+from .parts import ClippedMean as ClippedMean
+from .parts import GeometricMedian as GeometricMedian
+from .parts import Krum as Krum
+from .parts import Median as Median
 from .parts import Parts as Parts
 from .parts import Proportional as Proportional
 from .parts import Reward as Reward
+from .parts import TrimmedMean as TrimmedMean
 from .parts import Uniform as Uniform
 from .parts import Weighting as Weighting
 from .qfedavg import QFedAvg as QFedAvg
 from .rewards import Mixed as Mixed
 from .rewards import Sparsified as Sparsified
-from .robust import ClippedMean as ClippedMean
-from .robust import GeometricMedian as GeometricMedian
-from .robust import Krum as Krum
-from .robust import Median as Median
-from .robust import TrimmedMean as TrimmedMean
 from .shapfed import ShapFed as ShapFed
 from .standalone import Standalone as Standalone
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Memory, Shares
+from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
 MOST_STEP = 1e6
@@ -58,14 +57,13 @@ class AFL(Strategy):
         mixture = Shares(self.mixture).of_present(everybody)
         is_present = np.array([client in local.clients for client in everybody])
         weights = normalise(mixture[is_present])
-        result = self.finish(local, weights, weights)
 
         # lambda climbs the losses, then goes back to the simplex: lambda <- P(lambda + gamma F). An
         # absent client climbs by the mean loss.
         climb = np.full(len(everybody), losses.sum() / len(losses))
         climb[is_present] = losses
         self.mixture.put(everybody, project_to_simplex(mixture + self.step * climb))
-        return result
+        return self.finish(local, weights, weights)
 
 
 def project_to_simplex(point: np.ndarray) -> np.ndarray:

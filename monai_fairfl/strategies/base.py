@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The server half of one published method: a generator of requests that receives replies."""
+"""The server half of one published method: a generator of requests that receives replies.
+
+A :class:`Memory` is what a method keeps of its clients from round to round; :func:`play_round`
+sends a strategy the replies to what it asks.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ import logging
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import KW_ONLY, InitVar, dataclass, field, fields, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,10 +29,17 @@ from monai_fairfl.messages import (
     Request,
     Weights,
     add_note,
+    plain_numbers,
     value_of,
 )
-from monai_fairfl.replies import Aggregation, Replies, capped, in_each_layer, uniform
-from monai_fairfl.strategies.memory import Memory
+from monai_fairfl.replies import (
+    Aggregation,
+    Replies,
+    capped,
+    in_each_layer,
+    normalise,
+    uniform,
+)
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
 from monai_fairfl.utils.arguments import Checked, non_default_arguments
 
@@ -39,6 +50,63 @@ logger = logging.getLogger(__name__)
 
 Rounds = Generator[list[Request], Replies, "RoundResult"]
 """The type of :meth:`Strategy.round`: it yields requests, is sent replies, returns the result."""
+
+
+class Memory(dict[str, float]):
+    """Client -> number, of all clients that were ever seen; plain JSON for a checkpoint.
+
+    >>> memory = Memory(A=0.5)
+    >>> memory.put(["B"], np.array([0.25]))
+    >>> memory.of(["A", "B", "C"], 0.0).tolist()
+    [0.5, 0.25, 0.0]
+    """
+
+    def of(self, clients: Sequence[str], default: float) -> np.ndarray:
+        """The numbers of ``clients``, shape (N,); ``default`` where a client is new."""
+        return np.array([self.get(client, default) for client in clients], float)
+
+    def put(self, clients: Sequence[str], values: np.ndarray) -> None:
+        """Take the ``values`` of ``clients`` in the place of their earlier ones."""
+        self.update(zip(clients, np.asarray(values, float).tolist(), strict=True))
+
+
+class Shares(Memory):
+    """Client -> weight, of sum one over all clients that were ever seen."""
+
+    def of_present(self, clients: Sequence[str]) -> np.ndarray:
+        """The weights of the present ``clients``, which sum to one; shape (N,).
+
+        A client that was never seen gets the mean weight; all are equal where nobody was seen. The
+        weights of the same clients are returned as they are.
+
+        >>> Shares(A=0.25, B=0.75).of_present(["B", "C"]).tolist()
+        [0.6, 0.4]
+        """
+        weights = self.of(clients, self._mean())
+        # Where nobody is absent and nobody is new, nothing is divided: the same bits.
+        return weights if set(clients) == set(self) else normalise(weights)
+
+    def put(self, clients: Sequence[str], values: np.ndarray) -> None:
+        """Take the new weights of the present ``clients``, which sum to one.
+
+        They divide among them the share that they had before, so that a client loses nothing by
+        its absence.
+
+        >>> shares = Shares(A=0.5, B=0.3, C=0.2)
+        >>> shares.put(["A", "B"], np.array([0.5, 0.5]))
+        >>> shares
+        {'A': 0.4, 'B': 0.4, 'C': 0.2}
+        """
+        if not set(self) <= set(clients):
+            present_share = self.of(clients, self._mean()).sum()
+            super().put(clients, present_share * values)
+            # Sorted, so that the bits of the sum do not depend on who was absent.
+            clients = sorted(self)
+            values = normalise(self.of(clients, 0.0))
+        super().put(clients, values)
+
+    def _mean(self) -> float:
+        return sum(self.values()) / len(self) if self else 1.0
 
 
 @dataclass(frozen=True)
@@ -114,7 +182,7 @@ class Strategy(Checked, ABC):
     ``rounds_planned``, which a strategy only reads. A strategy changes its own attributes only
     after its last ``yield``, so that a round can be undone. What it keeps from round to round is in
     rows by :func:`~monai_fairfl.utils.arguments.remembered`, such as a
-    :class:`~monai_fairfl.strategies.memory.Memory`: a checkpoint holds them.
+    :class:`Memory`: a checkpoint holds them.
 
     A tensor that outlives the round, such as a reward, must be a new one: a view of a reply's
     update would hold all updates in memory.
@@ -192,17 +260,10 @@ class Strategy(Checked, ABC):
     _initial_state: dict[str, Any] | None = field(default=None, init=False)
     _notes: dict[str, str] = field(init=False)
 
-    def __post_init__(
-        self,
-        weighting: Weighting | None = None,
-        reward: Reward | None = None,
-        average: Average | None = None,
-        training: Mapping[str, float] | None = None,
-        *limits: float | None,
-    ) -> None:
+    def __post_init__(self, *parts: Any) -> None:
         super().__post_init__()
-        training = {} if training is None else training
-        self.parts = Parts(weighting, reward, average, training, *limits)
+        given = zip((row.name for row in fields(Parts)), parts)
+        self.parts = Parts(**{name: part for name, part in given if part is not None})
         self.check_parts(self.parts)
 
     def part_given_as(self, argument: str, kind: type) -> Any:
@@ -233,7 +294,14 @@ class Strategy(Checked, ABC):
     def name(self) -> str:
         """Class name and arguments that are not the defaults, fit for a folder: ``FedCE-sum``."""
         own = non_default_arguments(self, Strategy)
-        words = [type(self).__name__, *own, *self.parts.name_words()]
+        words = [type(self).__name__, *own]
+        for name, part in vars(self.parts).items():
+            if isinstance(part, Mapping):
+                words += [f"{key}_{value:g}" for key, value in part.items()]
+            elif isinstance(part, Checked):
+                words += [type(part).__name__, *non_default_arguments(part)]
+            elif part is not None:
+                words.append(f"{name}_{part:g}")
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words))
 
     @abstractmethod
@@ -317,9 +385,7 @@ class Strategy(Checked, ABC):
             if name in reply.measurements:
                 values[row] = value_of(reply.measurements[name])
         if np.isnan(values).all():
-            raise FederationError(
-                f"{type(self).__name__} needs {name!r}, and {self._nobody_measured(replies, name)}"
-            )
+            raise self._nobody_measured(replies, name)
         if self.parts.clip_reports is not None:
             values = self._clipped(replies, values, name, self.parts.clip_reports)
         return values
@@ -345,27 +411,25 @@ class Strategy(Checked, ABC):
             self.note(replies[row].client, f"{name} absent, {mean:.6g} used: mean of the others")
         return np.where(absent, mean, values)
 
-    def _nobody_measured(self, replies: Replies, name: str) -> str:
+    def _nobody_measured(self, replies: Replies, name: str) -> FederationError:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""
+        why = f"no client of {replies.clients} measured it"
         reasons = replies.why_dropped(name)
-        if not reasons:
-            return f"no client of {replies.clients} measured it"
-        of_clients = [f"{client} ({reason})" for client, reason in reasons.items()]
-        return f"what the clients sent cannot be used: {'; '.join(of_clients)}"
+        if reasons:
+            of_clients = "; ".join(f"{client} ({reason})" for client, reason in reasons.items())
+            why = f"what the clients sent cannot be used: {of_clients}"
+        return FederationError(f"{self.name} needs {name!r}, and {why}")
 
     def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""
         middle = np.nanmedian(values)
         distance = np.nanmedian(abs(values - middle))
-        least, most = middle - k * distance, middle + k * distance
         # A report on the side that brings no weight stays: the limit would give it weight.
         side = self.gains_when.get(name)
-        if side == "high":
-            least = -math.inf
-        elif side == "low":
-            most = math.inf
+        least = -math.inf if side == "high" else middle - k * distance
+        most = math.inf if side == "low" else middle + k * distance
         clipped = np.clip(values, least, most)
-        for row in np.flatnonzero((clipped != values) & ~np.isnan(values)):
+        for row in np.flatnonzero(abs(clipped - values) > 0):
             change = f"{name} {values[row]:.6g} clipped to {clipped[row]:.6g}"
             than = "more" if values[row] > clipped[row] else "less"
             self.note(replies[row].client, f"{change}: it reported {than} than the others")
@@ -386,6 +450,7 @@ class Strategy(Checked, ABC):
         *,
         start: Weights | None = None,
         scale: np.ndarray | None = None,
+        merit: np.ndarray | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> RoundResult:
         """Average the updates into the next global model, and reward the clients.
@@ -404,6 +469,7 @@ class Strategy(Checked, ABC):
                 not named continues from the new global model; an absent one, from what it had.
             start: the model that the steps are added to, see :meth:`Replies.average`.
             scale: factor of each update, shape (N,); it is also recorded among the details.
+            merit: what ``rewards`` pays each client for, shape (N,); ``None``: its contribution.
             details: the method's own quantities: name -> numbers of shape (N,) or (N, classes),
                 class or layer -> numbers of shape (N,), or client -> number. NaN: there is none.
 
@@ -411,64 +477,72 @@ class Strategy(Checked, ABC):
             The result, which :meth:`round` returns.
         """
         parts = self.parts
-        numbers = np.zeros(0)
+        worth = np.zeros(0)
         if len(contributions):
-            numbers = self._numbers("contributions", contributions, replies)
+            worth = self._numbers("contributions", contributions, replies)
         recorded = dict(details or {})
         if scale is not None:
             recorded["scale"] = scale
 
         # The weights: the strategy's own, or those of its parts; copies have one weight together.
         if parts.weighting is not None:
-            weights = parts.weighting(replies, numbers)
-        weights = in_each_layer(weights, lambda of: self._numbers("weights", of, replies))
-        if parts.cap is not None:
-            weights = in_each_layer(weights, partial(capped, most=parts.cap))
-        uses_weights = parts.average is None or parts.average.uses_weights
-        if uses_weights:
-            self._warn_of_sum(weights)
-        weights = in_each_layer(weights, replies.shared)
+            weights = parts.weighting(replies, worth)
+        weights = in_each_layer(weights, lambda given: self._weights(given, replies))
 
         # The next global model; tensors that are not averaged stay as they are.
-        rewards = parts.reward or rewards
+        if parts.reward is not None:
+            rewards, merit = parts.reward, None
         if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
             start = self.weights
-        how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
-        if parts.average is None:
-            averaged = replies.average(weights, **how)
-        else:
-            averaged = parts.average(replies, weights, **how)
+        average: Callable[..., Weights] = parts.average or Replies.average
+        averaged = average(replies, weights, buffers=self.buffers, start=start, scale=scale)
         model = {**self.weights, **averaged}
+        if parts.average is not None and not parts.average.uses_weights:
+            weights = uniform(replies)
 
         # The model that each client continues from: its reward or the global model; an absent one
         # keeps what it had.
         models: dict[str, Weights] | None = None
         if isinstance(rewards, Reward):
-            rewards, quantities = rewards(replies, self.weights, model, numbers)
+            paid_for = worth if merit is None else merit
+            rewards, quantities = rewards(replies, self.weights, model, paid_for)
             recorded.update(quantities)
         if rewards is not None:
             absent = set(self.clients) - set(replies.clients)
             kept = {client: self.start_of(client) for client in sorted(absent)}
             models = {**self.rewards, **kept, **dict.fromkeys(replies.clients, model), **rewards}
 
-        if not uses_weights:
-            weights = uniform(replies)
+        aggregation = _by_client(replies, weights)
         if isinstance(weights, Mapping):
             aggregation = {layer: _by_client(replies, of) for layer, of in weights.items()}
-        else:
-            aggregation = _by_client(replies, weights)
-        given = replies.shared(numbers) if replies.groups and len(numbers) else contributions
-        named = zip(replies.clients, np.asarray(given, object).tolist(), strict=bool(len(numbers)))
+        if replies.groups and len(worth):
+            contributions = replies.shared(worth)
         notes = self._notes
         self._notes = {}
         return RoundResult(
             model,
             aggregation,
-            dict(named),
+            plain_numbers(dict(zip(replies.clients, contributions))),
             rewards=models,
             notes=notes,
             details={name: _by_client(replies, values) for name, values in recorded.items()},
         )
+
+    def _weights(self, given: Any, replies: Replies) -> np.ndarray:
+        """Weights of an average as numbers, limited by ``cap``; copies share one weight."""
+        weights = self._numbers("weights", given, replies)
+        if self.parts.cap is not None:
+            weights = capped(weights, self.parts.cap)
+        is_odd = abs(weights.sum() - 1) > ROUNDING and self.weights_sum_to_one
+        if is_odd and not self._sum_was_logged:
+            self._sum_was_logged = True
+            logger.warning(
+                "strategy %s: the weights of an average sum to %.6g, and not to 1: divide them by "
+                "their sum, or set weights_sum_to_one = False",
+                self.name,
+                weights.sum(),
+            )
+        return replies.shared(weights)
 
     def _numbers(self, what: str, values: Any, replies: Replies) -> np.ndarray:
         """Numbers of all clients as an array.
@@ -476,36 +550,19 @@ class Strategy(Checked, ABC):
         Raises:
             ConfigError: naming the strategy and what it gave, where these are no N finite numbers.
         """
+        wrong = values
         try:
             numbers = np.array([float(value) for value in values])
+            by_client = dict(zip(replies.clients, numbers.tolist(), strict=True))
+            wrong = {name: value for name, value in by_client.items() if not math.isfinite(value)}
         except (TypeError, ValueError):
             numbers = np.empty(0)
-        if numbers.shape != (len(replies),):
+        if len(numbers) != len(replies) or wrong:
             raise ConfigError(
-                f"strategy {self.name}: {what} must be {len(replies)} numbers in the order of "
-                f"replies.clients, got {values!r:.200}"
+                f"strategy {self.name}: {what} must be {len(replies)} numbers, all finite, in the "
+                f"order of replies.clients, got {wrong!r:.200}"
             )
-        for client, number in zip(replies.clients, numbers, strict=True):
-            if not math.isfinite(number):
-                raise ConfigError(
-                    f"strategy {self.name}: {what} of client {client!r} must be a finite number, "
-                    f"got {number!r}"
-                )
         return numbers
-
-    def _warn_of_sum(self, weights: Aggregation) -> None:
-        """Log, once a run, that weights do not sum to one: the average is then no mean."""
-        for of_layer in weights.values() if isinstance(weights, Mapping) else [weights]:
-            total = math.fsum(of_layer)
-            is_odd = math.isfinite(total) and abs(total - 1) > ROUNDING
-            if is_odd and self.weights_sum_to_one and not self._sum_was_logged:
-                self._sum_was_logged = True
-                logger.warning(
-                    "strategy %s: the weights of an average sum to %.6g, and not to 1: divide them "
-                    "by their sum, or set weights_sum_to_one = False",
-                    self.name,
-                    total,
-                )
 
     # ---- what survives a stop
 
@@ -570,17 +627,17 @@ def compose(strategy: Strategy, **parts: Any) -> Strategy:
 
 def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
     """Numbers in the order of the replies as the ledger has them, see :meth:`Strategy.finish`."""
+    labels: list[str] = []
     if isinstance(values, Mapping):
-        layers = {key: of for key, of in values.items() if isinstance(of, np.ndarray)}
-        if len(layers) < len(values):
+        if not all(isinstance(of_layer, np.ndarray) for of_layer in values.values()):
             return {client: _plain(value) for client, value in values.items()}
-        rows = zip(*layers.values(), strict=True)
-        found = [dict(zip(layers, map(_plain, row), strict=True)) for row in rows]
-        return dict(zip(replies.clients, found, strict=True))
+        labels = list(values)
+        values = np.stack(list(values.values()), axis=1)
     by_client: dict[str, Any] = {}
     for client, value in zip(replies.clients, np.asarray(values, float), strict=True):
         if value.ndim:
-            by_client[client] = {str(number): _plain(one) for number, one in enumerate(value)}
+            names = labels or map(str, range(len(value)))
+            by_client[client] = dict(zip(names, map(_plain, value)))
         elif not np.isnan(value):
             by_client[client] = _plain(value)
     return by_client
@@ -589,3 +646,57 @@ def _by_client(replies: Replies, values: Any) -> dict[str, Any]:
 def _plain(value: float) -> float | None:
     """A number as Python's; ``None`` where it is NaN."""
     return None if math.isnan(value) else float(value)
+
+
+def play_round(
+    strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]
+) -> RoundResult:
+    """Play one round of a strategy: send it the replies to what it asks, until it returns.
+
+    Args:
+        strategy: that has been started.
+        clients: that take part in the round.
+        answer: returns the replies to the requests of one exchange.
+
+    Returns:
+        The strategy's result.
+
+    Raises:
+        ConfigError: naming the strategy, and what its round asked or returned in place of what it
+            must.
+
+    >>> import torch
+    >>> from monai_fairfl.strategies import FedAvg
+    >>> fedavg = FedAvg()
+    >>> fedavg.start({"w": torch.zeros(1)}, ["elm", "oak"], ModelSpec(("w",)))
+    >>> def answer(requests):
+    ...     asked = [replace(request, id=id) for id, request in enumerate(requests)]
+    ...     replies = [request.reply({"w": torch.ones(1)}, 10) for request in asked]
+    ...     return Replies(replies, asked, fedavg.spec)
+    >>> play_round(fedavg, ["elm", "oak"], answer).aggregation
+    {'elm': 0.5, 'oak': 0.5}
+    """
+
+    def slip(must: str, found: object) -> ConfigError:
+        kind = "None" if found is None else type(found).__name__
+        return ConfigError(f"strategy {strategy.name}: its round must {must}, got {kind}")
+
+    generator: object = strategy.round(clients)
+    if not isinstance(generator, Generator):
+        raise slip("ask with replies = yield [Train(...), ...]", generator)
+    replies: Replies | None = None
+    with closing(generator):
+        while True:
+            try:
+                # The first None begins it.
+                asked = generator.send(replies)
+            except StopIteration as stop:
+                result = stop.value
+                break
+            is_list = isinstance(asked, (list, tuple))
+            if not is_list or not all(isinstance(item, Request) for item in asked):
+                raise slip("yield a list of requests", asked)
+            replies = answer(list(asked))
+    if not isinstance(result, RoundResult):
+        raise slip("end with return self.finish(...)", result)
+    return result

@@ -12,8 +12,7 @@ import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Memory, Shares
+from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
 FADE = {"released": 0.8, "paper": 0.5}
@@ -71,17 +70,15 @@ class CFFL(Strategy):
         scores = self.measured(local, "local_score")
 
         # The reputations of the present clients are the weights of the average.
-        reputation = self._updated_reputation(local.clients, scores)
-        weights = normalise(reputation.of(local.clients, 0.0))
+        self.reputation = self._updated_reputation(local.clients, scores)
+        self.rounds += 1
+        weights = normalise(self.reputation.of(local.clients, 0.0))
         for row in np.flatnonzero(weights == 0):
             self.note(
                 local.clients[row],
                 "its reputation is 0 or below the threshold, for good: it does not count any more",
             )
-        result = self.finish(local, weights, weights, details={"reputation": dict(reputation)})
-        self.reputation = reputation
-        self.rounds += 1
-        return result
+        return self.finish(local, weights, weights, details={"reputation": dict(self.reputation)})
 
     def _updated_reputation(self, clients: Sequence[str], scores: np.ndarray) -> Memory:
         """The reputations of all clients ever seen, after this round's scores."""

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from monai_fairfl.games import MOST_PLAYERS, Game, exact_shapley
-from monai_fairfl.messages import ModelSpec, Train, Weights
+from monai_fairfl.games import MOST_PLAYERS, Game, shapley_values
+from monai_fairfl.messages import Request, Train
 from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
-from monai_fairfl.strategies.memory import Shares
-from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.parts import Reward
 from monai_fairfl.strategies.rewards import Sparsified
 from monai_fairfl.utils.arguments import argument, remembered
 
@@ -29,7 +28,7 @@ MIN_REPUTATION = 1e-3  # before normalising
 UNUSUAL_LENGTH = 2.0
 """A fixed length is unusual when it is so many times longer or shorter than the mean update."""
 
-VARIANTS = {
+VARIANTS: dict[str, Any] = {
     "recommended": {"mask_scope": "layer", "rounding": "ceil", "leave_one": False},
     "paper": {"mask_scope": "global", "rounding": "floor", "leave_one": False},
     "released": {"mask_scope": "layer", "rounding": "ceil", "leave_one": True},
@@ -95,24 +94,20 @@ class CGSV(Strategy):
         if self.reward == "contribution_index":
             self.max_clients = MOST_CLIENTS  # type: ignore[misc]
             self.requires = frozenset({"score"})  # type: ignore[misc]
-        self.sparsified = Sparsified(self.beta, **VARIANTS[self.variant])  # type: ignore[arg-type]
-
-    def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
-        super().start(weights, clients, spec)
-        self._has_warned = False
+        if self.reward == "round_robin":
+            self.sparsified = Sparsified(ratio="share", rest="own")
+        else:
+            ratio = "tanh" if self.reward == "cosine" else "share"
+            self.sparsified = Sparsified(self.beta, ratio, **VARIANTS[self.variant])
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]
+        merit = yield from self._merit(local)
         names = local.clients
-
-        # Only the reward by the contribution index measures the Shapley values of Dice.
-        dice_values = np.zeros(0)
-        if self.reward == "contribution_index":
-            dice_values = yield from contribution_index(self, local)
 
         # The steps are those of Algorithm 1. u_i is the update, scaled to the length Gamma.
         norms = local.geometry.norms
-        gamma = self._length(norms)
+        gamma = self._length(float(norms.mean()))
         scale = np.where(norms > ZERO_NORM, gamma / np.maximum(norms, ZERO_NORM), 0.0)
 
         # The server's step is u_N = sum_i r_i u_i, with the previous reputations. In the first
@@ -132,31 +127,27 @@ class CGSV(Strategy):
 
         # Reputation: r_i <- alpha r_i + (1 - alpha) psi_i, floored and normalised (Eq. 3).
         smoothed = self.alpha * previous + (1 - self.alpha) * psi
-        reputation = Shares(self.reputation)
-        reputation.put(names, normalise(np.maximum(smoothed, MIN_REPUTATION)))
+        self.reputation.put(names, normalise(np.maximum(smoothed, MIN_REPUTATION)))
+        self.rounds += 1
 
         # Reward: the largest entries of the step, the more the higher the reputation (Eq. 4-5).
-        result = self.finish(
+        return self.finish(
             local,
             weights,
-            reputation.of(names, 0.0),
-            self._reward_of_round(local, dice_values),
+            self.reputation.of(names, 0.0),
+            None if self.reward is None else self.sparsified,
             start=self.weights,
             scale=scale,
-            details={"cosine": psi, "reputation": dict(reputation)},
+            merit=merit,
+            details={"cosine": psi, "reputation": dict(self.reputation)},
         )
-        self.reputation = reputation
-        self.rounds += 1
-        return result
 
-    def _length(self, norms: np.ndarray) -> float:
-        """Gamma; a fixed one that is far from what the clients trained is logged, once in a run."""
-        mean_norm = float(np.mean(norms))
+    def _length(self, mean_norm: float) -> float:
+        """Gamma; a fixed one that is far from the first round's updates is logged."""
         if self.gamma is None:
             return mean_norm
-        if not self._has_warned and mean_norm > ZERO_NORM:
+        if self.rounds == 0 and mean_norm > ZERO_NORM:
             if not 1 / UNUSUAL_LENGTH <= self.gamma / mean_norm <= UNUSUAL_LENGTH:
-                self._has_warned = True
                 logger.warning(
                     "CGSV: gamma=%g sets the length of every step, but this round's updates have "
                     "the mean length %.3g; gamma=None takes the length that the clients trained",
@@ -165,18 +156,19 @@ class CGSV(Strategy):
                 )
         return self.gamma
 
-    def _reward_of_round(self, local: Replies, dice_values: np.ndarray) -> Reward | None:
-        """What the argument ``reward`` stands for in this round."""
-        if self.reward == "cosine":
-            return self.sparsified
+    def _merit(self, local: Replies) -> Generator[list[Request], Replies, np.ndarray | None]:
+        """What the paper's baselines reward in place of the reputation, shape (N,)."""
         if self.reward == "round_robin":
-            return _RoundRobin(local.clients[self.rounds % len(local)])
+            return np.eye(len(local))[self.rounds % len(local)]
         if self.reward == "data_size":
-            return _SparsifiedBy(self.sparsified, sample_shares(local))
+            return sample_shares(local)
         if self.reward == "euclidean":
-            return _SparsifiedBy(self.sparsified, _closeness(local))
+            # 1 - d_i / sum_j d_j, with d_i the distance of the update from the average by images.
+            squared = local.geometry.squared_distances_from_mean(sample_shares(local))
+            closeness: np.ndarray = 1 - normalise(np.sqrt(squared))
+            return closeness
         if self.reward == "contribution_index":
-            return _SparsifiedBy(self.sparsified, dice_values)
+            return (yield from contribution_index(self, local))
         return None
 
 
@@ -187,60 +179,9 @@ def _exact(local: Replies, step: np.ndarray) -> np.ndarray:
         local: the replies that trained.
         step: the coefficients of the updates in u_N.
     """
-    names = local.clients
 
     def value(coalition: frozenset[str]) -> float:
-        is_member = np.array([client in coalition for client in names])
+        is_member = np.array([client in coalition for client in local.clients])
         return local.geometry.cosine(step * is_member, step)
 
-    found = exact_shapley(Game(names, value)).values
-    return np.array([float(found[client]) for client in names])
-
-
-def _closeness(local: Replies) -> np.ndarray:
-    r"""The paper's reward EU: :math:`1 - d_i / \sum_j d_j`.
-
-    :math:`d_i` is the Euclidean distance of update i from the average by images.
-    """
-    distances = np.sqrt(local.geometry.squared_distances_from_mean(sample_shares(local)))
-    closeness: np.ndarray = 1 - distances / (distances.sum() or 1.0)
-    return closeness
-
-
-class _SparsifiedBy(Reward):
-    """The sparsified step by another quantity than the reputation, for the paper's baselines.
-
-    Args:
-        sparsified: makes the models for given ratios.
-        quantity: what a client's ratio is proportional to; the largest has the ratio 1.
-    """
-
-    def __init__(self, sparsified: Sparsified, quantity: np.ndarray):
-        self.sparsified = sparsified
-        self.ratios = Sparsified(ratio="share").ratios(quantity)
-
-    def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
-    ) -> tuple[dict[str, Weights], Details]:
-        return self.sparsified.share_out(replies, old, new, self.ratios)
-
-
-class _RoundRobin(Reward):
-    """One client takes the whole step; the others go on with what they trained."""
-
-    def __init__(self, turn: str):
-        self.turn = turn
-
-    def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
-    ) -> tuple[dict[str, Weights], Details]:
-        models: dict[str, Weights] = {}
-        for reply in replies:
-            model = replies.local(reply)
-            if reply.client == self.turn:
-                start = replies.start(reply)
-                for name in replies.spec.parameters:
-                    model[name] = start[name] + (new[name] - old[name])
-            models[reply.client] = model
-        received = np.array([float(reply.client == self.turn) for reply in replies])
-        return models, {"kept": received}
+    return shapley_values(Game(local.clients, value).table())

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from monai_fairfl.errors import FederationError
-from monai_fairfl.games import Game, exact_shapley
-from monai_fairfl.games.game import Coalition
-from monai_fairfl.messages import Estimate, Measure, Request, Weights
+from monai_fairfl.games import Coalition, Game, shapley_values
+from monai_fairfl.messages import Estimate, Measure, Request, Weights, estimate_of
 from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.strategies.base import Strategy
 
@@ -47,11 +46,8 @@ def all_coalitions(clients: Iterable[str]) -> list[Coalition]:
 
 def only_members(replies: Replies, coalition: Coalition) -> Replies:
     """The replies of the coalition's members."""
-    others = {}
-    for reply in replies:
-        if reply.client not in coalition:
-            others[reply.id] = "not of this coalition"
-    return replies.without(others)
+    others = [reply.id for reply in replies if reply.client not in coalition]
+    return replies.without(dict.fromkeys(others, "not of this coalition"))
 
 
 def model_of_members(start: Weights, members: Replies, buffers: str) -> dict[str, torch.Tensor]:
@@ -97,30 +93,25 @@ def coalition_scores(
         # The federation numbered the requests in their order.
         coalition_of = dict(zip(sorted(replies.requests), asked, strict=True))
         for reply in replies:
-            found = reply.measurements.get("score")
-            mean = found["mean"] if isinstance(found, Mapping) else found
-            if mean is not None:
-                estimate = mean if isinstance(mean, Estimate) else Estimate(mean)
-                scores[coalition_of[reply.id]][reply.client] = estimate
+            if "score" in reply.measurements:
+                by_client = scores[coalition_of[reply.id]]
+                by_client[reply.client] = estimate_of(reply.measurements["score"])
         answering = replies.clients
 
-    # The clients that scored every model.
-    complete = []
+    # Only the clients that scored every model count.
     for client in local.clients:
-        if all(client in by_client for by_client in scores.values()):
-            complete.append(client)
-        else:
+        if not all(client in by_client for by_client in scores.values()):
             strategy.note(
                 client,
                 "it did not score every coalition's model, so its cases do not count in anybody's "
                 "value",
             )
-    if not complete:
+            for by_client in scores.values():
+                by_client.pop(client, None)
+    if not scores[every_coalition[0]]:
         raise FederationError(
             "no client scored every coalition's model: check that the sites have validation data"
         )
-    for coalition, by_client in scores.items():
-        scores[coalition] = {client: by_client[client] for client in complete}
     return scores
 
 
@@ -154,5 +145,4 @@ def contribution_index(
     """The Shapley value of each client in this round, by validation Dice; shape (N,)."""
     scores = yield from coalition_scores(strategy, local, all_coalitions(local.clients))
     game = Game(local.clients, lambda coalition: mean_score(scores[coalition]))
-    values = exact_shapley(game).values
-    return np.array([float(values[client]) for client in local.clients])
+    return shapley_values(game.table())

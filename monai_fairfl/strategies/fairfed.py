@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Shares
+from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
 
@@ -62,6 +61,5 @@ class FairFed(Strategy):
         previous = self.weight.of_present(local.clients) if self.weight else shares
         weights = normalise(previous - self.beta * (gap - gap.sum() / len(gap)))
 
-        result = self.finish(local, weights, weights, details={"gap": gap})
         self.weight.put(local.clients, weights)
-        return result
+        return self.finish(local, weights, weights, details={"gap": gap})

@@ -13,8 +13,7 @@ import numpy as np
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Estimate, ModelSpec, Train
 from monai_fairfl.replies import normalise, uniform
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Memory
+from monai_fairfl.strategies.base import Memory, Rounds, Strategy
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.utils.arguments import argument, remembered
 
@@ -58,14 +57,11 @@ class FedCE(Strategy):
     variant: str = argument("paper", ("paper", "revised", "released"))
     weight: Memory = remembered(Memory)  # the latest aggregation weight of every client
     entered: Memory = remembered(Memory)  # weights in the present global model
-    shortened: list[str] = remembered(
-        list
-    )  # clients that entered it with another update than they hold
+    shortened: list[str] = remembered(list)  # who entered it with another update than it holds
     seen: Memory = remembered(Memory)  # rounds that a client took part in
     # Sums over these rounds: of the score and its square ("paper"), or of cosine and Dice.
     first: Memory = remembered(Memory)
     second: Memory = remembered(Memory)
-    rounds: int = remembered(int)
 
     additive = True
     requires = frozenset({"leave_one_out_error"})
@@ -96,8 +92,11 @@ class FedCE(Strategy):
     def round(self, clients: Sequence[str]) -> Rounds:
         asked = []
         for client in clients:
-            measure = tuple(self.requires) if self._can_take_itself_out(client) else ()
+            # In round 0 there is no model without a client. One whose update a guard shortened
+            # holds another model than the one that entered.
             entered = 0.0 if client in self.shortened else self.entered.get(client, 0.0)
+            can_take_itself_out = self.weight and client not in self.shortened
+            measure = tuple(self.requires) if can_take_itself_out else ()
             context = {"previous_weight": entered}
             asked.append(Train(client, self.start_of(client), measure, context))
         local = yield asked
@@ -116,15 +115,23 @@ class FedCE(Strategy):
         if any(request.measure and request.client in names for request in asked):
             error = self.measured(local, "leave_one_out_error")
 
-        # Both combined and accumulated over rounds are the aggregation weights (Eq. 4-5).
-        seen = self.seen.of(names, 0.0) + 1
-        if self.variant == "paper":
-            first, second = self._with_score(names, distance, error)
-            weight = normalise(first / seen)
+        # Both combined (Eq. 4) and accumulated over rounds (Eq. 5) are the aggregation weights.
+        is_paper = self.variant == "paper"
+        if is_paper:
+            # Relative to the uniform share, 1 / N or for a product 1 / N^2, so that rounds with few
+            # clients count like those with many.
+            score = len(local) * self._combined(normalise(distance), normalise(error))
+            if self.mode == "multi":
+                score = len(local) * score
+            gained = score, score**2
         else:
             # In round 0, the releases count the error as 1 and the Dice as 0.
-            first = self.first.of(names, 0.0) + (1 - distance)
-            second = self.second.of(names, 0.0) + (1 - error)
+            gained = 1 - distance, 1 - error
+        seen = self.seen.of(names, 0.0) + 1
+        first = self.first.of(names, 0.0) + gained[0]
+        second = self.second.of(names, 0.0) + gained[1]
+        weight = normalise(first / seen)
+        if not is_paper:
             weight = self._from_means(first / seen, second / seen)
 
         contributions = self._estimates(weight, first, second, seen)
@@ -137,29 +144,7 @@ class FedCE(Strategy):
         self.seen.put(names, seen)
         self.first.put(names, first)
         self.second.put(names, second)
-        self.rounds += 1
         return result
-
-    def _can_take_itself_out(self, client: str) -> bool:
-        """Whether ``client`` knows the model without itself: in round 0 there is none.
-
-        One whose update a guard shortened holds another model than the one that entered.
-        """
-        return self.rounds > 0 and client not in self.shortened
-
-    def _with_score(
-        self, names: Sequence[str], distance: np.ndarray, error: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The paper's sums over rounds: of the scores combined in each (Eq. 4), and their squares.
-
-        Scores are relative to the uniform share, 1 / N or for a product 1 / N^2, so that rounds
-        with few clients count like those with many.
-        """
-        count = len(names)
-        score = count * self._combined(normalise(distance), normalise(error))
-        if self.mode == "multi":
-            score = count * score
-        return self.first.of(names, 0.0) + score, self.second.of(names, 0.0) + score**2
 
     def _from_means(self, cosine: np.ndarray, dice: np.ndarray) -> np.ndarray:
         """The releases' weights: means over rounds of cosine and Dice, combined afterwards."""

@@ -11,9 +11,8 @@ import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Memory, Rounds, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
-from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
@@ -64,8 +63,6 @@ class FedCI(Strategy):
             gain = values.sum()
             counted = values / gain if gain > LEAST_GAIN else np.zeros(len(local))
         summed = self.contribution.of(local.clients, 0.0) + self.decay**self.rounds * counted
-
-        result = self.finish(local, weights, summed, details={"round_value": values})
         self.contribution.put(local.clients, summed)
         self.rounds += 1
-        return result
+        return self.finish(local, weights, summed, details={"round_value": values})

@@ -12,9 +12,8 @@ import numpy as np
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import Replies, normalise
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Memory, Shares
+from monai_fairfl.replies import normalise
+from monai_fairfl.strategies.base import Memory, Rounds, Shares, Strategy
 from monai_fairfl.strategies.parts import Parts
 from monai_fairfl.utils.arguments import argument, remembered
 
@@ -83,25 +82,15 @@ class FedGA(Strategy):
 
         # Gap g_k: loss of the average less that of the client's own model which went into it.
         gap = of_average - self.loss.of(names, np.nan)
+        details = None if np.isnan(gap).all() else {"gap": gap}
 
         # Weights a_k: they move along the gaps, and are normalised.
         weights = normalise(self._adjusted(self.weight.of_present(names), gap))
-
-        details = None if np.isnan(gap).all() else {"gap": gap}
-        entered = self._entered(local, of_own)
-        result = self.finish(local, weights, weights, details=details)
         self.weight.put(names, weights)
-        self.loss = entered
-        self.rounds += 1
-        return result
 
-    def _entered(self, local: Replies, of_own: np.ndarray) -> Memory:
-        """The losses of the own models that go into the average.
-
-        A client whose update a guard shortened holds another one.
-        """
-        entered = Memory()
-        for client, loss in zip(local.clients, of_own, strict=True):
+        # The losses of the own models that go into the average.
+        self.loss = Memory()
+        for client, loss in zip(names, of_own.tolist(), strict=True):
             if client in local.shortened:
                 self.note(
                     client,
@@ -109,8 +98,9 @@ class FedGA(Strategy):
                     "the average: its next gap is the mean of the others'",
                 )
             elif not np.isnan(loss):
-                entered[client] = float(loss)
-        return entered
+                self.loss[client] = loss
+        self.rounds += 1
+        return self.finish(local, weights, weights, details=details)
 
     def _adjusted(self, previous: np.ndarray, gap: np.ndarray) -> np.ndarray:
         """The weights moved along the gaps, each clipped to [0, 1]."""

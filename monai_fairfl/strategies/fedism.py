@@ -11,8 +11,7 @@ import numpy as np
 
 from monai_fairfl.messages import Measure, Train
 from monai_fairfl.replies import normalise, powers
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Shares
+from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
@@ -66,8 +65,10 @@ class FedISM(Strategy):
     min_clients = 2
 
     def round(self, clients: Sequence[str]) -> Rounds:
-        training = self._training()
+        resets = self.variant != "paper" if self.reset_optimizer is None else self.reset_optimizer
+        training = {"reset_optimizer": float(resets)}
         if self.salt:
+            training.update(sam_rho=self.rho, gsam_alpha=self.alpha)
             # SALT: clients measure their sharpness and train with GSAM, in one exchange.
             local = yield [
                 Train(client, self.start_of(client), ("sharpness",), training) for client in clients
@@ -95,17 +96,5 @@ class FedISM(Strategy):
             previous = normalise(self.smoothed.of_present(local.clients))
             weights = normalise(self.beta * weights + (1 - self.beta) * previous)
 
-        result = self.finish(local, weights, weights, details={"sharpness": sharpness})
         self.smoothed.put(local.clients, weights)
-        return result
-
-    def _training(self) -> dict[str, float]:
-        """What the clients' training is asked to do in this round."""
-        resets = self.reset_optimizer
-        if resets is None:
-            resets = self.variant != "paper"
-        training = {"reset_optimizer": float(resets)}
-        if self.salt:
-            training["sam_rho"] = self.rho
-            training["gsam_alpha"] = self.alpha
-        return training
+        return self.finish(local, weights, weights, details={"sharpness": sharpness})

@@ -26,19 +26,12 @@ LEAST_IMAGES = 4
 TOLERANCE = 1e-12
 """A similarity this close to the upper limit counts as being at it."""
 
-CLIP: Mapping[str, tuple[float, float]] = {
-    "recommended": (1e-4, 0.99),
-    "paper": (-math.inf, 1.0),
-    "released": (1e-4, 0.99),
+VARIANTS: Mapping[str, tuple[tuple[float, float], dict[str, float]]] = {
+    "recommended": ((1e-4, 0.99), {}),
+    "paper": ((-math.inf, 1.0), {"cka_training": 1.0}),
+    "released": ((1e-4, 0.99), {"cka_unbiased": 1.0}),
 }
-"""Variant -> least and largest similarity."""
-
-CONTEXT = {
-    "recommended": {},
-    "paper": {"cka_training": 1.0},
-    "released": {"cka_unbiased": 1.0},
-}
-"""Variant -> context of the requests of phase two."""
+"""Variant -> least and largest similarity, and the context of the requests of phase two."""
 
 
 @dataclass(eq=False, repr=False)
@@ -75,7 +68,7 @@ class FedLWR(Strategy):
     clip: Sequence[float] | None = None
     similarity: str = argument("cka", ("cka", "cosine"))
     layerwise: bool = True
-    variant: str = argument("recommended", tuple(CLIP))
+    variant: str = argument("recommended", tuple(VARIANTS))
 
     min_clients = 2
 
@@ -101,20 +94,17 @@ class FedLWR(Strategy):
         anchor = {**self.weights, **local.average(uniform(local), self.buffers)}
 
         # Phase two: every client compares its own model with the anchor (Eq. 2-4).
+        own_range, context = VARIANTS[self.variant]
         compared = yield [
-            Measure(client, anchor, (self.measurement,), CONTEXT[self.variant])
-            for client in local.clients
+            Measure(client, anchor, (self.measurement,), context) for client in local.clients
         ]
 
         # A client that is absent in phase two has no weights.
-        absent = {}
-        for reply in local:
-            if reply.client not in compared.clients:
-                absent[reply.id] = "not in phase two"
-        local = local.without(absent)
+        absent = [reply.id for reply in local if reply.client not in compared.clients]
+        local = local.without(dict.fromkeys(absent, "not in phase two"))
 
         # Weights rho_k^m = (1 - delta_k^m) / sum_j (1 - delta_j^m) of each layer m (Eq. 5).
-        low, high = self.clip or CLIP[self.variant]
+        low, high = self.clip or own_range
         distances = self._distances(compared, low, high)
         weights = {layer: normalise(distance) for layer, distance in distances.items()}
 
@@ -138,31 +128,25 @@ class FedLWR(Strategy):
         Layers that never leave the clients, such as FedBN's, have no weights and do not count. What
         a client did not measure is the mean of the others, and noted.
         """
-        layers_of_model = set(self.spec.layers.values())
-        averaged = set()
-        for name in (*self.spec.parameters, *self.spec.buffers):
-            averaged.add(self.spec.layers.get(name, name))
+        tensors = (*self.spec.parameters, *self.spec.buffers)
+        averaged = {self.spec.layers.get(name, name) for name in tensors}
         found: ByLayer = {}
         for row, reply in enumerate(compared):
             layers = reply.measurements.get(self.measurement)
             if not isinstance(layers, Mapping):
                 continue
-            unknown = sorted(set(layers) - layers_of_model - {"mean"})
+            unknown = sorted(set(layers) - set(self.spec.layers.values()) - {"mean"})
             if unknown:
                 self.note(
                     reply.client,
                     f"{self.measurement} of {unknown[0]!r} does not count: the model has no such "
                     "layer",
                 )
-            for layer, value in layers.items():
-                if layer in averaged and layer != "mean":
-                    distance = found.setdefault(layer, np.full(len(compared), np.nan))
-                    distance[row] = 1 - min(max(float(value), low), high)
+            for layer in averaged.intersection(layers) - {"mean"}:
+                distance = found.setdefault(layer, np.full(len(compared), np.nan))
+                distance[row] = 1 - min(max(float(layers[layer]), low), high)
         if not found:
-            raise FederationError(
-                f"{self.name} needs {self.measurement!r}, and "
-                f"{self._nobody_measured(compared, self.measurement)}{self._why_not_measured()}"
-            )
+            raise self._nobody_measured(compared, self.measurement)
         for distance in found.values():
             is_absent = np.isnan(distance)
             distance[is_absent] = distance[~is_absent].sum() / (~is_absent).sum()
@@ -172,16 +156,6 @@ class FedLWR(Strategy):
                     f"{self.measurement} absent for some layers: mean of the others used",
                 )
         return dict(sorted(found.items()))
-
-    def _why_not_measured(self) -> str:
-        """For an error: how many images a client needs, and what to do where it has fewer."""
-        needed = self.images_needed
-        if needed is None:
-            return ""
-        return (
-            f". A client measures it on at least {needed.least} different {needed.data} images: "
-            f"add {needed.data} cases, {needed.instead}"
-        )
 
     def _widest(self, scored: ByLayer) -> str:
         """The scored layer with the widest kernel, in ablation v2.
@@ -202,4 +176,4 @@ class FedLWR(Strategy):
                 f"{self.name}: no client measured {self.measurement!r} of a convolution or linear "
                 "layer, and the widest one gives the weights: use layerwise=True"
             )
-        return max(sorted(widths), key=lambda layer: widths[layer])
+        return max(sorted(widths), key=widths.__getitem__)

@@ -11,9 +11,8 @@ import numpy as np
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
-from monai_fairfl.strategies.base import Rounds, Strategy
+from monai_fairfl.strategies.base import Memory, Rounds, Strategy
 from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean_score
-from monai_fairfl.strategies.memory import Memory
 from monai_fairfl.utils.arguments import argument, remembered
 
 
@@ -66,7 +65,6 @@ class LeaveOneOut(Strategy):
         # Contribution: the mean drop over the rounds that a client took part in.
         summed = self.drops.of(names, 0.0) + drop
         counts = self.counts.of(names, 0.0) + 1
-        result = self.finish(local, weights, summed / counts, details={"drop": drop})
         self.drops.put(names, summed)
         self.counts.put(names, counts)
-        return result
+        return self.finish(local, weights, summed / counts, details={"drop": drop})

@@ -28,10 +28,6 @@ KINDS = (Strategy, Weighting, Reward, Average)
 """What may be written so: strategies, and the parts of which they are made."""
 
 
-OPTIONS = ("fedprox", "fedbn", "sam", "fedsam")
-"""Methods that any strategy can be combined with, in small letters."""
-
-
 def shipped() -> dict[str, type[Strategy]]:
     """Name -> class of every strategy of the package.
 
@@ -54,7 +50,7 @@ def find(name: object, allow_import: bool = True) -> Any:
     >>> find("FedCE") is find("monai_fairfl.strategies.FedCE")
     True
     """
-    if str(name).lower() in OPTIONS:
+    if str(name).lower() in ("fedprox", "fedbn", "sam", "fedsam"):
         raise ConfigError(
             f"{name} is an option of every strategy, see docs/methods/handlers.md: "
             "FedAvg(training={'prox_mu': 0.01})"
@@ -87,7 +83,20 @@ def strategy_of(given: object, allow_import: bool = True) -> Strategy:
     """
     found = given
     if isinstance(given, str):
-        found = _written(given.strip(), allow_import)
+        text = given.strip()
+        try:
+            if text.startswith("{"):
+                found = written_value(text)
+            else:
+                node = ast.parse(text, mode="eval").body
+                call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
+                found = _value(call, allow_import)
+        except ConfigError:
+            raise
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+            raise ConfigError(
+                f"{text!r} is no call such as FedCE('sum'), in which texts have quotes"
+            ) from error
     if isinstance(found, Mapping) and TARGET in found:
         found = _from_mapping(found, allow_import)
     if not isinstance(found, Strategy):
@@ -125,31 +134,13 @@ def configuration_of(strategy: Strategy) -> dict[str, Any] | None:
         return None
 
 
-def _written(text: str, allow_import: bool) -> Any:
-    """What a text stands for: a mapping, or the object of a name or call."""
-    try:
-        if text.startswith("{"):
-            return written_value(text)
-        node = ast.parse(text, mode="eval").body
-        call = node if isinstance(node, ast.Call) else ast.Call(node, [], [])
-        return _value(call, allow_import)
-    except ConfigError:
-        raise
-    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
-        raise ConfigError(
-            f"{text!r} is no call such as FedCE('sum'), in which texts have quotes"
-        ) from error
-
-
 def _value(node: ast.expr, allow_import: bool) -> Any:
     """The object of a call, or a plain value."""
     if not isinstance(node, ast.Call):
         return ast.literal_eval(node)
     kind = find(ast.unparse(node.func), allow_import)
     positional = [_value(value, allow_import) for value in node.args]
-    named = {}
-    for keyword in node.keywords:
-        named[str(keyword.arg)] = _value(keyword.value, allow_import)
+    named = {str(word.arg): _value(word.value, allow_import) for word in node.keywords}
     return made(kind, positional, named)
 
 

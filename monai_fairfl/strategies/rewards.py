@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from monai_fairfl.messages import Reply, Weights
+from monai_fairfl.messages import Weights
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.utils.arguments import argument
@@ -57,42 +57,18 @@ class Sparsified(Reward):
     def __call__(
         self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
     ) -> tuple[dict[str, Weights], Details]:
-        return self.share_out(replies, old, new, self.ratios(contributions))
-
-    def ratios(self, contributions: np.ndarray) -> np.ndarray:
-        r"""Each client's ratio :math:`q_i / D` before rounding, in [0, 1]; the largest is 1.
-
-        Where no contribution is above 0, every ratio is 1.
-
-        >>> import numpy as np
-        >>> Sparsified(ratio="share").ratios(np.array([0.2, 0.1, -0.3])).tolist()
-        [1.0, 0.5, 0.0]
-        """
-        if self.ratio == "tanh" and self.beta == math.inf:
-            return np.ones(len(contributions))
-        # The numerators of the formula, where a contribution below 0 counts as 0.
-        numerators = np.maximum(contributions, 0.0)
-        if self.ratio == "tanh":
-            numerators = np.tanh(self.beta * numerators)
-        largest = numerators.max()
-        return numerators / largest if largest > 0 else np.ones(len(numerators))
-
-    def share_out(
-        self, replies: Replies, old: Weights, new: Weights, ratios: np.ndarray
-    ) -> tuple[dict[str, Weights], Details]:
-        """Each client's model for given ``ratios``, and its share of the step's entries.
-
-        Args:
-            replies: of the exchange that trained.
-            old: the previous global model.
-            new: the next global model; ``new - old`` is the step that is shared out.
-            ratios: :math:`q_i / D` before rounding, in [0, 1], shape (N,).
-        """
         names = replies.spec.parameters
         step = {name: new[name] - old[name] for name in names}
-        models = [self._without_step(replies, reply) for reply in replies]
+        # Each client's next model where it receives no entry of the step.
+        models: list[dict[str, torch.Tensor]] = []
+        for reply in replies:
+            if self.rest == "own":
+                models.append(replies.local(reply))
+            else:
+                models.append({**replies.start(reply), **(reply.buffers or {})})
 
         # The masks choose in each tensor by itself, or in all tensors as one vector.
+        ratios = self.ratios(contributions)
         scopes = [list(names)] if self.mask_scope == "global" else [[name] for name in names]
         received = np.zeros(len(replies))
         for scope in scopes:
@@ -111,11 +87,23 @@ class Sparsified(Reward):
         size = sum(tensor.numel() for tensor in step.values())
         return dict(zip(replies.clients, models, strict=True)), {"kept": received / size}
 
-    def _without_step(self, replies: Replies, reply: Reply) -> dict[str, torch.Tensor]:
-        """The client's next model where it receives no entry of the step: what `rest` names."""
-        if self.rest == "own":
-            return replies.local(reply)
-        return {**replies.start(reply), **(reply.buffers or {})}
+    def ratios(self, contributions: np.ndarray) -> np.ndarray:
+        r"""Each client's ratio :math:`q_i / D` before rounding, in [0, 1]; the largest is 1.
+
+        Where no contribution is above 0, every ratio is 1.
+
+        >>> import numpy as np
+        >>> Sparsified(ratio="share").ratios(np.array([0.2, 0.1, -0.3])).tolist()
+        [1.0, 0.5, 0.0]
+        """
+        if self.ratio == "tanh" and self.beta == math.inf:
+            return np.ones(len(contributions))
+        # The numerators of the formula, where a contribution below 0 counts as 0.
+        numerators = np.maximum(contributions, 0.0)
+        if self.ratio == "tanh":
+            numerators = np.tanh(self.beta * numerators)
+        largest = numerators.max()
+        return numerators / largest if largest > 0 else np.ones(len(numerators))
 
     def _count(self, ratio: float, size: int) -> int:
         """q_i: how many of ``size`` entries a client receives (Eq. 4-5)."""

@@ -13,9 +13,7 @@ import numpy as np
 from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
 from monai_fairfl.replies import Replies, cosine, normalise, uniform
-from monai_fairfl.strategies.base import Rounds, Strategy
-from monai_fairfl.strategies.memory import Shares
-from monai_fairfl.strategies.parts import Details, Reward
+from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.rewards import Mixed
 from monai_fairfl.utils.arguments import argument, remembered
 
@@ -69,48 +67,41 @@ class ShapFed(Strategy):
     min_clients = 2
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:
-        layer = self.output_layer
-        if layer is None:
-            if spec.output is None:
-                raise ConfigError(
-                    f"{self.name} looks at the layer that makes the logits, and nobody knows which "
-                    "one that is: name its module, for example "
-                    f"{type(self).__name__}(output_layer='head')"
-                )
-            layer, _ = spec.output
-        layers = _layers_with_classes(spec)
-        if layer not in layers:
+        found = spec.output_layer(self.output_layer)
+        if found is None:
             raise ConfigError(
-                f"ShapFed: output_layer must be a trained layer of the model, got {layer!r}"
-                f"{did_you_mean(layer, layers)}"
+                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
+                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
+            )
+        layers = []
+        for layer in dict.fromkeys(spec.layers.values()):
+            weight = weight_of(layer)
+            if weight in spec.parameters and weight not in spec.norms:
+                layers.append(layer)
+        if found[0] not in layers:
+            raise ConfigError(
+                f"ShapFed: output_layer must be a trained layer of the model, got {found[0]!r}"
+                f"{did_you_mean(found[0], layers)}"
             )
 
     def start(self, weights: Weights, clients: Sequence[str], spec: ModelSpec) -> None:
         super().start(weights, clients, spec)
-        spec = replace(spec, output=spec.output_layer(self.output_layer))
-        classes = spec.classes(weights)
-        self._check_bias(spec, weights, classes)
+        layer = spec.output_layer(self.output_layer)
+        classes = replace(spec, output=layer).classes(weights)
+        name = layer[0] if layer else ""
+        bias = weights.get(bias_of(name))
+        if bias is not None and len(bias) != classes:
+            raise ConfigError(
+                f"{self.name}: the weight of output layer {name!r} has {classes} classes, and its "
+                f"bias has {len(bias)}: name a convolution or a linear layer as output_layer, or "
+                "none, and a run of the network at the start finds it"
+            )
         if classes == 1:
             logger.warning(
                 "ShapFed: the output layer %r has one class only, so class values compare whole "
                 "output layers; it is made for several classes (disc and cup). Two channels under "
                 "one softmax are no more than one",
-                spec.output[0] if spec.output else "",
-            )
-
-    def _check_bias(self, spec: ModelSpec, weights: Weights, classes: int) -> None:
-        """Refuse an output layer whose bias has not one value per class of its weight.
-
-        Raises:
-            ConfigError: naming the layer, both numbers and the fix.
-        """
-        layer = spec.output[0] if spec.output else ""
-        bias = weights.get(bias_of(layer))
-        if bias is not None and len(bias) != classes:
-            raise ConfigError(
-                f"{self.name}: the weight of output layer {layer!r} has {classes} classes, and its "
-                f"bias has {len(bias)}: name a convolution or a linear layer as output_layer, or "
-                "none, and a run of the network at the start finds it"
+                name,
             )
 
     def round(self, clients: Sequence[str]) -> Rounds:
@@ -121,11 +112,25 @@ class ShapFed(Strategy):
         previous = normalise(self.weight.of_present(names)) if self.weight else uniform(local)
 
         # Class values Gamma_ij: cosines of the clients' rows with the server's, smoothed (Eq. 6-8).
+        # Where a cosine or the earlier value is unknown, the other one is the value.
         labelled = self._labelled(local)
-        gamma = self._smoothed(names, self._cosines(local, labelled, previous))
+        cosines = self._cosines(local, labelled, previous)
+        unknown = [None] * labelled.shape[1]
+        earlier = np.array([self.classes.get(client, unknown) for client in names], float)
+        gamma = self.mu * earlier + (1 - self.mu) * cosines
+        gamma = np.where(np.isnan(cosines), earlier, gamma)
+        gamma = np.where(np.isnan(earlier), cosines, gamma)
 
         # The values that count: no client gains by reporting that it no longer labels a class.
-        self._note_no_longer_labelled(names, labelled)
+        for row, number in np.argwhere(~np.isnan(earlier) & ~labelled):
+            # Its row may have moved all the same: weight decay and an optimizer's moments move it
+            # at honest sites, too.
+            self.note(
+                names[row],
+                f"class {number} is no longer labelled: its class value "
+                f"{earlier[row, number]:.3g} of earlier rounds counts only where it is below the "
+                "mean of the labelled classes",
+            )
         limit = _mean(np.where(labelled, gamma, np.nan))
         counted = np.where(labelled | (gamma < limit[:, None]), gamma, np.nan)
 
@@ -138,18 +143,17 @@ class ShapFed(Strategy):
 
         # Personalised, client i receives gamma_i w_s + (1 - gamma_i) w_i (Eq. 10); in the authors'
         # code, the normalised gamma.
-        reward: Reward | None = None
-        if self.personalised:
-            reward = _MixedBy(weights) if self.variant == "released" else Mixed()
+        reward = Mixed() if self.personalised else None
+        merit = weights if self.variant == "released" else None
+
+        for client, values in zip(names, gamma, strict=True):
+            self.classes[client] = [None if np.isnan(one) else float(one) for one in values]
+        self.weight.put(names, weights)
 
         # The paper averages with the previous weights, its authors' code with the new ones.
         aggregation = previous if self.variant == "paper" else weights
         details = {"class_value": counted}
-        result = self.finish(local, aggregation, contributions, reward, details=details)
-        for client, values in zip(names, gamma, strict=True):
-            self.classes[client] = [None if np.isnan(one) else float(one) for one in values]
-        self.weight.put(names, weights)
-        return result
+        return self.finish(local, aggregation, contributions, reward, merit=merit, details=details)
 
     def _labelled(self, local: Replies) -> np.ndarray:
         """Which client reports that it labels which class, shape (N, classes)."""
@@ -172,63 +176,9 @@ class ShapFed(Strategy):
                 found[row, number] = cosine(gram, itself, weights * compared[:, number])
         return found
 
-    def _earlier(self, clients: Sequence[str], number: int) -> np.ndarray:
-        """The class values of earlier rounds, shape (N, number of classes); NaN: not known."""
-        unknown = [None] * number
-        return np.array([self.classes.get(client, unknown) for client in clients], float)
-
-    def _smoothed(self, clients: Sequence[str], values: np.ndarray) -> np.ndarray:
-        """mu Gamma + (1 - mu) cosine for each class; where one of both is unknown, the other."""
-        earlier = self._earlier(clients, values.shape[1])
-        smoothed = self.mu * earlier + (1 - self.mu) * values
-        smoothed = np.where(np.isnan(values), earlier, smoothed)
-        return np.where(np.isnan(earlier), values, smoothed)
-
-    def _note_no_longer_labelled(self, clients: Sequence[str], labelled: np.ndarray) -> None:
-        """Note each class that has a value of earlier rounds, and that a client labels no more.
-
-        Its row may have moved all the same: weight decay and an optimizer's moments move it at
-        honest sites, too.
-        """
-        earlier = self._earlier(clients, labelled.shape[1])
-        for row, number in np.argwhere(~np.isnan(earlier) & ~labelled):
-            self.note(
-                clients[row],
-                f"class {number} is no longer labelled: its class value "
-                f"{earlier[row, number]:.3g} of earlier rounds counts only where it is below the "
-                "mean of the labelled classes",
-            )
-
 
 def _mean(values: np.ndarray) -> np.ndarray:
     """The mean of each client's class values that are known, shape (N,); 0 where none is."""
     is_known = ~np.isnan(values)
     total: np.ndarray = np.where(is_known, values, 0.0).sum(axis=1)
     return total / np.maximum(is_known.sum(axis=1), 1)
-
-
-def _layers_with_classes(spec: ModelSpec) -> list[str]:
-    """Layers with a trainable weight, whose first axis may be that of the classes."""
-    layers = []
-    for layer in dict.fromkeys(spec.layers.values()):
-        weight = weight_of(layer)
-        if weight in spec.parameters and weight not in spec.norms:
-            layers.append(layer)
-    return layers
-
-
-class _MixedBy(Mixed):
-    """The mixture of two models by other coefficients than the contributions.
-
-    Args:
-        coefficients: each client's share of the global model.
-    """
-
-    def __init__(self, coefficients: np.ndarray):
-        super().__init__()
-        self.coefficients = coefficients
-
-    def __call__(
-        self, replies: Replies, old: Weights, new: Weights, contributions: np.ndarray
-    ) -> tuple[dict[str, Weights], Details]:
-        return super().__call__(replies, old, new, self.coefficients)

@@ -36,7 +36,7 @@ from monai_fairfl.replies import Replies
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.server.federation import Federation, History
 from monai_fairfl.strategies import FedCE, Parts, Strategy, compose
-from monai_fairfl.strategies.playing import play_round
+from monai_fairfl.strategies.base import play_round
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Start, config_of_shipped
 from monai_fairfl.transports.engines.wire import unreadable
