@@ -17,7 +17,6 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 BUNDLE := bundles/prostate_mri_segmentation
 # The seed of the demo's images and of its training.
 SEED ?= 0
-# The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
 DEMO_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -34,9 +33,7 @@ setup: $(READY) ## make .venv with everything, and do nothing else
 # The hospitals of an earlier version or of another seed are other hospitals: they are made again, in seconds.
 demo: $(READY) ## train a federation of four synthetic hospitals and write its report
 	rm -rf demo/hospitals demo/run
-	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
-	$(BIN)/monai-fairfl train demo/hospitals --quick --strategy Standalone FedAvg "FedCE('sum')" --rounds 30 --adapt \
-		--config docs/examples/demo.json --out demo/run --seed $(SEED) $(DEMO_ARGS)
+	$(BIN)/monai-fairfl demo --out demo --seed $(SEED) $(DEMO_ARGS)
 
 demo-attack: $(READY) ## two more hospitals join the demo's, one sends noise, one lies: with and without guards
 	rm -rf demo/attack
@@ -44,9 +41,9 @@ demo-attack: $(READY) ## two more hospitals join the demo's, one sends noise, on
 
 demo-flare: $(READY) ## the same hospitals in NVIDIA FLARE's simulator: a server and a process for each
 	rm -rf demo/hospitals demo/flare
-	$(BIN)/monai-fairfl demo-data --out demo/hospitals --hospitals demo --seed $(SEED)
-	$(BIN)/monai-fairfl simulate-flare --bundle prostate_mri_segmentation --strategy FedCE --sites-root demo/hospitals \
-		--workspace demo/flare --quick --num-rounds 6 --seed $(SEED)
+	$(BIN)/monai-fairfl demo --data-only --out demo/hospitals --seed $(SEED)
+	$(BIN)/monai-fairfl train demo/hospitals --engine flare --strategy FedCE --quick --rounds 6 --seed $(SEED) \
+		--out demo/flare
 
 test: lint ## lint, then all tests that start no engine's servers: about 6 minutes on two cores
 	$(PYTEST) -m "not engines and not consumers"

@@ -76,7 +76,7 @@ def comparison(
 ) -> list[str]:
     """Return the words of the command that compares the demo's methods over seeds."""
     words = [sys.executable, "-W", "ignore", "-m", "monai_fairfl", "compare", str(hospitals)]
-    words += ["--strategies", *METHODS, "--seeds", *map(str, seeds), "--out", str(folder)]
+    words += ["--strategy", *METHODS, "--seeds", *map(str, seeds), "--out", str(folder)]
     words += ["--recipe", "light", "--rounds", str(rounds), "--local-epochs", str(LOCAL_EPOCHS)]
     return [*words, "--overrides", json.dumps(OVERRIDES), "--jobs", str(jobs)]
 
@@ -195,7 +195,7 @@ def main() -> None:
         hospitals = arguments.hospitals
         if hospitals is None:
             hospitals = folder / "hospitals"
-            monai_fairfl(["demo-data", "--out", str(hospitals), "--hospitals", "demo"])
+            monai_fairfl(["demo", "--data-only", "--out", str(hospitals)])
         found: dict[int, Found] = {}
         first: dict[str, bytes] = {}
         for jobs in arguments.jobs:

@@ -138,7 +138,7 @@ class Row:
         yield [*pip, "install", f"{wheel.resolve()}[{extras}]", "--constraint", str(constraints)]
         yield [*pip, "check"]
         yield [command, "doctor"]
-        yield [command, "demo-data", "--out", "hospitals", "--hospitals", "demo"]
+        yield [command, "demo", "--data-only", "--out", "hospitals"]
         yield [command, "try", "hospitals", "--out", "first"]
         if archive is not None:
             python = str(self.bin / "python")

@@ -101,7 +101,17 @@ def test_a_wheel_brings_bundles_types_and_the_command(tmp_path: Path) -> None:
     )
     for name in ("prostate_mri_segmentation", "fundus_disc_cup_segmentation"):
         done = subprocess.run(
-            [sys.executable, "-m", "monai_fairfl", "bundle", name, f"copy-{name}", "--json"],
+            [
+                sys.executable,
+                "-m",
+                "monai_fairfl",
+                "bundle",
+                "copy",
+                name,
+                "--out",
+                f"copy-{name}",
+                "--json",
+            ],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(site)},
             capture_output=True,
@@ -202,11 +212,11 @@ for file in sorted(root.rglob('*.py')):  # pkgutil would import the packages tha
 @pytest.mark.parametrize(
     ("package", "extra", "command"),
     [
-        ("nvflare", "nvflare", ["flare-policy"]),
+        ("nvflare", "nvflare", ["doctor", "--flare-policy"]),
         (
             "flwr",
             "flower",
-            ["export-flower", "--bundle", "prostate_mri_segmentation", "--out", "a"],
+            ["export", "prostate_mri_segmentation", "--engine", "flower", "--out", "a"],
         ),
     ],
 )

@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.cli.command import (
-    Add,
     Answer,
+    add_device,
+    add_model,
+    add_out,
     add_verbose,
     out_folder,
     positive,
     progress_stream,
     whole,
 )
-from monai_fairfl.cli.using import add_model
 
 if TYPE_CHECKING:
     from monai_fairfl.bundle.adaptation import Adaptation
@@ -41,14 +42,8 @@ TITLES = {"score": "validation Dice", "test_score": "test Dice"}
 """Closing measurement -> its column."""
 
 
-def add_commands(add: Add) -> None:
-    """Add the command of this module to the program."""
-    command = add(
-        "adapt",
-        adapt,
-        "adapt runs/fedce hospitals/elm              # a hospital of the run, or another one\n"
-        "adapt model.pt elm --epochs 20 --out elm-adapted",
-    )
+def adapt_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``adapt``."""
     add_model(command)
     command.add_argument("folder", metavar="HOSPITAL", help="one hospital's images with labels")
     command.add_argument(
@@ -78,11 +73,6 @@ def add_commands(add: Add) -> None:
         ),
     )
     command.add_argument(
-        "--bundle",
-        metavar="NAME|DIR",
-        help="bundle to train with (default: the one that trained the model)",
-    )
-    command.add_argument(
         "--datalist",
         metavar="FILE",
         help=(
@@ -90,16 +80,8 @@ def add_commands(add: Add) -> None:
             "the run, or else a new split)"
         ),
     )
-    command.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="device to train on, such as cuda:0 (default: a GPU if there is one)",
-    )
-    command.add_argument(
-        "--out",
-        metavar="DIR",
-        help="new folder for model.pt and the data list (default: adapt-HOSPITAL here)",
-    )
+    add_device(command)
+    add_out(command, "new folder for model.pt and the data list (default: adapt-HOSPITAL here)")
     add_verbose(command)
 
 
@@ -120,6 +102,10 @@ def adapt(args: argparse.Namespace) -> Answer:
     if its mean gain on these cases is larger than the gain's standard error, which needs at least
     two validation cases: where the data list has fewer, nothing is trained. Nothing leaves the
     hospital.
+
+    examples:
+      monai-fairfl adapt runs/fedce hospitals/elm       # a hospital of the run, or another one
+      monai-fairfl adapt model.pt elm --epochs 20 --out elm-adapted
     """
     from monai_fairfl.bundle.adaptation import adapt_model
     from monai_fairfl.bundle.configuration import takes_any_folder
@@ -228,7 +214,8 @@ def _cases(
         datalist = Path(named).absolute()
         if not datalist.is_file():
             raise ConfigError(
-                f"--datalist {named}: there is no such file. monai-fairfl datalist writes one"
+                f"--datalist {named}: there is no such file. monai-fairfl doctor {hospital} "
+                f"--write-lists {named} writes one"
             )
         return datalist, "the one you named"
     if of_run is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
@@ -22,13 +22,6 @@ class Answer(NamedTuple):
     data: dict[str, Any]
     text: str
     code: int = 0
-
-
-Command = Callable[[argparse.Namespace], Answer]
-"""The function of a command, whose docstring is its help."""
-
-Add = Callable[[str, Command, str], argparse.ArgumentParser]
-"""Adds a command to the program: its name, its function, and examples, one a line."""
 
 
 def out_folder(given: str | None, default: str) -> Path:
@@ -94,14 +87,81 @@ def add_verbose(command: argparse.ArgumentParser) -> None:
     )
 
 
-def add_allow_import(command: argparse.ArgumentParser) -> None:
-    """Add the option that lets a command run the code of a strategy that a ledger names."""
+def add_model(command: argparse.ArgumentParser) -> None:
+    """Add the argument MODEL, and the option with its bundle."""
     command.add_argument(
-        "--allow-import",
+        "model",
+        metavar="MODEL",
+        help="model file, or the folder of a run, whose models/global.pt is used",
+    )
+    command.add_argument(
+        "--bundle",
+        metavar="NAME|DIR",
+        help="bundle to use (default: the shipped one that trained the model)",
+    )
+
+
+def add_device(command: argparse.ArgumentParser) -> None:
+    """Add the option with the device of a single model."""
+    command.add_argument(
+        "--device",
+        metavar="DEVICE",
+        help="device to use, such as cuda:0 (default: a GPU if there is one)",
+    )
+
+
+def add_out(command: argparse.ArgumentParser, what: str) -> None:
+    """Add the option with the place of everything that a command writes."""
+    command.add_argument("--out", metavar="PATH", help=what)
+
+
+def add_recipe(command: argparse._ActionsContainer) -> None:
+    """Add the options that choose how long a bundle trains."""
+    training = command.add_mutually_exclusive_group()
+    training.add_argument(
+        "--quick",
         action="store_true",
         help=(
-            "import a strategy outside this package if the ledger names one; this "
-            "runs the strategy's code"
+            "a first look, as with monai-fairfl try: few rounds, small images and a "
+            "small network unless you give others; takes minutes, and gives no result "
+            "to publish"
+        ),
+    )
+    training.add_argument(
+        "--recipe",
+        metavar="NAME",
+        help=(
+            "another recipe of the bundle, such as light: less training, and worse masks "
+            "(default: that of its federate.json)"
+        ),
+    )
+
+
+def add_settings(command: argparse._ActionsContainer) -> None:
+    """Add the option with a file of settings."""
+    command.add_argument(
+        "--settings",
+        type=Path,
+        metavar="FILE",
+        help=(
+            "JSON file with other keys of a federation (docs/keys.md), read after the bundle's own"
+        ),
+    )
+
+
+STEREO = {"auto": None, "yes": True, "no": False}
+"""What ``--stereo`` says -> whether photographs are pairs of views."""
+
+
+def add_stereo(command: argparse._ActionsContainer) -> None:
+    """Add the option that says whether photographs are pairs of views."""
+    command.add_argument(
+        "--stereo",
+        choices=STEREO,
+        default="auto",
+        help=(
+            "whether photographs are pairs of views side by side (default: those at "
+            "least 1.8 times as wide as high are)"
         ),
     )
 

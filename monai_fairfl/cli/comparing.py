@@ -9,24 +9,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
+from monai_fairfl.cli.command import Answer, add_out, out_folder, positive, progress_stream, whole
 from monai_fairfl.cli.training_options import add_training_options, line_of_options
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
 
 
-def add_commands(add: Add) -> None:
-    """Add the command of this module to the program."""
-    command = add(
-        "compare",
-        compare,
-        "compare hospitals --strategies Standalone FedAvg FedCE --quick\n"
-        'compare hospitals --strategies FedAvg FedCE "CGSV(gamma=None)" --seeds 0 1 2 --folds 4',
-    )
-    command.epilog = f"{command.epilog}\n{NOTES}"
+def compare_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``compare``."""
     command.add_argument(
-        "--strategies",
         "--strategy",
         nargs="+",
         required=True,
@@ -59,44 +51,37 @@ def add_commands(add: Add) -> None:
         "how many trainings run at a time, each in its own process; the last ones also share out "
         "their hospitals",
     )
-    command.add_argument(
-        "--out",
-        metavar="DIR",
-        help=(
-            "folder for the tables and all trainings (default: compare-NAME here; with --quick, "
-            "compare-NAME-quick)"
-        ),
+    add_out(
+        command,
+        "folder for the tables and all trainings (default: compare-NAME here; with --quick, "
+        "compare-NAME-quick)",
     )
-
-
-NOTES = """
-If a comparison was stopped, run the same command to continue it.
-docs/comparing.md explains the tables, and what a p-value over cases does not
-show."""
 
 
 def compare(args: argparse.Namespace) -> Answer:
     """Compare strategies over seeds and folds, with intervals and p-values for a paper.
 
     Every strategy is trained with every seed in every fold, on the same splits. A training that
-    fails does not stop the others; run the same command to try it again.
-    """
-    from rich.console import Console
+    fails does not stop the others; run the same command to try it again, or to continue it.
+    docs/comparing.md explains the tables, and what a p-value over cases does not show.
 
+    examples:
+      monai-fairfl compare hospitals --strategy Standalone FedAvg FedCE --quick
+      monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
+    """
     from monai_fairfl.bundle.several_runs import SomeFailed
     from monai_fairfl.report.repeated_tables import comparison_text
 
     line = line_of(args, Path(args.folder).absolute())
     out = Path(line.arguments["run_dir"])
-    output = Console(file=progress_stream(args), highlight=False)
-    output.print(f"Into the folder {out}\n\n{line.text}\n", markup=False, soft_wrap=True)
+    print(f"Log: {out / 'log.txt'}", file=progress_stream(args), flush=True)
     code, failed = 0, ""
     try:
         line.run(out / "log.txt", args.verbose)
     except SomeFailed as error:
         code, failed = 2, f"\n{error}"
     found = json.loads((out / "comparison.json").read_text())
-    text = f"{comparison_text(found)}{failed}\nPage: {out / 'comparison.html'}"
+    text = f"{comparison_text(found)}{failed}\nReport: {out / 'comparison.html'}"
     return Answer({"folder": str(out), "command": line.text, **found}, text, code)
 
 
@@ -119,7 +104,7 @@ def line_of(args: argparse.Namespace, root: Path) -> MonaiLine:
         args,
         root,
         out_folder(args.out, name),
-        args.strategies,
+        args.strategy,
         seeds=args.seeds,
         folds=args.folds,
     )

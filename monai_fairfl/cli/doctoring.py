@@ -8,12 +8,16 @@ import argparse
 import importlib.metadata
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from monai_fairfl.cli.build import build_of
-from monai_fairfl.cli.command import Add, Answer
+from monai_fairfl.cli.command import STEREO, Answer, add_stereo, positive, progress_stream, whole
+from monai_fairfl.errors import ConfigError, DataError
+from monai_fairfl.utils.terminal import warnings_as_notes
 
 PACKAGE = "monai-fairfl"
 FOR_USERS = ("report", "nvflare", "flower", "dicom", "onnx", "tracking")
@@ -29,6 +33,8 @@ NEEDS = {
 }
 """Extra -> what it is for."""
 
+OLDEST_PYTHON = ">=3.10"
+
 GIB = 2**30
 LEAST_DISK = 2 * GIB
 """A run stores three checkpoints, with a model for each client, and a state for each site."""
@@ -37,7 +43,14 @@ LEAST_MEMORY = GIB
 """Of a training with a process of its own: libraries, network and images of small sites."""
 
 OK, NOTE, WRONG = "ok", "note", "WRONG"
+COUNTED = {NOTE: "to note", WRONG: "wrong"}
 NOT_RIGHT = 2
+
+LINE_OF_SITE = (
+    "{site}: {num_cases} cases, {training} training, {validation} validation, "
+    "{testing} testing; labels {labels}, {gland_slices} labelled slices"
+)
+"""What is said of a site whose split is written."""
 
 
 @dataclass(frozen=True)
@@ -69,24 +82,71 @@ class Finding:
         return text
 
 
-def add_commands(add: Add) -> None:
-    """Add the command of this module to the program."""
-    command = add(
-        "doctor",
-        doctor,
-        "doctor\n"
-        "doctor hospitals        # and the data of your sites\n"
-        "doctor hospitals/alder  # and the data of one hospital\n"
-        "doctor kit              # and local/fairfl.json of a hospital's startup kit\n"
-        "doctor /data/site       # and local/fairfl.json of a hospital's folder for Flower",
-    )
+def doctor_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``doctor``."""
     command.add_argument(
         "folder",
         metavar="DATA",
         nargs="?",
         help=(
-            "one folder per hospital, one hospital's own folder, its startup kit, or its folder "
-            "for Flower"
+            "one folder per hospital, one hospital's own folder or data list, its startup kit, or "
+            "its folder for Flower"
+        ),
+    )
+    command.add_argument("--verbose", action="store_true", help="also show what is fine")
+    lists = command.add_argument_group("split of the data into cases")
+    lists.add_argument(
+        "--write-lists",
+        metavar="PATH",
+        help=(
+            "write the split: a file for one hospital; for several a folder, which gets a file "
+            "SITE.json for each; lists that are there are kept"
+        ),
+    )
+    lists.add_argument(
+        "--structures",
+        nargs="+",
+        metavar="NAME",
+        help=(
+            "nested structures, the outermost first, whose pixel values the list records "
+            "(default: those of the bundle for these images)"
+        ),
+    )
+    lists.add_argument(
+        "--folds",
+        type=positive,
+        metavar="K",
+        help="split into K folds for cross-validation, in place of 0.5/0.25/0.25",
+    )
+    lists.add_argument(
+        "--fold",
+        type=whole,
+        metavar="F",
+        help="which fold of --folds to test, counted from 0 (default: 0)",
+    )
+    lists.add_argument(
+        "--seed",
+        type=whole,
+        default=0,
+        metavar="S",
+        help="seed of the shuffle before the split (default: 0)",
+    )
+    add_stereo(lists)
+    policy = command.add_argument_group("what NVIDIA FLARE must allow for jobs that bring no code")
+    policy.add_argument(
+        "--flare-policy",
+        action="store_true",
+        help="show it, or check it in the startup kit DATA; exit code 2 if it is missing there",
+    )
+    policy.add_argument("--add", action="store_true", help="add it to the kit")
+    policy.add_argument(
+        "--also",
+        nargs="+",
+        default=[],
+        metavar="CLASS",
+        help=(
+            "your own classes that a job may name, such as my_methods.MyStrategy; for "
+            "the server's kit only"
         ),
     )
 
@@ -96,16 +156,38 @@ def doctor(args: argparse.Namespace) -> Answer:
 
     Exit code 2: there is a problem. A note is not a problem: it names something optional that is
     missing, or something unusual in the data.
+
+    examples:
+      monai-fairfl doctor
+      monai-fairfl doctor hospitals        # and the data of your sites
+      monai-fairfl doctor hospitals/alder  # and the data of one hospital
+      monai-fairfl doctor kit              # and local/fairfl.json of a hospital's startup kit
+      monai-fairfl doctor /data/site       # and fairfl.json of a hospital's folder for Flower
+      monai-fairfl doctor hospitals --write-lists datalists   # and write datalists/SITE.json
+      monai-fairfl doctor hospitals/alder --folds 4 --fold 0 --write-lists alder.json
+      monai-fairfl doctor --flare-policy              # the entry of class_allow_list
+      monai-fairfl doctor alder --flare-policy --add  # add it to alder/local/resources.json
     """
+    if args.flare_policy:
+        return _flare_policy(args)
+    if args.write_lists is not None:
+        return _write_lists(args)
     findings = [*environment(), *extras(), *machine(Path.cwd())]
+    found: dict[str, Any] = {}
+    text = ""
     if args.folder:
         folder = Path(args.folder).absolute()
-        findings += [own_settings(folder)] if _has_own_settings(folder) else data(folder)
-    wrong = [finding for finding in findings if finding.status == WRONG]
-    lines = [finding.line for finding in findings]
-    lines.append(f"{len(wrong)} of {len(findings)} checks found something wrong.")
-    code = NOT_RIGHT if wrong else 0
-    return Answer({"checks": [asdict(finding) for finding in findings]}, "\n".join(lines), code)
+        if _has_own_settings(folder):
+            findings.append(own_settings(folder))
+        else:
+            of_data, found, text = _data(folder, args)
+            findings += of_data
+    counts = {status: sum(one.status == status for one in findings) for status in (OK, NOTE, WRONG)}
+    lines = [one.line for one in findings if args.verbose or one.status != OK]
+    others = [f"{counts[status]} {words}" for status, words in COUNTED.items() if counts[status]]
+    lines.append(", ".join([f"{counts[OK]} fine", *others]))
+    data = {"checks": [asdict(finding) for finding in findings], **found}
+    return Answer(data, "\n".join([*filter(None, [text]), *lines]), NOT_RIGHT * bool(counts[WRONG]))
 
 
 # --- environment
@@ -116,7 +198,12 @@ def environment() -> Iterator[Finding]:
     from packaging.specifiers import SpecifierSet
 
     yield Finding(PACKAGE, OK, build_of())
-    yield _python(platform.python_version(), SpecifierSet(_required_python()))
+    python = platform.python_version()
+    if python in SpecifierSet(OLDEST_PYTHON):
+        yield Finding("Python", OK, python)
+    else:
+        fix = f"make an environment with Python {OLDEST_PYTHON}"
+        yield Finding("Python", WRONG, python, fix)
     system = platform.system()
     if system in ("Linux", "Darwin"):
         yield Finding("system", OK, f"{system} {platform.release()}")
@@ -125,19 +212,6 @@ def environment() -> Iterator[Finding]:
         yield Finding("system", WRONG, system, fix)
     for name, specifier in _requirements(None):
         yield library(name, specifier)
-
-
-def _python(version: str, supported: object) -> Finding:
-    if version in supported:  # type: ignore[operator]
-        return Finding("Python", OK, version)
-    return Finding("Python", WRONG, version, f"make an environment with Python {supported}")
-
-
-def _required_python() -> str:
-    try:
-        return importlib.metadata.metadata(PACKAGE)["Requires-Python"] or ">=3.10"
-    except importlib.metadata.PackageNotFoundError:
-        return ">=3.10"
 
 
 def library(name: str, specifier: str) -> Finding:
@@ -303,37 +377,133 @@ def own_settings(root: Path) -> Finding:
     return Finding(what, OK, found)
 
 
-def data(root: Path) -> Iterator[Finding]:
-    """The sites of a folder, or one hospital's own, in short: every file is read once."""
+def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str, Any], str]:
+    """The sites of a folder, or one hospital's own: every file is read once.
+
+    Returns:
+        What was found; ``sites``, ``warnings`` and ``problems`` for JSON; and these as a table.
+    """
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
     from monai_fairfl.data.layouts import sites_at
     from monai_fairfl.data.overview import overview
     from monai_fairfl.errors import FairFLError
-    from monai_fairfl.utils.terminal import warnings_as_notes
-    from monai_fairfl.utils.words import count_words
 
     what = f"data {root.name}"
+    split = _split_settings(args)
+    findings = []
+    bundle = ""
     try:
         with warnings_as_notes() as notes:
             folders = sites_at(root)
-        bundle = bundle_for(folders)
-        found, _ = overview(folders, STRUCTURES.get(bundle, ()), None, notes)
     except FairFLError as error:
-        yield Finding(what, WRONG, str(error))
-        return
+        return [Finding(what, WRONG, str(error))], {}, ""
+    try:
+        bundle = bundle_for(folders)
+    except FairFLError as error:
+        findings.append(Finding(what, WRONG, str(error)))
+    structures: Sequence[str] = args.structures or STRUCTURES.get(bundle, ())
+    stereo = STEREO[args.stereo]
+    found, text = overview(folders, structures, stereo, notes, _reading(args), **split)
+    findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     is_one_hospital = root in folders.values()
-    is_alone = len(folders) < 2 and not is_one_hospital
-    if is_one_hospital:
-        about = f"one hospital, for the bundle {bundle}"
-    else:
-        about = f"{len(folders)} sites ({', '.join(folders)}), for the bundle {bundle}"
-    if not is_alone and not found["problems"]:
-        yield Finding(what, OK, about)
-    if is_alone:
+    if len(folders) < 2 and not is_one_hospital:
         fix = "a federation needs two: give the folder above"
-        yield Finding(what, WRONG, "one site alone", fix)
-    shown = f"monai-fairfl datalist {root} --check shows all"
-    for problem in found["problems"]:
-        yield Finding(what, WRONG, str(problem), shown)
-    if found["warnings"]:
-        yield Finding(what, NOTE, count_words(len(found["warnings"]), "note"), shown)
+        findings.append(Finding(what, WRONG, "one site alone", fix))
+    if not findings:
+        about = f"{len(folders)} sites ({', '.join(folders)})"
+        if is_one_hospital:
+            about = "one hospital"
+        findings = [Finding(what, OK, f"{about}, for the bundle {bundle}")]
+    return findings, found, text
+
+
+def _split_settings(args: argparse.Namespace) -> dict[str, int]:
+    """The arguments of ``split_cases`` that the user chose."""
+    if args.folds is None:
+        if args.fold is not None:
+            raise ConfigError(f"--fold {args.fold} needs --folds, the number of folds")
+        return {"seed": args.seed}
+    return {"seed": args.seed, "folds": args.folds, "fold": args.fold or 0}
+
+
+def _reading(args: argparse.Namespace) -> Callable[[str], None]:
+    """What shows that the files of a site are read, which may take minutes."""
+    return lambda site: print(f"Reading {site} ...", file=progress_stream(args), flush=True)
+
+
+def _write_lists(args: argparse.Namespace) -> Answer:
+    """Check all sites, and then write the split of each into cases."""
+    from monai_fairfl.bundle.preflight import check_sites
+    from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
+    from monai_fairfl.data import check_cases, site_datalist
+    from monai_fairfl.data.layouts import sites_at
+
+    if args.folder is None:
+        raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")
+    out = Path(args.write_lists)
+    split = _split_settings(args)
+    with warnings_as_notes() as notes:
+        root = Path(args.folder).absolute()
+        folders = sites_at(root)
+        structures: Sequence[str] = args.structures or ()
+        if not structures:
+            # Images of a bundle of one's own have none.
+            with suppress(DataError):
+                structures = STRUCTURES.get(bundle_for(folders), ())
+        files = {site: out / f"{site}.json" for site in folders}
+        if root in folders.values():
+            files = dict.fromkeys(folders, out)
+        there = [str(file) for file in files.values() if file.exists()]
+
+        names = {str(folder): site for site, folder in folders.items()}
+        reading = _reading(args)
+        sites: dict[str, dict[str, Any]] = {}
+
+        def check(folder: str) -> None:
+            reading(names[folder])
+            sites[names[folder]] = check_cases(folder, structures, stereo=STEREO[args.stereo])
+
+        check_sites({site: str(folder) for site, folder in folders.items()}, check)
+        for site, found in sites.items():
+            values = found.get("values")
+            parts = site_datalist(folders[site], files[site], structures, values, **split)
+            found.update({part: len(cases) for part, cases in parts.items()})
+            found["file"] = str(files[site])
+    lines = [LINE_OF_SITE.format(**site) for site in sites.values()]
+    lines += [f"note: {note}" for note in notes]
+    if there:
+        lines.append(f"kept as they are, and read: {', '.join(there)}")
+    if len(there) < len(files):
+        lines.append(f"written: {out}")
+    return Answer({"sites": sites, "warnings": notes}, "\n".join(lines))
+
+
+# --- the policy of NVIDIA FLARE
+
+
+def _flare_policy(args: argparse.Namespace) -> Answer:
+    """Show, check or add what NVIDIA FLARE must allow for jobs that bring no code."""
+    from monai_fairfl.transports.flare.policy import ENTRY, allow, allowed
+
+    kit = args.folder
+    if kit is None:
+        if args.add:
+            raise ConfigError("--add needs a startup kit, of the server or of a site")
+        text = (
+            f'add "{ENTRY}" to class_allow_list in local/resources.json of the server and of every '
+            "site;\nmonai-fairfl doctor KIT --flare-policy --add does it"
+        )
+        return Answer({"class_allow_list": ENTRY}, text)
+    entries = " and ".join(f'"{entry}"' for entry in [ENTRY, *args.also])
+    if args.add:
+        file = allow(kit, args.also)
+        text = f"{file}: allowed is now {entries}; restart what runs from it"
+        return Answer({"file": str(file), "allowed": True}, text)
+    if allowed(kit, args.also):
+        return Answer({"allowed": True}, f"{kit}: allowed is {entries}")
+    also = f" --also {' '.join(args.also)}" if args.also else ""
+    text = (
+        f"{kit} does not allow {entries}: a job without custom code ends with "
+        f'"is not in allow_list".\nmonai-fairfl doctor {kit} --flare-policy --add{also} adds it'
+    )
+    return Answer({"allowed": False}, text, NOT_RIGHT)

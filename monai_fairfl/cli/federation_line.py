@@ -58,7 +58,7 @@ def federation_line(
     if config is not None:
         if not config.is_file():
             raise ConfigError(
-                f"{config} does not exist: --config names a file with keys of federate.json"
+                f"{config} does not exist: --settings names a file with keys of federate.json"
             )
         # The line is recorded with the run, and may be used in another folder.
         files.append(str(config.absolute()))

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about what a ledger proves: ``verify`` and ``what-if``.
-
-Of each command the arguments come first, then the function that it calls.
-"""
+"""The command ``verify``: what a ledger proves, and what would have followed from it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.cli.command import Add, Answer, add_allow_import
+from monai_fairfl.cli.command import Answer
 
 NOT_RIGHT = 2
 """Exit code of what was checked and is not right."""
@@ -25,26 +22,11 @@ UNCHECKED = (
 """What the chain alone leaves open; a head or a receipt says itself how far it reaches."""
 
 
-def add_commands(add: Add) -> None:
-    """Add the commands of this module to the program."""
-    _add_verify(add)
-    _add_what_if(add)
-
-
-# --- verify
-
-
-def _add_verify(add: Add) -> None:
-    command = add(
-        "verify",
-        verify,
-        "verify runs/first\n"
-        "verify runs/first --receipt runs/first/sites/*/state/receipts.jsonl\n"
-        "verify runs/first --replay",
-    )
+def verify_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``verify``."""
     command.add_argument(
         "run_dir",
-        metavar="RUN_DIR",
+        metavar="RUN",
         help=(
             "folder of a run, or a workspace that contains one; runs in its "
             "subfolders are checked, too"
@@ -64,7 +46,26 @@ def _add_verify(add: Add) -> None:
         action="store_true",
         help="compute every weight and contribution again from the recorded replies, and compare",
     )
-    add_allow_import(command)
+    what_if = command.add_argument_group("another question to the ledger, without training")
+    what_if.add_argument(
+        "--what-if",
+        action="store_true",
+        help="compute the weights again without a site, or by another strategy",
+    )
+    what_if.add_argument("--without", metavar="SITE", help="leave this site out of every round")
+    what_if.add_argument(
+        "--strategy",
+        metavar="STRATEGY",
+        help="use this strategy in place of the run's own, such as \"FedCE('sum')\"",
+    )
+    command.add_argument(
+        "--allow-import",
+        action="store_true",
+        help=(
+            "import a strategy outside this package if the ledger names one; this "
+            "runs the strategy's code"
+        ),
+    )
 
 
 def verify(args: argparse.Namespace) -> Answer:
@@ -74,8 +75,24 @@ def verify(args: argparse.Namespace) -> Answer:
     model, checkpoint and recorded update must have the digest that the ledger names. A head
     or a receipt that was stored elsewhere shows every change up to its own record, and none after
     it. A replay shows whether the recorded weights and contributions follow from the recorded
-    replies. docs/ledger.md explains all of this. Of several runs, a broken one hides no other.
+    replies. Of several runs, a broken one hides no other.
+
+    With --what-if the answer has the weights and contributions that follow from the recorded
+    updates and measurements. For the first round, this is what would have happened. From the
+    second round on, other weights would have led to other models, and so to other updates, which
+    nobody recorded. A question that needs more than the ledger contains is refused. A weight in the
+    table is the mean over the rounds in which the site has one; a contribution is the site's last
+    one. docs/ledger.md explains all of this.
+
+    examples:
+      monai-fairfl verify runs/first
+      monai-fairfl verify runs/first --receipt runs/first/sites/*/state/receipts.jsonl
+      monai-fairfl verify runs/first --replay
+      monai-fairfl verify runs/fedce --what-if --without birch
+      monai-fairfl verify runs/fedce --what-if --strategy "FedCE('sum')"
     """
+    if args.what_if:
+        return _what_if(args)
     from monai_fairfl.errors import ConfigError, FederationError
     from monai_fairfl.report.collect import find_runs
     from monai_fairfl.run.resuming import kept_results
@@ -253,35 +270,8 @@ def _replayed(path: Path, allow_import: bool) -> dict[str, Any]:
 # --- what-if
 
 
-def _add_what_if(add: Add) -> None:
-    command = add(
-        "what-if",
-        what_if,
-        "what-if runs/fedce --without birch\n"
-        "what-if runs/fedce --strategy \"FedCE('sum')\"\n"
-        "what-if runs/fedce --strategy FedAvg --without birch --json",
-    )
-    command.add_argument(
-        "run_dir", metavar="RUN_DIR", help="folder of a run, or a workspace that contains one"
-    )
-    command.add_argument("--without", metavar="SITE", help="leave this site out of every round")
-    command.add_argument(
-        "--strategy",
-        metavar="STRATEGY",
-        help="use this strategy in place of the run's own, such as \"FedCE('sum')\"",
-    )
-    add_allow_import(command)
-
-
-def what_if(args: argparse.Namespace) -> Answer:
-    """Compute a run's weights again without a site, or by another strategy, without training.
-
-    The answer has the weights and contributions that follow from the recorded updates and
-    measurements. For the first round, this is what would have happened. From the second round on,
-    other weights would have led to other models, and so to other updates, which nobody recorded.
-    The command refuses a question that needs more than the ledger contains. A weight in the table
-    is the mean over the rounds in which the site has one; a contribution is the site's last one.
-    """
+def _what_if(args: argparse.Namespace) -> Answer:
+    """Compute a run's weights again without a site, or by another strategy."""
     from monai_fairfl.audit import what_if as answer_of
     from monai_fairfl.audit.counterfactual import MEANING
     from monai_fairfl.report.collect import find_run

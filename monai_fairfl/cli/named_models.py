@@ -145,7 +145,7 @@ def site_of_run(model: Path, site: str) -> SiteOfRun | None:
     """A site of the run that a model is of; ``None``: it did not take part, or there is no run."""
     # The run that holds the model, at whatever depth, or the comparison that it is of.
     for folder in model.parents:
-        # Without a run beside them, data lists are of no run: ``monai-fairfl datalist`` wrote them.
+        # Without a run beside them, data lists are of no run: ``monai-fairfl doctor`` wrote them.
         if not (folder / CONFIG).is_file():
             continue
         try:

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command ``monai-fairfl``: everything around a training.
 
-A training itself is ``python -m monai.bundle run``: commands that train or use a model print that
-line and run it. Each command is a function from its arguments to
-an :class:`~monai_fairfl.cli.command.Answer`; it imports what it needs, so ``--help`` is quick.
+A training itself is ``python -m monai.bundle run``: commands that train or use a model run such a
+line, which ``log.txt`` has, and the terminal with ``--verbose``. A command is a function from its
+arguments to an :class:`~monai_fairfl.cli.command.Answer`, and one that adds its options. It imports
+what it needs, so ``--help`` is quick.
 """
 
 from __future__ import annotations
@@ -15,71 +16,58 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn, TextIO
 
 from monai_fairfl.cli import (
     adapting,
-    adopting,
+    bundles,
     comparing,
-    data,
+    demos,
     doctoring,
-    flare,
-    flower,
+    exporting,
     ledgers,
-    models,
     runs,
     training,
     using,
 )
-from monai_fairfl.cli.command import Answer, Command
+from monai_fairfl.cli.command import Answer
 from monai_fairfl.errors import FairFLError, closest
 from monai_fairfl.utils.terminal import data_notes_shown_once
 
-EXAMPLES = """
-check the environment and your data:
-  monai-fairfl doctor hospitals
+Options = Callable[[argparse.ArgumentParser], None]
+Command = Callable[[argparse.Namespace], Answer]
 
-a first look at your own hospitals, one folder each:
-  monai-fairfl try hospitals
+COMMANDS: dict[str, tuple[Command, Options]] = {
+    "demo": (demos.demo, demos.demo_options),
+    "doctor": (doctoring.doctor, doctoring.doctor_options),
+    "try": (demos.try_, demos.try_options),
+    "train": (training.train, training.train_options),
+    "compare": (comparing.compare, comparing.compare_options),
+    "infer": (using.infer, using.infer_options),
+    "evaluate": (using.evaluate, using.evaluate_options),
+    "adapt": (adapting.adapt, adapting.adapt_options),
+    "report": (runs.report, runs.report_options),
+    "verify": (ledgers.verify, ledgers.verify_options),
+    "bundle": (bundles.bundle, bundles.bundle_options),
+    "export": (exporting.export, exporting.export_options),
+    "strategies": (runs.strategies, runs.strategies_options),
+}
+"""Name -> the function, whose docstring is the help, and what adds its options."""
 
-a federation, and its model on new images:
-  monai-fairfl train hospitals --strategy FedCE --out runs/fedce
-  monai-fairfl infer runs/fedce scans --out masks
-  monai-fairfl adapt runs/fedce hospitals/elm
-
-a first federation, from nothing:
-  monai-fairfl demo-data --out hospitals
-  monai-fairfl train hospitals --quick --out runs/first
-  monai-fairfl report runs/first
-
-somebody else's bundle, such as one of MONAI's model zoo:
-  monai-fairfl adopt spleen_ct_segmentation --data hospitals
-  monai-fairfl train hospitals --bundle spleen_ct_segmentation
-
-strategies over seeds and folds, for a paper:
-  monai-fairfl compare hospitals --strategies FedAvg FedCE --seeds 0 1 2 --folds 4
-
+NOTES = """
 With --json a command prints one JSON object and nothing else; if it fails, {"error": "..."}. Exit
 code 2: the command failed, an argument is wrong (then the message is plain text), or a check
-(doctor, datalist --check, flare-policy --check, verify) found a problem. Exit code 3: infer could
-not segment some of the images, or lacks an output of some.
+(doctor, verify) found a problem. Exit code 3: infer could not segment some of the images, or lacks
+an output of some.
 """
 
-MODULES = (
-    data,
-    adopting,
-    training,
-    using,
-    adapting,
-    comparing,
-    runs,
-    ledgers,
-    models,
-    flare,
-    flower,
-    doctoring,
-)
-"""Each adds its commands, in the order of the help."""
+COLOURS = {
+    r"^monai-fairfl: |\b(WRONG|NOT RIGHT|NO REPLAY|problem:|left behind|worse than alone)": "red",
+    r"\b(note:|cannot tell)": "yellow",
+    r"\b(\d+ fine|better than alone|Taken)\b": "green",
+}
+"""What a terminal shows in which colour."""
 
 EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
@@ -108,8 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0, or 2 after an error that the user can mend, printed in one line.
 
-    >>> main(["bundle", "prostate_mri_segmentation", "/dev/null", "--json"])  # doctest: +ELLIPSIS
-    {"error": "/dev/null is there already and not an empty folder; name a new one..."}
+    >>> main(["bundle", "copy", "prostate_mri_segmentation", "--out", "/dev/null", "--json"])
+    {"error": "/dev/null is there already and not an empty folder; name a new one"}
     2
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -117,11 +105,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     code = 0  # of --help and --version, which print while the arguments are parsed
     try:
         try:
-            args = _parser().parse_args(argv)
+            args = parsed(sys.argv[1:] if argv is None else argv)
             code = EXIT_FAILED  # until the command has ended
             answer = _answer(args)
             code = answer.code
-            _print(answer, as_json=args.json)
+            _print(answer, args.json)
         finally:
             # What is still buffered must not fail later, when Python ends.
             print(end="", flush=True)
@@ -141,24 +129,23 @@ def _discard_output() -> None:
 
 def _answer(args: argparse.Namespace) -> Answer:
     """Run the command; an error that the user can mend becomes its answer."""
+    code = EXIT_FAILED
     try:
         with data_notes_shown_once():
             answer: Answer = args.command(args)
+            return answer
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
         line = "stopped; run the same command to continue a training"
-        return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_INTERRUPTED)
+        code = EXIT_INTERRUPTED
     except FairFLError as error:
-        return _answer_of_error(str(error))
+        line = _in_one_line(str(error))
     except OSError as error:
-        return _answer_of_error(_text_of_file_error(error))
-    return answer
-
-
-def _answer_of_error(text: str) -> Answer:
-    line = _in_one_line(text)
-    return Answer({"error": line}, f"monai-fairfl: {line}", EXIT_FAILED)
+        line = str(error)
+        if error.filename:
+            line = f"{error.filename}: {FILE_FAULTS.get(type(error), error.strerror)}"
+    return Answer({"error": line}, f"monai-fairfl: {line}", code)
 
 
 def _in_one_line(text: str) -> str:
@@ -169,66 +156,121 @@ def _in_one_line(text: str) -> str:
     >>> _in_one_line("2 problems\\n- no mask of a\\n- no mask of b")
     '2 problems: no mask of a; no mask of b'
     """
-    lines = [line.strip() for line in text.split("\n") if line.strip()]
     joined = ""
     before = ""
-    for line in lines:
-        joined += _separator(before, line) + line.removeprefix("- ")
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        item = line.removeprefix("- ")
+        if not before or before.endswith((".", ":", ";", ",")):
+            between = " " if before else ""
+        elif item != line and not before.startswith("- "):
+            between = ": "
+        else:
+            between = ". " if item[:1].isupper() else "; "
+        joined += between + item
         before = line
     return joined
 
 
-def _separator(before: str, line: str) -> str:
-    """What stands between a line of an error, if there is one, and the next in the same line."""
-    if not before:
-        return ""
-    if before.endswith((".", ":", ";", ",")):
-        return " "
-    if line.startswith("- ") and not before.startswith("- "):
-        return ": "
-    if line.removeprefix("- ")[:1].isupper():
-        return ". "
-    return "; "
-
-
-def _text_of_file_error(error: OSError) -> str:
-    """Describe an error of the file system: the path first, then what is wrong with it.
-
-    >>> _text_of_file_error(IsADirectoryError(21, "Is a directory", "lists"))
-    'lists: this is a folder, where a file is needed; name a file'
-    >>> _text_of_file_error(OSError(28, "No space left on device", "run/a.pt"))
-    'run/a.pt: No space left on device'
-    """
-    if not error.filename:
-        return str(error)
-    fault = FILE_FAULTS.get(type(error), error.strerror)
-    return f"{error.filename}: {fault}"
-
-
 def _print(answer: Answer, as_json: bool) -> None:
-    """Print the answer; an error as text goes to standard error."""
+    """Print the answer, in colour on a terminal; an error as text goes to standard error."""
     if as_json:
         print(json.dumps(answer.data))
     elif "error" in answer.data:
-        print(answer.text, file=sys.stderr)
+        print(coloured(answer.text, sys.stderr), file=sys.stderr)
     else:
-        print(answer.text)
+        print(coloured(answer.text, sys.stdout))
+
+
+def coloured(text: str, stream: TextIO) -> str:
+    """The text with the codes of its colours, where the stream is a terminal that has some.
+
+    >>> coloured("27 fine", io.StringIO())
+    '27 fine'
+    """
+    if not stream.isatty():
+        return text
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text)
+    for pattern, style in COLOURS.items():
+        styled.highlight_regex(pattern, style)
+    console = Console(file=stream)
+    with console.capture() as captured:
+        console.print(styled, soft_wrap=True, end="")
+    return captured.get()
+
+
+# --- arguments
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command, with its function as ``command``.
+
+    Only the parser of this command is made. It ends the process where an argument is wrong.
+
+    Args:
+        words: after ``monai-fairfl``.
+
+    >>> parsed(["verify", "runs/first", "--replay"]).replay
+    True
+    """
+    name = words[0] if words else "--help"
+    if name in COMMANDS:
+        return _parser_of(name).parse_args(words[1:])
+    lines = [f"  {name:<12}{_help_of(name)[0]}" for name in COMMANDS]
+    parser = _Parser(
+        prog="monai-fairfl",
+        usage="monai-fairfl COMMAND ...\n       monai-fairfl COMMAND --help",
+        description="Fair federated medical image segmentation with MONAI bundles.",
+        epilog="\n".join(["commands:", *lines, NOTES]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="show the version, and the commit")
+    if not name.startswith("-"):
+        meant = closest(name, COMMANDS)
+        known = f"did you mean {meant}?" if meant else f"there are {', '.join(COMMANDS)}"
+        parser.error(f"no command {name!r}; {known}")
+    parser.parse_args([*words[:1]])
+    return parser.exit()  # of --version and --help, which have printed
+
+
+def _help_of(name: str) -> tuple[str, str]:
+    """The first line of a command's help, and all of it."""
+    text = inspect.getdoc(COMMANDS[name][0]) or ""
+    return text.partition("\n\n")[0], text
+
+
+def _parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of one command."""
+    command, add_options = COMMANDS[name]
+    parser = _Parser(
+        prog=f"monai-fairfl {name}",
+        description=_help_of(name)[1],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(command=command)
+    return parser
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses an option that it does not know with the one that was probably meant.
+    """Refuses an option that it does not know with the one that was probably meant."""
 
-    The options of a command are refused by the parser of the command, which alone knows them.
-    """
-
-    def parse_known_args(  # type: ignore[override]
+    def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
-    ) -> tuple[argparse.Namespace, list[str]]:
+    ) -> argparse.Namespace:
         """Parse all arguments, or end the program."""
-        known, unknown = super().parse_known_args(args, namespace)
+        known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
-        return known, unknown
+        return known
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with one sentence, and not with all options."""
+        more = "" if message.endswith("?") else f"; {self.prog} --help shows all"
+        self.exit(EXIT_FAILED, f"{self.prog}: {message}{more}\n")
 
     def _meant(self, unknown: Sequence[str]) -> str:
         """End of the error: the option that looks most like the first unknown one, if one does."""
@@ -253,33 +295,3 @@ class _Version(argparse.Action):
 
         print(f"{parser.prog} {build_of()}")
         parser.exit()
-
-
-def _parser() -> argparse.ArgumentParser:
-    """Build the parser of the whole program from the modules of its commands."""
-    parser = _Parser(
-        prog="monai-fairfl",
-        description="Fair federated medical image segmentation with MONAI bundles.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action=_Version, help="show the version, and the commit")
-    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    def add(name: str, command: Command, examples: str) -> argparse.ArgumentParser:
-        description = inspect.getdoc(command) or ""
-        example_lines = [f"  monai-fairfl {line}" for line in examples.splitlines()]
-        subparser = subparsers.add_parser(
-            name,
-            help=description.partition("\n\n")[0],
-            description=description,
-            epilog="\n".join(["examples:", *example_lines]),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        subparser.add_argument("--json", action="store_true", help="print one JSON object")
-        subparser.set_defaults(command=command)
-        return subparser
-
-    for module in MODULES:
-        module.add_commands(add)
-    return parser

@@ -102,6 +102,7 @@ class MonaiLine:
         import monai.bundle
 
         with recorded_as(self.words), output_into(log, verbose):
+            print(self.text, file=sys.stderr, flush=True)
             try:
                 monai.bundle.run(config_file=list(self.files), **self.arguments)
             except Exception as error:

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands about finished runs and strategies: ``report``, ``strategies``.
-
-Of each command the arguments come first, then the function that it calls.
-"""
+"""Commands about finished runs and strategies: ``report``, ``strategies``."""
 
 from __future__ import annotations
 
@@ -14,40 +11,31 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from monai_fairfl.cli.command import Add, Answer
+from monai_fairfl.cli.command import Answer, add_out
 
 
-def add_commands(add: Add) -> None:
-    """Add the commands of this module to the program."""
-    _add_report(add)
-    _add_strategies(add)
-
-
-# --- report
-
-
-def _add_report(add: Add) -> None:
-    command = add(
-        "report", report, "report runs/first\nreport runs/fedavg runs/fedce --out comparison"
-    )
+def report_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``report``."""
     command.add_argument(
         "run_dir",
         nargs="+",
-        metavar="RUN_DIR",
+        metavar="RUN",
         help="folder of a run, or a workspace that contains one",
     )
-    command.add_argument(
-        "--out",
-        metavar="DIR",
-        help=(
-            "folder for report.html, report.json and the CSV files (default: the run, "
-            "or the folder that contains all runs)"
-        ),
+    add_out(
+        command,
+        "folder for report.html, report.json and the CSV files (default: the run, or the folder "
+        "that contains all runs)",
     )
 
 
 def report(args: argparse.Namespace) -> Answer:
-    """Write the report of one run, or of several side by side."""
+    """Write the report of one run, or of several side by side.
+
+    examples:
+      monai-fairfl report runs/first
+      monai-fairfl report runs/fedavg runs/fedce --out comparison
+    """
     from monai_fairfl.report import as_text, write_report
     from monai_fairfl.report.collect import find_runs
     from monai_fairfl.report.write import failures_of
@@ -85,10 +73,8 @@ def _folder_of(given: Sequence[str], runs: Sequence[Path]) -> str:
 # --- strategies
 
 
-def _add_strategies(add: Add) -> None:
-    command = add(
-        "strategies", strategies, "strategies\nstrategies FedCE\nstrategies my_methods.MyStrategy"
-    )
+def strategies_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``strategies``."""
     command.add_argument(
         "name",
         metavar="NAME|PATH",
@@ -101,6 +87,11 @@ def strategies(args: argparse.Namespace) -> Answer:
     """List the strategies that a federation can be run with, or show one in full.
 
     It can be one of your own. Every strategy also takes the parts of docs/methods/composition.md.
+
+    examples:
+      monai-fairfl strategies
+      monai-fairfl strategies FedCE
+      monai-fairfl strategies my_methods.MyStrategy
     """
     from monai_fairfl.strategies.base import Strategy
     from monai_fairfl.strategies.registry import find, shipped

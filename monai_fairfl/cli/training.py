@@ -7,12 +7,21 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from monai_fairfl.cli.command import Add, Answer, out_folder, positive, progress_stream, whole
+from monai_fairfl.cli.command import (
+    Answer,
+    add_out,
+    out_folder,
+    positive,
+    progress_stream,
+    whole,
+)
+from monai_fairfl.cli.engines import ENGINES, simulate
 from monai_fairfl.cli.training_options import add_training_options, line_of_options
+from monai_fairfl.errors import ConfigError
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
@@ -20,32 +29,17 @@ if TYPE_CHECKING:
 ADAPT_EPOCHS = 10
 """Most epochs of the last mile where ``--adapt`` gives no number."""
 
-NOTES = """
-If a training was stopped, run the same command to continue it. docs/keys.md
-lists more settings, which you can add to the printed command."""
 
-
-def add_commands(add: Add) -> None:
-    """Add the command of this module to the program."""
-    command = add(
-        "train",
-        train,
-        "train hospitals              # as the bundle was measured\n"
-        "train hospitals --strategies \"FedCE('sum')\" --adapt\n"
-        "train hospitals --recipe light\n"
-        "train hospitals --quick      # a first look, in minutes",
-    )
-    command.epilog = f"{command.epilog}\n{NOTES}"
+def train_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``train``."""
     command.add_argument(
-        "--strategies",
         "--strategy",
-        dest="strategy",
         nargs="+",
         metavar="STRATEGY",
         help=(
             "one or more strategies, such as FedCE, \"FedCE('sum')\", "
             '"CGSV(gamma=None)", or the dotted path of your own; several are trained '
-            "for one report (default: those of the file of --config, else FedAvg)"
+            "for one report (default: those of the file of --settings, else FedAvg)"
         ),
     )
     command.add_argument(
@@ -66,114 +60,99 @@ def add_commands(add: Add) -> None:
     )
     add_training_options(command, "how many hospitals train at a time, each in its own process")
     command.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder for the run and its report (default: train-NAME-STRATEGY here)",
+        "--engine",
+        choices=("local", *ENGINES),
+        default="local",
+        help=(
+            "train in the simulator of NVIDIA FLARE or Flower: a server, and a process for each "
+            "hospital (default: local, without one)"
+        ),
     )
+    add_out(command, "folder for the run and its report (default: train-NAME-STRATEGY here)")
 
 
 def train(args: argparse.Namespace) -> Answer:
     """Train a federation of your hospitals as its bundle was measured, and report.
 
-    Every file is checked first. The command prints the MONAI command that it runs.
-    """
-    from rich.console import Console
+    Every file is checked first. If a training was stopped, run the same command to continue it.
+    docs/keys.md lists more settings, which a file of --settings can have.
 
+    examples:
+      monai-fairfl train hospitals              # as the bundle was measured
+      monai-fairfl train hospitals --strategy "FedCE('sum')" --adapt
+      monai-fairfl train hospitals --recipe light
+      monai-fairfl train hospitals --quick      # a first look, in minutes
+      monai-fairfl train hospitals --quick --engine flare --strategy FedCE --out flare
+    """
+    if args.engine != "local":
+        return simulate(args)
+    strategies = named_strategies(args)
+    root = Path(args.folder).absolute()
+    return carry_out(line_of(args, root, strategies), strategies, args)
+
+
+def carry_out(line: MonaiLine, texts: Sequence[str], args: argparse.Namespace) -> Answer:
+    """Run a line that trains, and answer with its report and its models.
+
+    Args:
+        line: of a federation with these strategies.
+        texts: strategies, each as on a command line.
+        args: of the command.
+
+    Raises:
+        ConfigError: a run that has ended without a last mile would get none.
+        FederationError: a signal stopped it.
+    """
     from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
     from monai_fairfl.bundle.several_runs import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
     from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.registry import strategy_of
+    from monai_fairfl.utils.words import count_words
 
-    root = Path(args.folder).absolute()
-    texts = named_strategies(args)
     strategies = [strategy_of(text) for text in texts]
-    line = line_of(args, root, texts)
     run_dir = Path(line.arguments["run_dir"])
     folders = RunFolders(run_dir, strategies)
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
     # Where every hospital trains alone, there is no last mile, and the global model is the first.
     federated = [s.name for s in strategies if not isinstance(s, Standalone)]
-    if args.adapt is not None:
-        rounds = line.configuration()["rounds"]
+    settings = line.configuration()
+    if line.arguments.get("adapt_epochs"):
         for name in federated:
-            _refuse_late_last_mile(runs[name], rounds)
+            _refuse_late_last_mile(runs[name], settings["rounds"])
 
-    output = Console(file=progress_stream(args), highlight=False)
-    for text in _opening(line, runs):
-        output.print(text, markup=False, soft_wrap=True)
-    if not args.verbose:
-        output.print(f"Log: {run_dir / 'log.txt'}", markup=False, soft_wrap=True)
-
+    rounds = count_words(settings["rounds"], "round")
+    epochs = count_words(settings["local_epochs"], "local epoch")
+    opening = f"{', '.join(runs)}: {rounds} of {epochs}. Log: {run_dir / 'log.txt'}"
+    print(opening, file=progress_stream(args), flush=True)
     line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)
 
     models = {}
+    lines = []
     for name in federated:
         file = runs[name] / GLOBAL_MODEL
         if file.is_file():
             models[name] = str(file)
+            lines.append(f"Model of {name}: {file}")
+        else:
+            lines.append(f"{name} has no complete global model: its hospitals keep some tensors")
+        own = sorted(runs[name].glob("sites/*/state/*-own.pt"))
+        if own:
+            counted = count_words(len(own), "hospital")
+            pattern = runs[name] / "sites" / "HOSPITAL" / "state" / own[0].name
+            lines.append(f"Own models of {counted}, each in place of HOSPITAL: {pattern}")
+    if models:
+        lines.append(
+            f"Segment images: monai-fairfl infer {shlex.quote(str(runs[[*models][-1]]))} IMAGES"
+        )
     data = {
         "run": str(run_dir),
         "command": line.text,
         "report": str(run_dir / "report.html"),
         "models": models,
     }
-    bundle = Path(line.arguments["bundle_root"])
-    lines = [text_of_report(run_dir), *_about_models(federated, models, runs, bundle)]
-    return Answer(data, "\n".join(lines))
-
-
-def _about_models(
-    federated: Sequence[str],
-    models: Mapping[str, str],
-    runs: Mapping[str, Path],
-    bundle: Path,
-) -> list[str]:
-    """Where the models of a training are, and how one is used; a line each.
-
-    Args:
-        federated: names of the strategies that make a global model.
-        models: name -> file of the complete global model, where there is one.
-        runs: name -> folder of its run.
-        bundle: that trained.
-    """
-    lines = []
-    for name, path in models.items():
-        lines.append(f"Model of {name}: {path}")
-        lines.extend(_own_models(runs[name]))
-    for name in federated:
-        if name not in models:
-            lines.append(f"{name} has no complete global model: its hospitals keep some tensors")
-            lines.extend(_own_models(runs[name]))
-    for name in models:
-        lines.extend(_use_of_model(name, runs[name], bundle))
-    return lines
-
-
-def _use_of_model(name: str, run: Path, bundle: Path) -> Sequence[str]:
-    """The line with the command that segments images; none where the bundle has no inference."""
-    from monai_fairfl.bundle.configuration import INFERENCE
-    from monai_fairfl.bundle.shipped import bundle_names, find_bundle
-
-    if not (bundle / INFERENCE).is_file():
-        return []
-    words = ["monai-fairfl", "infer", str(run)]
-    if bundle not in [find_bundle(shipped) for shipped in bundle_names()]:
-        words += ["--bundle", str(bundle)]
-    return [f"Segment images with {name}: {shlex.join(words)} IMAGES --out OUT"]
-
-
-def _own_models(run: Path) -> Sequence[str]:
-    """Lines with the models that hospitals chose for themselves; none where there are none."""
-    from monai_fairfl.utils.words import count_words
-
-    files = sorted(run.glob("sites/*/state/*-own.pt"))
-    if not files:
-        return []
-    counted = count_words(len(files), "hospital")
-    pattern = run / "sites" / "HOSPITAL" / "state" / files[0].name
-    return [f"Own models of {counted}, each in place of HOSPITAL: {pattern}"]
+    return Answer(data, "\n".join([*lines, text_of_report(run_dir)]))
 
 
 def _refuse_late_last_mile(run: Path, rounds: int) -> None:
@@ -182,7 +161,6 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
     Raises:
         ConfigError: naming the run, and what to do.
     """
-    from monai_fairfl.errors import ConfigError
     from monai_fairfl.messages import CANDIDATES
     from monai_fairfl.run.ledger import count_rounds, read_ledger
     from monai_fairfl.run.resuming import ended
@@ -199,14 +177,14 @@ def _refuse_late_last_mile(run: Path, rounds: int) -> None:
 
 
 def named_strategies(args: argparse.Namespace) -> list[str]:
-    """The strategies of the command; where it names none, those of the file of ``--config``.
+    """The strategies of the command; where it names none, those of the file of ``--settings``.
 
     Raises:
         ConfigError: when the file is no configuration.
     """
     from monai_fairfl.cli.federation_line import strategies_in_file
 
-    return args.strategy or strategies_in_file(args.config) or ["FedAvg"]
+    return args.strategy or strategies_in_file(args.settings) or ["FedAvg"]
 
 
 def line_of(args: argparse.Namespace, root: Path, strategies: Sequence[str]) -> MonaiLine:
@@ -244,20 +222,3 @@ def _run_dir(args: argparse.Namespace, root: Path, strategies: Sequence[str]) ->
     folder = out_folder(args.out, default)
     safe_name(folder.name, "the last part of --out", LONGEST_NAME)
     return folder
-
-
-def _opening(line: MonaiLine, runs: Mapping[str, Path]) -> Sequence[str]:
-    """What a reader knows before the training begins."""
-    from monai_fairfl.cli.expected_time import expected_time
-    from monai_fairfl.utils.words import count_words
-
-    configuration = line.configuration()
-    rounds = count_words(configuration["rounds"], "round")
-    epochs = count_words(configuration["local_epochs"], "local epoch")
-    time = expected_time(configuration, len(runs))
-    return [
-        f"{', '.join(runs)}: {rounds} of {epochs}. {time}",
-        "",
-        line.text,
-        "",
-    ]

@@ -9,22 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.cli.command import add_verbose, plain_mapping, positive
+from monai_fairfl.cli.command import add_recipe, add_settings, add_verbose, plain_mapping, positive
 
 if TYPE_CHECKING:
     from monai_fairfl.cli.running import MonaiLine
-
-
-def add_recipe(command: argparse._ActionsContainer) -> None:
-    """Add the option ``--recipe``."""
-    command.add_argument(
-        "--recipe",
-        metavar="NAME",
-        help=(
-            "another recipe of the bundle, such as light: less training, and worse masks "
-            "(default: that of its federate.json)"
-        ),
-    )
 
 
 def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> None:
@@ -35,17 +23,7 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
         at_a_time: what ``--jobs`` counts, for its help.
     """
     command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    training = command.add_mutually_exclusive_group()
-    training.add_argument(
-        "--quick",
-        action="store_true",
-        help=(
-            "a first look, as with monai-fairfl try: few rounds, small images and a "
-            "small network unless you give others; takes minutes, and gives no result "
-            "to publish"
-        ),
-    )
-    add_recipe(training)
+    add_recipe(command)
     command.add_argument(
         "--bundle",
         metavar="NAME|DIR",
@@ -73,12 +51,7 @@ def add_training_options(command: argparse.ArgumentParser, at_a_time: str) -> No
         metavar="{...}",
         help="values for the bundle's configuration, such as \"{'size': [128, 128]}\"",
     )
-    command.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="JSON file with other keys of a federation, read after the bundle's own",
-    )
+    add_settings(command)
     command.add_argument(
         "--jobs",
         type=positive,
@@ -126,7 +99,7 @@ def line_of_options(
         strategies,
         quick=args.quick,
         recipe=args.recipe,
-        config=args.config,
+        config=args.settings,
         overrides=args.overrides,
         rounds=args.rounds,
         local_epochs=args.local_epochs,

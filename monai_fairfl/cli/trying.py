@@ -10,7 +10,6 @@ from typing import Any
 
 from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
-from monai_fairfl.cli.expected_time import expected_time
 from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
 from monai_fairfl.data.layouts import site_folders
@@ -77,8 +76,7 @@ def try_sites(
         copy_bundle(name, bundle)
     run_dir = out / "run"
     line = line_of(bundle, root, run_dir, rounds, stereo, jobs)
-    time = expected_time(line.configuration(), len(STRATEGIES))
-    print(f"\n{', '.join(STRATEGIES)}. {time}\n\n{line.text}\n", file=output, flush=True)
+    print(f"{', '.join(STRATEGIES)}. Log: {run_dir / 'log.txt'}", file=output, flush=True)
     line.run(run_dir / "log.txt", verbose)
     require_end(run_dir)
     print(text_of_report(run_dir), file=output, flush=True)

@@ -1,70 +1,35 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that use a model: ``infer`` and ``evaluate``.
-
-Of each command the arguments come first, then the function that it calls.
-"""
+"""Commands that use a model: ``infer`` and ``evaluate``."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from monai_fairfl.cli.command import Add, Answer, add_verbose, out_folder, progress_stream
+from monai_fairfl.cli.command import (
+    Answer,
+    add_device,
+    add_model,
+    add_out,
+    add_verbose,
+    out_folder,
+    progress_stream,
+)
 
 
-def add_commands(add: Add) -> None:
-    """Add the commands of this module to the program."""
-    _add_infer(add)
-    _add_evaluate(add)
-
-
-def add_model(command: argparse.ArgumentParser) -> None:
-    """Add the argument MODEL."""
-    command.add_argument(
-        "model",
-        metavar="MODEL",
-        help="model file, or the folder of a run, whose models/global.pt is used",
-    )
-
-
-def _add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--bundle",
-        metavar="NAME|DIR",
-        help="bundle to use (default: the one that trained the model)",
-    )
-    command.add_argument(
-        "--device",
-        metavar="DEVICE",
-        help="device to use, such as cuda:0 (default: a GPU if there is one)",
-    )
-    add_verbose(command)
-
-
-# --- infer
-
-
-def _add_infer(add: Add) -> None:
-    command = add(
-        "infer",
-        infer,
-        "infer runs/fedce scans                         # its global model\n"
-        "infer runs/fedce/models/elm.pt scans --out masks --no-pictures",
-    )
+def infer_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``infer``."""
     add_model(command)
     command.add_argument(
         "images", metavar="IMAGES", help="folder of NIfTI volumes, DICOM series or photographs"
     )
-    command.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder for masks, pictures and tables (default: infer-NAME here)",
-    )
+    add_out(command, "folder for masks, pictures and tables (default: infer-NAME here)")
     command.add_argument(
         "--no-pictures", action="store_true", help="write no picture of each case's outline"
     )
-    _add_common(command)
+    add_device(command)
+    add_verbose(command)
 
 
 def infer(args: argparse.Namespace) -> Answer:
@@ -72,6 +37,10 @@ def infer(args: argparse.Namespace) -> Answer:
 
     The table of cases is also in volumes.csv or ratios.csv, next to the masks. Exit code 3: some
     cases could not be segmented, or lack an output. Exit code 2: no case could be segmented.
+
+    examples:
+      monai-fairfl infer runs/fedce scans       # its global model
+      monai-fairfl infer runs/fedce/models/elm.pt scans --out masks --no-pictures
     """
     from monai_fairfl.cli.inference import Inference, answer_of
 
@@ -88,25 +57,17 @@ def infer(args: argparse.Namespace) -> Answer:
 # --- evaluate
 
 
-def _add_evaluate(add: Add) -> None:
-    command = add(
-        "evaluate",
-        evaluate,
-        "evaluate runs/fedce hospitals        # the test cases of the run's own splits\n"
-        "evaluate model.pt hospitals/elm --out scores",
-    )
+def evaluate_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of ``evaluate``."""
     add_model(command)
     command.add_argument(
         "folder",
         metavar="DATA",
         help="one folder per hospital, or one hospital's folder, with labels",
     )
-    command.add_argument(
-        "--out",
-        metavar="DIR",
-        help="folder for each hospital's tables (default: evaluate-NAME here)",
-    )
-    _add_common(command)
+    add_out(command, "folder for each hospital's tables (default: evaluate-NAME here)")
+    add_device(command)
+    add_verbose(command)
 
 
 def evaluate(args: argparse.Namespace) -> Answer:
@@ -114,6 +75,10 @@ def evaluate(args: argparse.Namespace) -> Answer:
 
     If the model is in its run's folder, the run's own test cases are scored. Otherwise all cases
     are scored, and the output says so.
+
+    examples:
+      monai-fairfl evaluate runs/fedce hospitals        # the test cases of the run's own splits
+      monai-fairfl evaluate model.pt hospitals/elm --out scores
     """
     from monai_fairfl.cli.evaluations import Evaluation
 

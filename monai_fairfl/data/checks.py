@@ -67,7 +67,7 @@ def check_cases(
     if inspection.problems:
         listed = all_named(inspection.problems, LISTED, separator="\n- ")
         if len(inspection.problems) > LISTED:
-            listed += f"; monai-fairfl datalist {site_dir} --check lists all"
+            listed += f"; monai-fairfl doctor {site_dir} lists all"
         raise DataError(f"{site_dir}: {len(inspection.problems)} problem(s)\n- {listed}")
     for note in [*inspection.notes, *check_duplicates({inspection.site: inspection})]:
         warnings.warn(note, DataWarning, stacklevel=2)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl adopt``: what it writes into a bundle of others, and what it refuses."""
+"""``monai-fairfl bundle adopt``: what it writes into a bundle of others, and what it refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def bundle(tmp_path: Path) -> Path:
 @pytest.fixture
 def adopt(capsys: pytest.CaptureFixture[str]) -> Adopt:
     """Runs the command, and returns what it says to programs."""
-    return lambda *words, code=0: run_json(capsys, "adopt", *words, code=code)
+    return lambda *words, code=0: run_json(capsys, "bundle", "adopt", *words, code=code)
 
 
 def change(bundle: Path, **keys: Any) -> None:

@@ -70,7 +70,7 @@ def test_a_copy_of_the_bundle_trains_evaluates_and_infers(
     bundle: Bundle, site: Path, tmp_path: Path
 ) -> None:
     root = tmp_path / "bundle"
-    assert main(["bundle", bundle.name, str(root)]) == 0
+    assert main(["bundle", "copy", bundle.name, "--out", str(root)]) == 0
     common = {"dataset_dir": site, **bundle.small, "device": "cpu", "output_dir": tmp_path / "eval"}
     succeed(root, config_file="configs/train.json", **common, max_epochs=1)
     succeed(root, config_file="['configs/train.json','configs/evaluate.json']", **common)
@@ -316,7 +316,7 @@ def test_the_zoos_own_program_ends_without_an_error(
     shutil.copy(schema, root / "eval" / "schema.json")
     if weights == "with":
         # As docs/model_zoo.md says: the model's values, and bare weights.
-        assert main(["export-model", str(trained), "--out", str(tmp_path / "export")]) == 0
+        assert main(["export", str(trained), "--out", str(tmp_path / "export")]) == 0
         shutil.copy(tmp_path / "export" / "configs" / "inference.json", root / "configs")
         torch.save(saved_weights(trained), root / "models" / "model.pt")
     absent = "yes" if weights == "without" else "no"

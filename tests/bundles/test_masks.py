@@ -177,12 +177,12 @@ def test_inference_and_evaluation_score_as_the_federation_did(run: Run, tmp_path
 def test_exports_give_the_same_voxels_and_scores(run: Run, tmp_path: Path) -> None:
     expected = masks(run, run.folder, tmp_path / "masks")
     scripted = tmp_path / "model.ts"
-    assert main(["export-model", str(run.model), "--out", str(scripted)]) == 0
+    assert main(["export", str(run.model), "--out", str(scripted)]) == 0
     require_same(expected, masks(run, scripted, tmp_path / "scripted"))
 
     # As MONAI Label and MONAI Deploy load it: the exported configuration alone.
     exported = tmp_path / "exported"
-    assert main(["export-model", str(run.model), "--out", str(exported)]) == 0
+    assert main(["export", str(run.model), "--out", str(exported)]) == 0
     bundle = run.bundle.copied_to(exported)
     model = {"ckpt_path": str(exported / "models" / "model.pt")}
     bundle.without_overrides().run(INFERENCE, tmp_path / "images", tmp_path / "again", **model)
@@ -273,7 +273,7 @@ def test_a_fused_model_is_inferred_evaluated_and_exported_as_any_other(
     datalist = trained_long.parent / "datalist.json"
     expected = evaluated(bundle, site, fused, datalist, tmp_path / "evaluation")
     assert expected != evaluated(bundle, site, trained_long, datalist, tmp_path / "member")
-    assert main(["export-model", str(fused), "--out", str(tmp_path / "fused.ts")]) == 0
+    assert main(["export", str(fused), "--out", str(tmp_path / "fused.ts")]) == 0
     exported = evaluated(bundle, site, tmp_path / "fused.ts", datalist, tmp_path / "exported")
     assert exported == pytest.approx(expected, abs=1e-6)
     if bundle is PROSTATE:
@@ -296,7 +296,7 @@ def test_onnx_gives_the_networks_numbers_and_carries_the_recipe(
     from onnx.reference import ReferenceEvaluator
 
     for name in ("model.onnx", "model.ts"):
-        assert main(["export-model", str(trained), "--out", str(tmp_path / name)]) == 0
+        assert main(["export", str(trained), "--out", str(tmp_path / name)]) == 0
     model = onnx.load(str(tmp_path / "model.onnx"))
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     recipe = read_recipe(trained)

@@ -172,7 +172,7 @@ def test_exports_carry_the_recipe_and_metadata_of_what_a_program_hands_in(
     bundle: Bundle, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.ts", "a"):
-        command = ["export-model", str(trained), "--out", str(tmp_path / name), "--json"]
+        command = ["export", str(trained), "--out", str(tmp_path / name), "--json"]
         assert main(command) == 0
         # Nothing that is there is overwritten.
         capsys.readouterr()
@@ -202,7 +202,7 @@ def test_exports_carry_the_recipe_and_metadata_of_what_a_program_hands_in(
 
 
 def export(model: Path, out: Path, bundle: Path) -> None:
-    assert main(["export-model", str(model), "--out", str(out), "--bundle", str(bundle)]) == 0
+    assert main(["export", str(model), "--out", str(out), "--bundle", str(bundle)]) == 0
 
 
 def changed_copy(
@@ -224,7 +224,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_written(
     def refused(model: Path, root: Path, word: str) -> None:
         for name in ("a.ts", "a"):
             out = tmp_path / "out" / name
-            command = ["export-model", str(model), "--out", str(out), "--bundle", str(root)]
+            command = ["export", str(model), "--out", str(out), "--bundle", str(root)]
             assert main(command) == 2
             assert word in capsys.readouterr().err
             assert not out.exists()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl adopt``: a bundle of others federates, and every command takes what it trained."""
+"""``monai-fairfl bundle adopt``: a bundle of others federates, and every command takes what it trained."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def adopted(made_once: MadeOnce) -> Path:
     def make(root: Path) -> None:
         write_foreign_bundle(root / "bundle", "segresnet", 3)
         write_nested_balls(root / "data", SITES, 16, 3, CASES, longer=8)
-        assert main(["adopt", str(root / "bundle"), "--data", str(root / "data")]) == 0
+        assert main(["bundle", "adopt", str(root / "bundle"), "--data", str(root / "data")]) == 0
         words = ["train", str(root / "data"), "--bundle", str(root / "bundle"), "--jobs", "1"]
         words += ["--rounds", "2", "--local-epochs", "2", "--overrides", json.dumps(SCALE)]
         assert main([*words, "--out", str(root / "run")]) == 0
@@ -136,15 +136,15 @@ def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Co
     bundle = write_foreign_bundle(tmp_path / "bundle", "segresnet")
     federate = bundle / "configs" / "federate.json"
     data = write_nested_balls(tmp_path / "data", ["A"], side=16, cases=3)
-    said = cli.refusal("adopt", bundle, "--data", data)
+    said = cli.refusal("bundle", "adopt", bundle, "--data", data)
     assert str(data) in said and "A" in said
     assert not federate.exists()
 
     # Without data it is adopted and not tried. What is there is kept.
-    found = cli.json("adopt", bundle)
+    found = cli.json("bundle", "adopt", bundle)
     assert federate.exists() and found
     before = federate.read_bytes()
-    assert "--replace" in cli.refusal("adopt", bundle)
+    assert "--replace" in cli.refusal("bundle", "adopt", bundle)
     assert federate.read_bytes() == before
 
     # A loss that the network's output does not fit is found by one step.
@@ -152,7 +152,7 @@ def test_what_cannot_federate_is_found_before_a_training(tmp_path: Path, cli: Co
     file = bundle / "configs" / "train.json"
     train = json.loads(file.read_text())
     file.write_text(json.dumps({**train, "loss": "$lambda pred, label: no_such_loss(pred)"}))
-    said = cli.refusal("adopt", bundle, "--data", data, "--replace")
+    said = cli.refusal("bundle", "adopt", bundle, "--data", data, "--replace")
     assert "no_such_loss" in said
     [log] = [
         Path(word.rstrip(";")) for word in said.split() if word.rstrip(";").endswith("log.txt")

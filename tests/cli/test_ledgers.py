@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl verify``, ``what-if`` and ``report``: what a finished run shows, and which one."""
+"""``monai-fairfl verify`` and ``report``: what a finished run shows, and which one."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_what_if_gives_the_weights_of_the_record_and_those_of_the_question(
     run_dir = small / "run"
     records = read_ledger(run_dir / "ledger.jsonl")
     weights = [record["aggregation"]["ash"] for record in records if record["kind"] == "round"]
-    found = cli.json("what-if", run_dir, "--without", "elm")
+    found = cli.json("verify", run_dir, "--what-if", "--without", "elm")
     assert found["question"] == {"strategy": "FedCE", "without": "elm"}
     assert len(found["rounds"]) == 3
     assert found["sites"]["ash"]["weight"]["recorded"] == pytest.approx(sum(weights) / 3)
@@ -160,7 +160,7 @@ def test_what_if_gives_the_weights_of_the_record_and_those_of_the_question(
 def test_a_question_that_the_ledger_cannot_answer_is_refused_by_name(
     words: list[str], why: str, small: Path, cli: Commands
 ) -> None:
-    assert why in cli.refusal("what-if", small / "run", *words)
+    assert why in cli.refusal("verify", small / "run", "--what-if", *words)
 
 
 # --- report, and which run is meant
@@ -206,7 +206,7 @@ def test_a_folder_of_several_runs_is_one_comparison_or_none(small: Path, cli: Co
         shutil.copytree(small / "run", outer / "run" / name)
     # They are of different runs by their ledgers.
     rewrite(outer / "run" / "FedAvg", forget_arguments)
-    for command in (["report", outer], ["what-if", outer, "--without", "elm"]):
+    for command in (["report", outer], ["verify", outer, "--what-if", "--without", "elm"]):
         said = cli.refusal(*command)
         assert "several runs" in said and "FedAvg" in said and "FedCE" in said
     config = outer / "run" / "settings.json"

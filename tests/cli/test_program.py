@@ -16,6 +16,8 @@ import pytest
 from helpers.checkout import CHECKOUT
 from helpers.command_line import PROSTATE, Commands, run_process
 
+from monai_fairfl.cli import COMMANDS, parsed
+
 HEAVY = r"\| +(torch|monai|numpy|nvflare|flwr)$"
 """A library that takes seconds, as Python shows what it imports."""
 
@@ -37,10 +39,10 @@ def test_help_and_wrong_names_are_quick() -> None:
     shown = python(*timed, "--help")
     assert shown.returncode == 0 and "train" in shown.stdout
     assert not re.findall(HEAVY, shown.stderr, re.MULTILINE)
+    of_bundle = ["--bundle", "prostat"]
     for engine in ("flare", "flower"):
-        simulation = ["--sites-root", "sites", "--workspace", "w"]
-        for words in ([f"export-{engine}", "--out", "job"], [f"simulate-{engine}", *simulation]):
-            shown = python(*timed, *words, "--bundle", "prostat")
+        for words in (["export", "prostat", "--out", "job"], ["train", "sites", *of_bundle]):
+            shown = python(*timed, *words, "--engine", engine)
             assert shown.returncode == 2 and "prostat" in shown.stderr and PROSTATE in shown.stderr
             assert not re.findall(HEAVY, shown.stderr, re.MULTILINE)
 
@@ -48,18 +50,15 @@ def test_help_and_wrong_names_are_quick() -> None:
 def test_every_command_has_help_knows_its_examples_and_says_which_option_was_meant(
     cli: Commands,
 ) -> None:
-    commands = re.findall(r"^    ([a-z-]+)\b", help_of(cli), re.MULTILINE)
-    assert {"train", "compare", "infer", "verify", "adopt", "doctor"} <= set(commands)
+    commands = re.findall(r"^  ([a-z]+) +[A-Z]", help_of(cli), re.MULTILINE)
+    assert commands == list(COMMANDS)
     for command in commands:
         shown = help_of(cli, command)
         examples = re.findall(r"^  monai-fairfl (.*?)(?: +#.*)?$", shown, re.MULTILINE)
         assert examples, command
         for example in examples:
-            words = shlex.split(example)
-            assert words[0] == command
-            # Of all its words this option alone is not known.
-            last = cli.refusal(*words, "--zzz").splitlines()[-1]
-            assert re.findall(r"--[a-z-]+", last) == ["--zzz"], example
+            assert shlex.split(example)[0] == command
+            parsed(shlex.split(example))
         options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE))
         for option in options - {"--help"}:
             words = shlex.split(examples[0])
@@ -79,7 +78,7 @@ def test_the_version_names_the_commit_of_a_checkout() -> None:
 
 
 def test_a_reader_that_closed_the_pipe_is_no_error(tmp_path: Path) -> None:
-    words = ["bundle", PROSTATE, "/dev/null", "--json"]
+    words = ["bundle", "copy", PROSTATE, "--out", "/dev/null", "--json"]
     for given, code in ((["--help"], 0), (words, 2), (["strategies"], 0)):
         reader, writer = os.pipe()
         os.close(reader)
@@ -114,9 +113,9 @@ def test_characters_that_the_terminal_cannot_show_are_replaced(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["demo-data", "--size", "24", "24", "6", "--out", "file/x"], "file/x"),
-        (["datalist", "sites", "--out", "file"], "file"),
-        (["datalist", "sites/elm", "--out", "folder"], "folder"),
+        (["demo", "--data-only", "--size", "24", "24", "6", "--out", "file/x"], "file/x"),
+        (["doctor", "sites", "--write-lists", "file"], "file"),
+        (["doctor", "sites/elm", "--write-lists", "folder"], "folder"),
         (["report", "small/run", "--out", "file"], "file"),
         (["train", "sites", "--out", "file/x"], "file/x"),
     ],
@@ -159,14 +158,13 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 def test_a_read_only_folder_is_named_with_its_option_before_anything_else(
     read_only: Path, sites: Path, cli: Commands
 ) -> None:
-    simulation = ["simulate-flare", "--bundle", PROSTATE, "--sites-root", str(sites)]
-    for words, option in (
-        (["train", str(sites)], "--out"),
-        (["try", str(sites)], "--out"),
-        (["compare", str(sites), "--strategies", "FedAvg", "FedCE"], "--out"),
-        (simulation, "--workspace"),
+    for words in (
+        ["train"],
+        ["try"],
+        ["compare", "--strategy", "FedAvg", "FedCE"],
+        ["train", "--engine", "flare"],
     ):
         for out in (read_only, read_only / "runs" / "first"):
-            code, shown, said = cli.shown(*words, option, out)
+            code, shown, said = cli.shown(*words, "--out", out, "--", sites)
             assert (code, shown) == (2, "")
-            assert str(out) in said and option in said
+            assert str(out) in said and "--out" in said

@@ -24,7 +24,6 @@ from helpers.command_line import (
     TINY,
     Commands,
     bytes_of,
-    keys_of,
     lines_in,
     wait_until,
 )
@@ -42,7 +41,7 @@ def keys(sites: Path, tmp_path: Path, cli: Commands) -> Keys:
         words = ["train", sites, *given, *NO_DEVICE]
         if "--out" not in given:
             words += ["--out", tmp_path / "asked"]
-        return keys_of(cli.run(*words, code=2))
+        return cli.keys(*words)
 
     return of
 
@@ -68,7 +67,7 @@ def test_the_same_command_finds_all_done_and_says_where_it_is(
     assert bytes_of(trained, "ledger.jsonl", "models/*") == before
 
 
-def test_stopped_by_a_signal_and_resumed_by_the_printed_line_the_run_is_the_same(
+def test_stopped_by_a_signal_and_resumed_by_the_logged_line_the_run_is_the_same(
     trained: Path, sites: Path, tmp_path: Path
 ) -> None:
     out, shown, log = tmp_path / "run", tmp_path / "shown", tmp_path / "log"
@@ -87,7 +86,8 @@ def test_stopped_by_a_signal_and_resumed_by_the_printed_line_the_run_is_the_same
         assert text in (out / "log.txt").read_text()
         assert text not in shown.read_text() + log.read_text()
 
-    [line] = [line for line in shown.read_text().splitlines() if line.startswith("python")]
+    logged = (out / "log.txt").read_text().splitlines()
+    [line] = [line for line in logged if line.startswith("python -m monai.bundle")]
     done = warm_python.run(shlex.split(line)[1:], tmp_path)
     assert done.returncode == 0, done.stderr
     for pattern in ("ledger.jsonl", "models/*.pt", "metrics.csv"):
@@ -116,8 +116,8 @@ def test_another_training_is_refused_in_the_folder_of_this_one(
         (["--bundle", FUNDUS], ["volumes", FUNDUS, "--bundle"]),
         (["--overrides", "{'sise': [32, 32]}"], ["'sise'", "'size'"]),
         (["--recipe", "stong"], ["'stong'", "strong"]),
-        (["--config", "none.json"], ["none.json", "--config"]),
-        (["--config", __file__], [Path(__file__).name, "configuration"]),
+        (["--settings", "none.json"], ["none.json", "--settings"]),
+        (["--settings", __file__], [Path(__file__).name, "configuration"]),
         (["--out", "Läufe (1)"], ["--out", "Läufe (1)"]),
     ],
 )
@@ -144,7 +144,7 @@ def test_overrides_are_plain_values_by_name(sites: Path, tmp_path: Path, cli: Co
 def test_one_hospital_is_no_federation(sites: Path, tmp_path: Path, cli: Commands) -> None:
     shutil.copytree(sites / "elm", tmp_path / "one" / "elm")
     out = tmp_path / "out"
-    for words in (["train"], ["try"], ["compare", "--strategies", "FedAvg", "FedCE"]):
+    for words in (["train"], ["try"], ["compare", "--strategy", "FedAvg", "FedCE"]):
         said = cli.refusal(*words, "--out", out, "--", tmp_path / "one")
         assert "elm" in said and "two" in said
         assert not out.exists()
@@ -158,14 +158,14 @@ def test_a_run_without_out_has_a_folder_that_says_what_it_trains(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Köln").symlink_to(sites)
-    both = ["--strategies", "FedAvg", "FedCE"]
+    both = ["--strategy", "FedAvg", "FedCE"]
     for words, name in (
         (["train", "Köln"], "train-K_ln-FedAvg"),
         (["train", sites, *both, "--quick"], f"train-{sites.name}-FedAvg-FedCE-quick"),
         (["compare", sites, *both], f"compare-{sites.name}"),
         (["compare", sites, *both, "--quick"], f"compare-{sites.name}-quick"),
     ):
-        found = keys_of(cli.run(*words, *NO_DEVICE, code=2))
+        found = cli.keys(*words, *NO_DEVICE)
         assert found["run_dir"] == str(tmp_path / name)
 
 
@@ -186,25 +186,25 @@ def test_files_come_after_those_of_the_bundle_and_the_commands_values_beside_the
 ) -> None:
     own = tmp_path / "own.json"
     own.write_text('{"rounds": 7, "overrides": {"size": [48, 48]}}')
-    found = keys("--quick", "--config", own, "--overrides", "{'channels': [4, 8]}")
+    found = keys("--quick", "--settings", own, "--overrides", "{'channels': [4, 8]}")
     names = [Path(file).name for file in json.loads(found["config_file"])]
     assert names == ["federate.json", "quick.json", "own.json"]
     assert found["overrides#channels"] == "[4, 8]" and "overrides" not in found
     # A # in a key is no place in the configuration of the federation.
-    found = keys("--config", own, "--overrides", "{'loss#batch': True}")
+    found = keys("--settings", own, "--overrides", "{'loss#batch': True}")
     assert found["overrides"] == "{'size': [48, 48], 'loss#batch': True}"
     # The line is the same in any folder.
     monkeypatch.chdir(tmp_path)
-    assert keys("--config", "own.json") == keys("--config", own)
+    assert keys("--settings", "own.json") == keys("--settings", own)
 
 
 def test_a_files_strategies_count_where_the_command_names_none(keys: Keys, tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"strategy": {"_target_": "FedCE", "mode": "sum"}}))
-    assert "FedCE" in keys("--config", own)["strategy"]
+    assert "FedCE" in keys("--settings", own)["strategy"]
     own.write_text(json.dumps({"strategy": "FedCE", "strategies": ["FedAvg", "CGSV"]}))
-    assert keys("--config", own)["strategies"] == '["FedAvg", "CGSV"]'
-    found = keys("--config", own, *FEDCE)
+    assert keys("--settings", own)["strategies"] == '["FedAvg", "CGSV"]'
+    found = keys("--settings", own, *FEDCE)
     assert (found["strategy"], found["strategies"]) == ("FedCE('sum')", "[]")
 
 
@@ -232,7 +232,7 @@ def test_no_global_model_is_named_where_hospitals_keep_some_tensors(
 ) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"local_norm": True, "rounds": 1, "overrides": OVERRIDES}))
-    words = ["train", sites, "--out", tmp_path / "run", "--config", own, "--jobs", "1"]
+    words = ["train", sites, "--out", tmp_path / "run", "--settings", own, "--jobs", "1"]
     found = cli.json(*words, "--local-epochs", "1")
     assert found["models"] == {}
     assert list((tmp_path / "run").glob("sites/*/state/*-own.pt"))
@@ -252,7 +252,7 @@ def test_try_compares_three_strategies_and_finds_all_done_the_second_time(
     sites: Path, tmp_path: Path, cli: Commands
 ) -> None:
     out = tmp_path / "out"
-    cli.run("bundle", PROSTATE, out / "bundle")
+    cli.run("bundle", "copy", PROSTATE, "--out", out / "bundle")
     tiny = {"rounds": 1, "local_epochs": 1, "overrides": OVERRIDES}
     (out / "bundle" / "configs" / "quick.json").write_text(json.dumps(tiny))
     words = ["try", sites, "--out", out, "--jobs", "1"]
@@ -292,7 +292,7 @@ def test_the_bundle_follows_from_the_images_and_whether_they_are_pairs_is_of_pho
     root = clinics(tmp_path / "clinics")
     words = ["--out", tmp_path / "asked", *NO_DEVICE]
     for folder, bundle in ((sites, PROSTATE), (root, FUNDUS)):
-        found = keys_of(cli.run("train", folder, *words, code=2))
+        found = cli.keys("train", folder, *words)
         assert Path(found["bundle_root"]).name == bundle
     said = cli.refusal("try", sites, "--stereo", "yes", "--out", tmp_path / "out")
     assert "--stereo" in said and "volumes" in said

@@ -179,7 +179,7 @@ def test_a_folder_stands_for_the_model_of_its_only_federation(
     # The command try writes its runs one folder deeper.
     shutil.copytree(both, tmp_path / "try" / "run")
     for folder in (both, tmp_path / "try"):
-        found = cli.json("recipe", folder)["recipe"]
+        found = cli.json("export", folder)["recipe"]
         assert found["training"]["strategy"] == "FedCE"
     save(both / "FedAvg")
     refused(cli, both, scans, "several", both / "FedAvg", both / "FedCE")
@@ -213,4 +213,4 @@ def test_a_model_whose_bundle_is_not_known_needs_one(
     save_model_file(other, weights, replace(recipe_of(trained), bundle="Spleen"))
     refused(cli, bare, scans, bare, "recipe", "--bundle")
     refused(cli, other, scans, other, "Spleen", "--bundle")
-    assert str(bare) in cli.refusal("recipe", bare)
+    assert str(bare) in cli.refusal("export", bare)

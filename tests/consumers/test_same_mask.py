@@ -50,7 +50,7 @@ def infer(bundle: Bundle, images: Path, model: Path, out: Path) -> Path:
 
 def export(model: Path, out: Path) -> None:
     """What a consumer loads: a bundle with the model, or TorchScript."""
-    assert main(["export-model", str(model), "--out", str(out)]) == 0
+    assert main(["export", str(model), "--out", str(out)]) == 0
 
 
 def folder_with(file: Path, folder: Path) -> Path:

@@ -172,7 +172,7 @@ def test_sites_with_different_numbers_of_labels_are_noted(
     for number, named in words:
         for n in range(1, number + 1):
             made.write(rare.with_name(f"Case0{n}_segmentation.nii.gz"), made.gland(n) * 7)
-        warned = run_json(capsys, "datalist", tmp_path, "--check")["warnings"]
+        warned = run_json(capsys, "doctor", tmp_path)["warnings"]
         found = [note for note in warned if "numbers of labels" in note]
         assert len(found) == bool(number) and all(word in found[0] for word in named)
 
@@ -231,14 +231,14 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     made.write(tmp_path / "yew" / "masks" / "eye31.png", made.photo(1))
     made.folders(tmp_path / "Köln Süd", first=40)
     monkeypatch.setenv("COLUMNS", "160")
-    assert main(["datalist", str(tmp_path), "--check"]) == 2
+    assert main(["doctor", str(tmp_path)]) == 2
     text = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert rows["birch"] == "saml 4 8 x 8 x 4 1 0.6 x 0.6 x 3.6 0, 1 0 2/1/1".split()
     assert rows["elm"] == "folders 8 48 x 48 3 0, 128, 255 0 4/2/2".split()
     assert rows["Domain1"][-1] == "5/1/2"
     assert rows["oak"][:2] == ["–", "0"] and rows["yew"][-1] == "–"
-    found = run_json(capsys, "datalist", tmp_path, "--check", "--structures", *STRUCTURES, code=2)
+    found = run_json(capsys, "doctor", tmp_path, "--structures", *STRUCTURES, code=2)
     named = [("ash", "2 case"), ("oak", "masks/"), ("yew", "eye31.png"), ("Köln Süd", "A to Z")]
     for site, word in named:
         assert any(f"'{site}'" in line and word in line for line in found["problems"]), site

@@ -385,7 +385,7 @@ def test_all_problems_of_a_site_come_at_once_and_an_error_lists_three(
         file.write_bytes(file.read_bytes()[:60])
     with refused("eye06.png"):
         check_cases(site)
-    found = run_json(capsys, "datalist", site, "--check", code=2)
+    found = run_json(capsys, "doctor", site, code=2)
     assert all(any(str(file) in line for line in found["problems"]) for file in files)
     assert any("eye06.png" in line for line in found["problems"]) and len(found["problems"]) == 6
     assert found["sites"]["elm"]["num_cases"] == 1

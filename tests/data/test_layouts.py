@@ -78,10 +78,10 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     names = ["dofe", "folders", "msd", "nnunet", "one_client", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
     (tmp_path / "Case00.nii.gz").unlink()
-    found = run_json(capsys, "datalist", tmp_path, "--check")
+    found = run_json(capsys, "doctor", tmp_path)
     assert found["problems"] == [] and list(found["sites"]) == names
     monkeypatch.chdir(tmp_path / "folders" / "images")
-    assert list(run_json(capsys, "datalist", "..", "--check")["sites"]) == ["folders"]
+    assert list(run_json(capsys, "doctor", "..")["sites"]) == ["folders"]
     assert (
         check_cases("..")["site"] == check_cases("..", cases=find_cases(".."))["site"] == "folders"
     )

@@ -63,7 +63,7 @@ def test_the_messages_of_nvflare_of_a_model_for_each_client(
 
 SIMULATORS = {
     "flare": ("nvflare", "kept/server", "kept/{0}/{0}", "NVIDIA FLARE", ()),
-    "flower": ("flwr", "server", "sites/{0}/fairfl/{0}", "Flower", ("--processes", "2")),
+    "flower": ("flwr", "server", "sites/{0}/fairfl/{0}", "Flower", ("--jobs", "2")),
 }
 """Engine -> module, folder of the runs, folder of a site, name in the run, options."""
 
@@ -76,12 +76,12 @@ def test_a_simulator_by_its_command(
     module, runs, of_site, name, options = SIMULATORS[engine]
     if find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
-    (tmp_path / "run.json").write_text(json.dumps(LAST_MILE))
-    words = ["-W", "ignore", "-m", "monai_fairfl", f"simulate-{engine}", "--json", *options]
-    words += ["--bundle", BUNDLE, "--strategy", json.dumps(strategy("FedCE")), "--name", "FedCE"]
-    words += ["--sites-root", str(hospitals), "--site-names", *CLIENTS]
-    words += ["--workspace", str(tmp_path), "--federation", str(tmp_path / "run.json")]
-    words += ["--num-rounds", str(ROUNDS), "--local-epochs", "1", "--overrides", str(SETTINGS)]
+    settings = {**LAST_MILE, "name": "FedCE", "site_names": CLIENTS}
+    (tmp_path / "run.json").write_text(json.dumps(settings))
+    words = ["-W", "ignore", "-m", "monai_fairfl", "train", str(hospitals), "--json", *options]
+    words += ["--engine", engine, "--out", str(tmp_path), "--settings", str(tmp_path / "run.json")]
+    words += ["--bundle", BUNDLE, "--strategy", json.dumps(strategy("FedCE"))]
+    words += ["--rounds", str(ROUNDS), "--local-epochs", "1", "--overrides", str(SETTINGS)]
 
     done = warm_python.run(words, tmp_path, timeout=900, **RAY)
 

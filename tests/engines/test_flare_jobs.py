@@ -33,7 +33,7 @@ from monai_fairfl.strategies import FedAvg, FedCE, Proportional, TrimmedMean  # 
 from monai_fairfl.transports.flare import FairFLRecipe  # noqa: E402
 
 OWN = {"_target_": "inverse_loss.InverseLoss", "epsilon": 0.5}
-EXPORT = ["export-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
+EXPORT = ["export", BUNDLE, "--engine", "flare", "--overrides", str(SETTINGS)]
 
 
 def bundle_recipe(**given: Any) -> FairFLRecipe:
@@ -165,7 +165,7 @@ def test_the_command_writes_a_job_and_replaces_nothing(
     settings = {"samples": {"alder": 120}, "guards": ["NonFinite"]}
     (tmp_path / "run.json").write_text(json.dumps(settings))
     folder = tmp_path / "job"
-    words = [*EXPORT, "--out", str(folder), "--federation", str(tmp_path / "run.json")]
+    words = [*EXPORT, "--out", str(folder), "--settings", str(tmp_path / "run.json")]
     assert main([*words, "--strategy", json.dumps(OWN), "--no-custom-code", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer == {"job": str(folder), "allow": "monai_fairfl."}
@@ -190,7 +190,7 @@ def test_the_command_writes_a_job_and_replaces_nothing(
         (["--strategy", "inverse_los.InverseLoss"], "inverse_los"),
         (["--config", "configs/trian.json"], "trian.json"),
         (["--initial", "/dev/null"], "/dev/null"),
-        (["--federation", "rounds.json"], "--num-rounds"),
+        (["--settings", "rounds.json"], "rounds"),
     ],
 )
 def test_the_command_names_a_mistake_and_writes_nothing(
@@ -201,7 +201,7 @@ def test_the_command_names_a_mistake_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("rounds.json").write_text('{"rounds": 3}')
+    Path("rounds.json").write_text('{"ruonds": 3}')
     assert main([*EXPORT, "--out", "job", *given]) == 2
     assert word in capsys.readouterr().err
     assert not Path("job").exists()
@@ -267,7 +267,7 @@ def test_a_simulation_that_returns_before_its_run_has_ended_is_an_error(
 ) -> None:
     """NVFlare's simulator returns, too, where its server process was ended."""
     monkeypatch.setattr(FairFLRecipe, "execute", lambda recipe, environment: None)
-    words = ["simulate-flare", "--bundle", BUNDLE, "--overrides", str(SETTINGS)]
-    words += ["--sites-root", str(hospitals), "--workspace", str(tmp_path)]
+    words = ["train", str(hospitals), "--engine", "flare", "--bundle", BUNDLE]
+    words += ["--overrides", str(SETTINGS), "--out", str(tmp_path)]
     assert main(words) == 2
     assert "log.txt" in capsys.readouterr().err

@@ -193,7 +193,7 @@ def test_the_production_pages_policy_results_and_logs(kits: Path) -> None:
     of_results, of_logs = (words for words in commands(PRODUCTION) if words[0] == "sed")
     for name, words in (("fl.example.org", of_results), ("alder", of_logs)):
         kit = kits / name
-        assert main(["flare-policy", "--kit", str(kit)]) == 0
+        assert main(["doctor", str(kit), "--flare-policy", "--add"]) == 0
         own = json.loads((kit / "local" / "resources.json").read_text())
         default = json.loads((kit / "local" / "resources.json.default").read_text())
         default["class_allow_list"].append("monai_fairfl.")

@@ -36,10 +36,11 @@ def test_entries_are_added_once_and_the_rest_stays(
     tmp_path: Path, listed: list[str] | None
 ) -> None:
     given = {} if listed is None else {"class_allow_list": listed}
-    words = ["flare-policy", "--kit", kit(tmp_path / "server", "fed_server.json", **given)]
-    words += ["--also", "my.Strategy"]
-    assert main([*words, "--check"]) == 2
-    assert main(words) == main(words) == main([*words, "--check"]) == 0
+    words = ["doctor", kit(tmp_path / "server", "fed_server.json", **given)]
+    words += ["--flare-policy", "--also", "my.Strategy"]
+    assert main(words) == 2
+    add = [*words, "--add"]
+    assert main(add) == main(add) == main(words) == 0
     found = json.loads((tmp_path / "server" / "local" / "resources.json").read_text())
     # A list in this file replaces NVFlare's own.
     entries = [*(listed or DEFAULT_CLASS_ALLOW_LIST), ENTRY, "my.Strategy"]
@@ -63,7 +64,7 @@ def test_a_kit_that_cannot_be_changed_is_named_and_stays(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["flare-policy", "--kit", kit(tmp_path / "kit", marker), *also]
+    words = ["doctor", kit(tmp_path / "kit", marker), "--flare-policy", "--add", *also]
     file = tmp_path / "kit" / "local" / "resources.json"
     file.write_text(content)
     assert main(words) == 2
@@ -75,5 +76,5 @@ def test_a_kit_that_cannot_be_changed_is_named_and_stays(
 def test_a_folder_that_is_no_kit_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["flare-policy", "--kit", str(tmp_path)]) == 2
+    assert main(["doctor", str(tmp_path), "--flare-policy"]) == 2
     assert str(tmp_path) in capsys.readouterr().err

@@ -85,12 +85,20 @@ def test_a_job_without_code_runs_where_every_kit_allows_it(
 
     refused, _ = finished()
     assert refused.get_status() != DONE
-    assert "monai-fairfl flare-policy --kit KIT" in system.log("server")
+    assert "--flare-policy" in system.log("server")
 
     system.kill()
     for name in ("server", *CLIENTS):
         kit = str(system.kits / name)
-        words = [str(BIN / "python"), "-m", "monai_fairfl", "flare-policy", "--kit", kit]
+        words = [
+            str(BIN / "python"),
+            "-m",
+            "monai_fairfl",
+            "doctor",
+            kit,
+            "--flare-policy",
+            "--add",
+        ]
         subprocess.run(words, check=True, env=system.environment)
     system.start()
     system.wait_until_ready()

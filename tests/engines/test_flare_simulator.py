@@ -55,10 +55,11 @@ def test_a_run_that_does_not_end_is_not_taken_for_an_older_one(
     for site in CLIENTS:
         shutil.copytree(hospitals / site, tmp_path / "sites" / site)
     (tmp_path / "sites" / "cedar" / "Case00.nii.gz").write_bytes(b"damaged")
+    (tmp_path / "name.json").write_text('{"name": "FedCE"}')
     shutil.copytree(one_process("FedCE"), tmp_path / "kept" / "server" / "FedCE")
-    words = ["-W", "ignore", "-m", "monai_fairfl", "simulate-flare", "--json", "--name", "FedCE"]
-    words += ["--bundle", BUNDLE, "--sites-root", str(tmp_path / "sites")]
-    words += ["--workspace", str(tmp_path), "--num-rounds", "1", "--overrides", str(SETTINGS)]
+    words = ["-W", "ignore", "-m", "monai_fairfl", "train", str(tmp_path / "sites"), "--json"]
+    words += ["--engine", "flare", "--settings", str(tmp_path / "name.json"), "--bundle", BUNDLE]
+    words += ["--out", str(tmp_path), "--rounds", "1", "--overrides", str(SETTINGS)]
     done = warm_python.run(words, tmp_path, timeout=600)
     assert done.returncode == 2
     assert "run" not in json.loads(done.stdout)

@@ -53,7 +53,7 @@ def test_a_job_survives_the_way_through_an_app_and_flowers_command_line(tmp_path
 @pytest.mark.parametrize(
     ("config", "word"),
     [
-        ({"bundle": None}, "export-flower"),
+        ({"bundle": None}, "export"),
         ({"overrides": "{size"}, "JSON"),
         ({"nmu-rounds": 3}, "num_rounds"),
         ({"num-rounds": 0}, "rounds"),
@@ -71,7 +71,7 @@ def test_a_mistake_in_an_app_is_named(config: dict[str, Any], word: str) -> None
 
 
 def test_the_command_writes_an_app_and_replaces_none(tmp_path: Path) -> None:
-    command = ["-W", "ignore", "-m", "monai_fairfl", "export-flower", "--bundle", BUNDLE]
+    command = ["-W", "ignore", "-m", "monai_fairfl", "export", BUNDLE, "--engine", "flower"]
     words = [*command, "--out", "app", "--timeout", "60"]
     done = warm_python.run(words, tmp_path)
     assert (done.returncode, "flwr run app" in done.stdout) == (0, True), done.stderr

@@ -80,11 +80,11 @@ def test_the_pages_command_goes_on_after_a_crash_to_the_same_bits(
     hospitals: Path, place: Path
 ) -> None:
     lines = "\n".join(blocks_of(PAGE, "bash")).replace("\\\n", " ").splitlines()
-    [shown] = [line for line in lines if "simulate-flower" in line]
-    words = [*COMMAND, *shlex.split(shown)[1:], "--num-rounds", "3", "--local-epochs", "1"]
+    [shown] = [line for line in lines if "--engine flower" in line]
+    words = [*COMMAND, *shlex.split(shown)[1:], "--rounds", "3", "--local-epochs", "1"]
     # A first look has another network.
     words.remove("--quick")
-    words += ["--overrides", json.dumps(OVERRIDES), "--processes", "2"]
+    words += ["--overrides", json.dumps(OVERRIDES), "--jobs", "2"]
     run = place / "flower" / "server" / f"{BUNDLE}-FedCE"
 
     quiet = subprocess.DEVNULL
@@ -109,7 +109,7 @@ def test_a_site_that_cannot_answer_ends_the_command_with_its_reason(place: Path)
     own = place / "work" / "sites" / "cedar" / "local" / "fairfl.json"
     own.parent.mkdir(parents=True)
     own.write_text(json.dumps({"no_such_setting": 1}))
-    words = ["simulate-flower", "--bundle", BUNDLE, "--sites-root", "hospitals", "--json"]
-    printed = run_here([*COMMAND, *words, "--workspace", "work", "--quick"], place, status=2)
+    words = ["train", "hospitals", "--engine", "flower", "--bundle", BUNDLE, "--json"]
+    printed = run_here([*COMMAND, *words, "--out", "work", "--quick"], place, status=2)
     error = json.loads(printed)["error"]
     assert "cedar" in error and "no_such_setting" in error

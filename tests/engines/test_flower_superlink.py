@@ -57,8 +57,8 @@ def write_own_settings(
 
 def export(system: FlowerSystem, rounds: int, *options: str) -> None:
     """The page's command, of a tiny training."""
-    small = ["--num-rounds", str(rounds), "--local-epochs", "1", "--overrides"]
-    system.run("monai-fairfl", "export-flower", more=[*small, json.dumps(OVERRIDES), *options])
+    small = ["--rounds", str(rounds), "--local-epochs", "1", "--overrides"]
+    system.run("monai-fairfl", "export", more=[*small, json.dumps(OVERRIDES), *options])
 
 
 def rounds_of(system: FlowerSystem, name: str) -> list[dict[str, Any]]:

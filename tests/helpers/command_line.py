@@ -35,7 +35,7 @@ TINY = ["--rounds", "2", "--local-epochs", "6", "--jobs", "1", "--overrides", js
 FEDCE = ["--strategy", "FedCE('sum')"]
 
 NO_DEVICE = ["--devices", "cuda:99"]
-"""A training that prints its line, and then does not begin."""
+"""A training that does not begin."""
 
 
 class Commands:
@@ -72,6 +72,14 @@ class Commands:
         content: dict[str, Any] = json.loads(printed)
         return content
 
+    def keys(self, *words: object) -> dict[str, str]:
+        """The keys of the line of MONAI that a command stands for."""
+        _, _, said = self.shown(*words, "--verbose")
+        [line] = [line for line in said.splitlines() if line.startswith("python -m monai.bundle")]
+        given = shlex.split(line)[4:]
+        names = [word.removeprefix("--") for word in given[::2]]
+        return dict(zip(names, given[1::2], strict=True))
+
     def refusal(self, *words: object) -> str:
         """What a command that is refused says of that."""
         code, _, said = self.shown(*words)
@@ -83,13 +91,6 @@ class Commands:
 def run_json(capsys: pytest.CaptureFixture[str], *words: object, code: int = 0) -> dict[str, Any]:
     """Run a command with ``--json`` in this process; returns the one object that it prints."""
     return Commands(capsys).json(*words, code=code)
-
-
-def keys_of(printed: str) -> dict[str, str]:
-    """The keys of the line of MONAI that a command prints."""
-    [line] = [line for line in printed.splitlines() if line.startswith("python -m monai.bundle")]
-    words = shlex.split(line)[4:]
-    return dict(zip([word.removeprefix("--") for word in words[::2]], words[1::2], strict=True))
 
 
 def run_process(

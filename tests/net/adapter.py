@@ -88,29 +88,45 @@ PROGRAM = "monai_fairfl"
 # Methods of the runs on images, by the name that a run's folder has.
 RUNS = ("FedCE", "CGSV", "FedLWR", "ShapFed", "FedISM", "Ditto")
 
-# Command -> what it is given when all is well but the folder or the name, which does not exist.
+# Name of a command in the rows -> the words that begin it, where they are others.
+WORDS: dict[str, list[str]] = {
+    "demo-data": ["demo", "--data-only", "--kind", "prostate"],
+    "datalist": ["doctor"],
+    "bundle": ["bundle", "copy"],
+    "adopt": ["bundle", "adopt"],
+    "what-if": ["verify", "--what-if"],
+    "recipe": ["export"],
+    "export-model": ["export"],
+    "simulate-flare": ["train", "--engine", "flare"],
+    "export-flare": ["export", "--engine", "flare"],
+    "flare-policy": ["doctor", "--flare-policy"],
+    "simulate-flower": ["train", "--engine", "flower"],
+    "export-flower": ["export", "--engine", "flower"],
+}
+
+# Name in the rows -> what it is given when all is well but the folder or name, which does not exist.
 COMMANDS: dict[str, list[str]] = {
     "try": ["nowhere"],
     "demo-data": ["--out", "/proc/nowhere"],
     "datalist": ["nowhere"],
-    "bundle": ["nothing", "copy"],
+    "bundle": ["nothing", "--out", "copy"],
     "adopt": ["nowhere"],
     "train": ["nowhere"],
     "infer": ["nowhere.pt", "nowhere"],
     "evaluate": ["nowhere.pt", "nowhere"],
     "adapt": ["nowhere.pt", "nowhere"],
-    "compare": ["nowhere", "--strategies", "FedAvg", "FedCE"],
+    "compare": ["nowhere", "--strategy", "FedAvg", "FedCE"],
     "report": ["nowhere"],
     "strategies": ["Nothing"],
     "verify": ["nowhere"],
     "what-if": ["nowhere"],
     "recipe": ["nowhere.pt"],
     "export-model": ["nowhere.pt", "--out", "model.ts"],
-    "simulate-flare": ["--bundle", "nowhere"],
-    "export-flare": ["--bundle", "nowhere", "--out", "job"],
+    "simulate-flare": ["nowhere", "--bundle", "nowhere"],
+    "export-flare": ["nowhere", "--out", "job"],
     "flare-policy": ["nowhere"],
-    "simulate-flower": ["--bundle", "nowhere"],
-    "export-flower": ["--bundle", "nowhere", "--out", "app"],
+    "simulate-flower": ["nowhere", "--bundle", "nowhere"],
+    "export-flower": ["nowhere", "--out", "app"],
     "doctor": ["nowhere"],
 }
 
@@ -134,9 +150,10 @@ def names() -> dict[str, list[str]]:
 def command(*words: object) -> tuple[int, Any]:
     """Run a command in this process; its exit code, and its JSON if it printed one."""
     printed = io.StringIO()
+    name, *arguments = [str(word) for word in words]
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
-            code = main([str(word) for word in words])
+            code = main([*WORDS.get(name, [name]), *arguments])
         except SystemExit as end:
             code = int(end.code or 0)
     try:
@@ -149,7 +166,7 @@ def check_data(root: Path) -> tuple[int, list[str]]:
     """Check the files of every site; the exit code, and the notes and problems."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        code = main(["datalist", str(root), "--check"])
+        code = main(["doctor", str(root)])
     lines = said.getvalue().splitlines()
     return code, [line for line in lines if line.startswith(("note:", "problem:"))]
 
@@ -289,8 +306,8 @@ def fine(data: Path, folder: Path) -> dict[str, list[Any]]:
     """Command -> words with which all is well, of those that need no training."""
     return {
         "demo-data": ["demo-data", "--out", folder / "demo", "--size", 32, 32, 4],
-        "datalist": ["datalist", data, "--check"],
-        "bundle": ["bundle", "prostate_mri_segmentation", folder / "bundle"],
+        "datalist": ["datalist", data],
+        "bundle": ["bundle", "prostate_mri_segmentation", "--out", folder / "bundle"],
         "strategies": ["strategies", "FedCE"],
         "doctor": ["doctor", data],
     }
@@ -307,9 +324,9 @@ def train(
 ) -> list[Any]:
     """The words of a short training."""
     # The only recipe of the commit that ``before`` names.
-    more = ["--recipe", "light", *([] if config is None else ["--config", config])]
+    more = ["--recipe", "light", *([] if config is None else ["--settings", config])]
     return [
-        *("train", data, "--out", out, "--strategies", *methods, "--rounds", rounds),
+        *("train", data, "--out", out, "--strategy", *methods, "--rounds", rounds),
         *("--local-epochs", 1, "--jobs", jobs, "--overrides", json.dumps(overrides), *more),
     ]
 

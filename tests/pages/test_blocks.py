@@ -62,7 +62,7 @@ ELSEWHERE = {
         "from monai_fairfl.measurements import MEASUREMENTS",
         "requires = frozenset",
     ],
-    "docs/adopt.md": ["monai-fairfl adopt"],
+    "docs/adopt.md": ["monai-fairfl bundle adopt"],
     "docs/architecture.md": ["def round"],
     "docs/flare_migrating.md": ["# net.py", "# client.py", "# job.py", "# keep.py"],
     "docs/flare_production.md": [
@@ -85,7 +85,7 @@ ELSEWHERE = {
         "MONAI_FAIRFL_HOME",
         "flwr supernode register",
         "flower-supernode",
-        "monai-fairfl export-flower",
+        "monai-fairfl export",
         "flwr run",
     ],
     "docs/flower_simulation.md": ["pip install", "from monai_fairfl.transports.flower"],
@@ -94,7 +94,7 @@ ELSEWHERE = {
     "bundles/prostate_mri_segmentation/docs/README.md": ["torchrun"],
     "docs/own_bundle.md": ["cp bundles/", "monai-fairfl train"],
     "docs/own_loop.md": [
-        "monai-fairfl demo-data",
+        "monai-fairfl demo",
         "python docs/examples/own_client.py",
         "python docs/examples/own_engines.py",
         "from dataclasses",
@@ -389,7 +389,7 @@ def test_the_commands_of_a_page_run(page: str, place: Path) -> None:
     if PREPARED.get(page) in (for_data, for_fundus):
         small = FUNDUS.small
     for words in commands_here(page, place):
-        if "simulate-flare" not in words:
+        if "--engine" not in words or "export" in words:
             run_command(words, place, small)
 
 
@@ -409,7 +409,7 @@ def test_the_pages_command_for_nvflares_simulator_runs(
     pytest.importorskip("nvflare")
     monkeypatch.setenv("HOME", str(place))
     commands = [words for words in commands_here("docs/flare_simulator.md", place)]
-    [words] = [words for words in commands if "simulate-flare" in words]
-    tiny = ["--num-rounds", "1", "--local-epochs", "1", "--overrides", str(PROSTATE.small)]
+    [words] = [words for words in commands if "--engine" in words]
+    tiny = ["--rounds", "1", "--local-epochs", "1", "--overrides", str(PROSTATE.small)]
     done = run_process(*words[1:], *tiny, folder=place)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()[-3000:]

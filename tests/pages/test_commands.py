@@ -55,7 +55,7 @@ def trains(command: list[str]) -> bool:
     whole = " ".join(command)
     if "--quick" in command or "own_bundle" in whole:
         return False
-    if {"simulate-flare", "export-flare"} & set(command):
+    if "--engine" in command:
         return "..." not in command
     by_monai = "federate.json" in whole and "monai.bundle" in whole
     return by_monai or command[:2] == ["monai-fairfl", "train"]
@@ -64,7 +64,7 @@ def trains(command: list[str]) -> bool:
 def read(command: list[str]) -> tuple[int | None, int | None, dict[str, Any]]:
     """Rounds, local epochs and overrides that a command gives."""
     parser = ArgumentParser()
-    parser.add_argument("--rounds", "--num-rounds", type=int)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--local_epochs", "--local-epochs", type=int)
     parser.add_argument("--overrides", default="{}")
     found = parser.parse_known_args(command)[0]

@@ -101,7 +101,7 @@ class Start:
         except (OSError, KeyError, ValueError) as error:
             raise FederationError(
                 f"the job holds no initial model in {folder} ({error}): write it with FairFLRecipe "
-                "or 'monai-fairfl export-flare', not by hand"
+                "or 'monai-fairfl export BUNDLE --engine flare', not by hand"
             ) from error
 
 

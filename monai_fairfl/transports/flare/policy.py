@@ -25,7 +25,7 @@ OWN_POLICY = "resources.json"
 DEFAULT_POLICY = "resources.json.default"
 NEEDS = (
     f"a job without custom code needs '{ENTRY}' in {LIST} of local/{OWN_POLICY}, here and at every "
-    "site: 'monai-fairfl flare-policy --kit KIT' adds it"
+    "site: 'monai-fairfl doctor KIT --flare-policy --add' adds it"
 )
 """Written into a job's configuration, which NVFlare shows when it refuses a class."""
 

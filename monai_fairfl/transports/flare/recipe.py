@@ -73,7 +73,7 @@ class FairFLRecipe(Recipe):
             ``_target_``; one of your own, its dotted path, or its configuration.
         custom_code: the sites run a script of the job (NVFlare calls that BYOC); ``False``: an
             executor of the installed package, which each site must allow, see
-            ``monai-fairfl flare-policy``.
+            ``monai-fairfl doctor --flare-policy``.
         task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
             is most of a small round.
         enable_tensor_disk_offload: see :class:`FairFLController`.
@@ -123,7 +123,7 @@ class FairFLRecipe(Recipe):
         if self.own_classes:
             needs += (
                 f". {', '.join(self.own_classes)} must be importable at the server; if the job "
-                "brings no code, 'monai-fairfl flare-policy --kit KIT --also "
+                "brings no code, 'monai-fairfl doctor KIT --flare-policy --add --also "
                 f"{' '.join(self.own_classes)}' allows it there"
             )
         controller = FairFLController(

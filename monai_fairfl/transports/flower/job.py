@@ -29,7 +29,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 Scalar = bool | int | float | str
 
 ABOUT = """\
-# A federation for Flower, written by monai-fairfl export-flower. Submit it with: flwr run .
+# A federation for Flower, written by monai-fairfl export. Submit it with: flwr run .
 # 'flwr run . --run-config "num-rounds=3"' changes a line of the last table for one run.
 """
 
@@ -81,7 +81,7 @@ class FlowerJob(Job):
         if "bundle" not in given:
             raise ConfigError(
                 "the app's run configuration names no bundle: make the app with "
-                "'monai-fairfl export-flower', not by hand"
+                "'monai-fairfl export BUNDLE --engine flower', not by hand"
             )
         return cls.of(**given)
 

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every command line that a message, a page or a report proposes is one that the program takes."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.checkout import CHECKOUT
+
+from monai_fairfl.cli import COMMANDS, parsed
+
+PLACES = (
+    "monai_fairfl",
+    "docs",
+    "bundles",
+    "tests/helpers",
+    "benchmarks",
+    "experiments",
+    ".github",
+)
+FILES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "Dockerfile")
+ENDINGS = (".py", ".md", ".jinja", ".json", ".yml", ".sh")
+
+LINE = re.compile(r"monai-fairfl +([a-z][^`\n;|]*)")
+"""What follows the program's name, to the end of the code or the line."""
+
+
+def texts_of(file: Path) -> Iterator[str]:
+    """The texts of a file; of Python those in which a value stands for each expression."""
+    content = file.read_text(encoding="utf-8")
+    if file.suffix != ".py":
+        # A line of a shell may go on.
+        yield re.sub(r"\$\(\w+\)", "1", re.sub(r"\\\n\s*", " ", content))
+        return
+    inner: set[ast.AST] = set()
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, ast.JoinedStr):
+            inner.update(node.values)
+            text = ""
+            for part in node.values:
+                value = getattr(part, "value", None)
+                if isinstance(part, ast.Constant):
+                    text += str(value)
+                elif not text[-1:].isalnum():
+                    # What follows a word without a space is an end that may be empty.
+                    text += "X"
+            yield text
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inner:
+            yield node.value
+
+
+def takes(line: str) -> bool:
+    """Whether the program takes the beginning of a line that has all its options."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        words = line.split()
+    # Words of a sentence, or of a synopsis.
+    words = [word.strip("[]().,:\"'") or "X" for word in words]
+    if not any(word.startswith("-") for word in words):
+        # Prose names a command, and no line.
+        return words[0] in COMMANDS
+    last = max((at for at, word in enumerate(words) if word.startswith("-")))
+    for end in range(len(words), last, -1):
+        try:
+            parsed(words[:end])
+        except SystemExit as ended:
+            # Help is an end without an error.
+            if ended.code:
+                continue
+        return True
+    return False
+
+
+def test_every_proposed_line_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [CHECKOUT / name for name in FILES]
+    for place in PLACES:
+        files += [one for one in (CHECKOUT / place).rglob("*") if one.suffix in ENDINGS]
+    refused = []
+    found = 0
+    for file in files:
+        for text in texts_of(file):
+            for line in LINE.findall(text):
+                found += 1
+                if not takes(line):
+                    refused.append(f"{file.relative_to(CHECKOUT)}: {line}")
+    assert found > 100
+    assert refused == []
