@@ -96,8 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0, or 2 after an error that the user can mend, printed in one line.
 
-    >>> main(["bundle", "copy", "prostate_mri_segmentation", "--out", "/dev/null", "--json"])
-    {"error": "/dev/null is there already and not an empty folder; name a new one"}
+    >>> words = ["bundle", "copy", "prostate_mri_segmentation", "--out", "/dev/null"]
+    >>> main([*words, "--json"])  # doctest: +ELLIPSIS
+    {"error": "/dev/null is there already and not an empty folder; name a new one..."}
     2
     """
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl bundle adopt``: a bundle of others federates, and every command takes what it trained."""
+"""``monai-fairfl bundle adopt``: a bundle of others federates, and commands take its models."""
 
 from __future__ import annotations
 

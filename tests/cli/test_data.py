@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``monai-fairfl doctor --write-lists``, ``demo --data-only`` and ``bundle copy``: files before any training."""
+"""Files before any training: ``doctor --write-lists``, ``demo --data-only``, ``bundle copy``."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_root_holds_sites_of_any_layout_and_a_command_takes_one_or_all(
     names = ["dofe", "folders", "msd", "nnunet", "one_client", "saml"]
     assert site_folders(tmp_path) == {name: tmp_path / name for name in names}
     (tmp_path / "Case00.nii.gz").unlink()
-    found = run_json(capsys, "doctor", tmp_path)
+    found = run_json(capsys, "doctor", tmp_path, code=2)
     assert found["problems"] == [] and list(found["sites"]) == names
     monkeypatch.chdir(tmp_path / "folders" / "images")
     assert list(run_json(capsys, "doctor", "..")["sites"]) == ["folders"]

@@ -104,7 +104,7 @@ WORDS: dict[str, list[str]] = {
     "export-flower": ["export", "--engine", "flower"],
 }
 
-# Name in the rows -> what it is given when all is well but the folder or name, which does not exist.
+# Name in the rows -> its words when all is well but the folder or name, which does not exist.
 COMMANDS: dict[str, list[str]] = {
     "try": ["nowhere"],
     "demo-data": ["--out", "/proc/nowhere"],
