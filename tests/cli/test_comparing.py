@@ -127,7 +127,8 @@ def test_killed_workers_and_ctrl_c_leave_the_files_of_one_process(
     assert not (out / "comparison.json").exists()
 
     # It goes on by the line of MONAI that it printed.
-    [line] = [line for line in shown.read_text().splitlines() if line.startswith("python")]
+    logged = (out / "log.txt").read_text().splitlines()
+    line = next(line for line in logged if line.startswith("python -m monai.bundle"))
     done = warm_python.run([*shlex.split(line)[1:], "--jobs", "1"], tmp_path)
     assert done.returncode == 0, done.stderr
     for pattern in (*FILES, *MODELS):
@@ -184,7 +185,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
 ) -> None:
     own, out = tmp_path / "own.json", tmp_path / "out"
     own.write_text(json.dumps(keys))
-    words = ["compare", sites, "--config", own, "--out", out, *BOTH, *given]
+    words = ["compare", sites, "--settings", own, "--out", out, *BOTH, *given]
     said = cli.refusal(*words)
     for word in named.split():
         assert word in said

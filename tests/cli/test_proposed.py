@@ -19,7 +19,6 @@ PLACES = (
     "monai_fairfl",
     "docs",
     "bundles",
-    "tests/helpers",
     "benchmarks",
     "experiments",
     ".github",
