@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -224,7 +225,7 @@ def simulate(args: argparse.Namespace) -> Answer:
         # A wrong name is refused before the imports, which take many seconds.
         locate_bundle(args.bundle)
     from monai_fairfl.cli.choosing import chosen_bundle
-    from monai_fairfl.cli.running import output_into, text_of_report
+    from monai_fairfl.cli.running import descriptors_into, output_into, text_of_report
     from monai_fairfl.strategies.registry import strategy_of
 
     root = Path(args.folder).absolute()
@@ -248,7 +249,8 @@ def simulate(args: argparse.Namespace) -> Answer:
         start = partial(simulate_app, out, root, sites, watch, args.jobs)
     if not args.verbose:
         print(f"Log: {out / 'log.txt'}", file=progress_stream(args), flush=True)
-    with output_into(out / "log.txt", args.verbose):
+    # Standard output is for the answer of the command.
+    with output_into(out / "log.txt", args.verbose), descriptors_into(sys.stderr):
         run = start(**arguments)
     page = run / "report.html"
     report = str(page) if page.exists() else None
