@@ -22,8 +22,7 @@ from math import comb
 import numpy as np
 from stopwatch import Times, alternating
 
-from monai_fairfl.games import Game, exact_shapley
-from monai_fairfl.games.game import Coalition
+from monai_fairfl.games import Coalition, Game, exact_shapley
 from monai_fairfl.strategies.coalitions import (
     all_coalitions,
 )

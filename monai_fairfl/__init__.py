@@ -13,7 +13,7 @@ Each name loads its own module when it is used, so ``import monai_fairfl`` is qu
 - random numbers: ``own_random_state``, ``seed_of``.
 
 More names are in the packages, such as ``monai_fairfl.strategies``. The single modules are
-``errors``, ``inferers``, ``losses``, ``messages`` and ``replies``.
+``errors``, ``games``, ``inferers``, ``losses``, ``messages`` and ``replies``.
 """
 
 import lazy_loader

@@ -15,7 +15,6 @@ from typing import Any
 
 from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
 from monai_fairfl.report.own_contributions import by_method, own_shares
-from monai_fairfl.report.valuations import decay_of
 
 NORMAL = 1.96
 """Standard errors on each side of a 95 % interval."""
@@ -35,10 +34,9 @@ def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributio
     strategy = report["strategies"][name]
     rules = {rule["name"]: rule for rule in strategy["credit"]}
 
-    # With a decay, a value is no longer in Dice: one without comes first. Of these, one in which no
-    # hospital's own scores count for itself.
-    def order(found: Mapping[str, Any]) -> tuple[bool, bool]:
-        return decay_of(found) is not None, found.get("judged_by") != "others"
+    # First one in which no hospital's own scores count for itself.
+    def order(found: Mapping[str, Any]) -> bool:
+        return found.get("judged_by") != "others"
 
     for valuation in sorted(strategy["valuations"], key=order):
         if valuation["name"] in rules:

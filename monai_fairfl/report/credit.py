@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.games.valuation import LEAST_TOTAL
+from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
 from monai_fairfl.report.run import Run
 from monai_fairfl.report.series import EstimatedPoint, Point, last_contributions

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
@@ -89,10 +88,6 @@ def title_of(valuation: Mapping[str, Any]) -> str:
     >>> name = "retraining-FedAvg-exact-gland-test"
     >>> title_of({"name": name, "method": "exact", "utility": "gland", "data": "test"})
     'Shapley value of the Dice of gland, test images, federations retrained'
-    >>> name = "reconstruction-multi_round-decay_0.5-exact-mean"
-    >>> valuation = {"name": name, "method": "exact", "utility": "mean", "data": "validation"}
-    >>> title_of(valuation).partition("updates, ")[2]
-    "each round's values divided by their sum and weighted by 0.5 to the power of the round"
     """
     method = METHODS.get(valuation["method"], valuation["method"])
     utility = UTILITIES.get(valuation["utility"], f"Dice of {valuation['utility']}")
@@ -107,27 +102,7 @@ def title_of(valuation: Mapping[str, Any]) -> str:
     title = f"{method} of the {utility}, {images} images, {models}"
     if valuation.get("judged_by") == "others":
         title += ", each hospital judged by the others"
-    decay = decay_of(valuation)
-    if decay is not None:
-        title += (
-            ", each round's values divided by their sum and weighted by "
-            f"{decay} to the power of the round"
-        )
     return title
-
-
-def decay_of(valuation: Mapping[str, Any]) -> str | None:
-    """The decay of a valuation, as its name has it; ``None`` without one.
-
-    With one, values are sums of shares: they have no unit.
-
-    >>> decay_of({"name": "reconstruction-multi_round-decay_0.5-exact-mean"})
-    '0.5'
-    """
-    found = re.match(r"reconstruction-multi_round-decay_(\d[\d.]*(?:e-?\d+)?)-", valuation["name"])
-    if found is None:
-        return None
-    return found.group(1)
 
 
 def trust_of(valuation: Mapping[str, Any]) -> str:

@@ -4,6 +4,8 @@
 from .agreement import Fidelity as Fidelity
 from .agreement import fidelity as fidelity
 from .finished import FinishedRun as FinishedRun
+from .finished import Reconstruction as Reconstruction
+from .finished import Retraining as Retraining
 from .finished import RunValuation as RunValuation
 from .free_riders import FreeRiders as FreeRiders
 from .free_riders import flag_free_riders as flag_free_riders
@@ -19,7 +21,5 @@ from .games import permutation_shapley as permutation_shapley
 from .games import rank_stability as rank_stability
 from .games import shapley_values as shapley_values
 from .games import sum_over_rounds as sum_over_rounds
-from .reconstruction import Reconstruction as Reconstruction
-from .retraining import Retraining as Retraining
 from .utility import Panel as Panel
 from .utility import Utility as Utility

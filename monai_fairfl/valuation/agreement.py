@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.games.valuation import Valuation
+from monai_fairfl.games import Valuation
 from monai_fairfl.messages import Estimate
 from monai_fairfl.replies import normalise
 from monai_fairfl.statistics.fairness import agreement

@@ -1,35 +1,54 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Values the clients of a finished federation by models of coalitions, which all clients score."""
+"""Values the clients of a finished federation by models of coalitions, which all clients score.
+
+A coalition's model is rebuilt from recorded updates, without any training (Song et al., IEEE Big
+Data 2019), or a whole federation trains it: the reference that cheaper estimates are compared with.
+"""
 
 from __future__ import annotations
 
-import logging
+import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.games import shapley
-from monai_fairfl.games.game import MOST_PLAYERS, Coalition, Game
-from monai_fairfl.games.valuation import Valuation, rank_stability, sum_over_rounds
+from monai_fairfl.games import (
+    MOST_PLAYERS,
+    SAMPLES,
+    TOLERANCE,
+    Coalition,
+    Game,
+    Valuation,
+    exact_shapley,
+    gtg_shapley,
+    leave_one_out,
+    permutation_shapley,
+    sum_over_rounds,
+)
 from monai_fairfl.messages import Weights
-from monai_fairfl.run.recorded_updates import RECORD_UPDATES
-from monai_fairfl.strategies.coalitions import JUDGED_BY
-from monai_fairfl.valuation.utility import MeasuredModels, Panel, Utility
+from monai_fairfl.replies import Replies, sample_shares
+from monai_fairfl.run.ledger import read_ledger
+from monai_fairfl.run.recorded_updates import RECORD_UPDATES, RecordedRound, recorded_rounds
+from monai_fairfl.strategies.coalitions import JUDGED_BY, model_of_members, only_members
+from monai_fairfl.utils.arguments import Checked, argument
+from monai_fairfl.valuation.utility import Evaluator, Panel, Utility
 
 if TYPE_CHECKING:
     from monai_fairfl.strategies.base import Strategy
 
-logger = logging.getLogger(__name__)
+METHODS = ("exact", "leave_one_out", "permutation")
 
-LINES = 10
-"""About so many lines of progress are shown, evenly over the models; the log has all of them."""
-
-METHODS = ("exact", "leave_one_out", "permutation", "gtg")
+GAME = "trained anew"
+"""Name of the game of retrained coalitions in the file of what was measured; another one would
+measure everything again.
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +98,8 @@ class FinishedRun:
     show: Callable[[str], None] | None = None
 
 
-class RunValuation(ABC):
+@dataclass(eq=False, repr=False)
+class RunValuation(Checked, ABC):
     """Values the clients of a finished run. A subclass says where a coalition's model comes from.
 
     Args:
@@ -107,41 +127,31 @@ class RunValuation(ABC):
     ('retraining-FedAvg-exact-worst', {'elm': 0.75, 'oak': 0.25})
     """
 
+    method: str = argument("exact", METHODS)
+    utility: str = "mean"
+    data: str = "validation"
+    _: KW_ONLY
+    samples: int = argument(SAMPLES, "[1, inf)")
+    tolerance: float = argument(TOLERANCE, "[0, inf)")
+    seed: int = 0
+    judged_by: str = argument("everybody", JUDGED_BY)
+
     needs_updates: ClassVar[bool] = False
     """Whether the run must have been recorded (``record_updates``)."""
-    decay: float | None = None
 
-    def __init__(
-        self,
-        method: str,
-        utility: str = "mean",
-        data: str = "validation",
-        samples: int = shapley.SAMPLES,
-        tolerance: float = shapley.TOLERANCE,
-        seed: int = 0,
-        judged_by: str = "everybody",
-    ):
-        kind = type(self).__name__
-        choices = {"judged_by": (judged_by, JUDGED_BY), "method": (method, METHODS)}
-        for name, (given, known) in choices.items():
-            if given not in known:
-                raise ConfigError(f"{kind}: {name} must be one of {known}, got {given!r}")
-        shapley.check_sampling(samples, tolerance)
-        if method != "permutation" and (samples, tolerance) != (shapley.SAMPLES, shapley.TOLERANCE):
-            raise ConfigError(f"{kind}: {method!r} takes neither samples nor tolerance")
-        self.method = method
-        self.utility = Utility(utility, data)
-        self.seed = seed
-        self.judged_by = judged_by
-        self.samples = samples
-        self.tolerance = tolerance
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.worth = Utility(self.utility, self.data)
+        if self.method != "permutation" and (self.samples, self.tolerance) != (SAMPLES, TOLERANCE):
+            kind = type(self).__name__
+            raise ConfigError(f"{kind}: {self.method!r} takes neither samples nor tolerance")
 
     @property
     def name(self) -> str:
         """Fit for a file: ``reconstruction-multi_round-exact-mean``."""
-        words = [*self.words(), self.method, self.utility.name]
-        if self.utility.data != "validation":
-            words.append(self.utility.data)
+        words = [*self.words(), self.method, self.utility]
+        if self.data != "validation":
+            words.append(self.data)
         if self.judged_by != "everybody":
             words.append(self.judged_by)
         return "-".join(words)
@@ -155,7 +165,7 @@ class RunValuation(ABC):
         """The file of what was measured of these models, and what identifies them."""
 
     @abstractmethod
-    def games(self, run: FinishedRun, evaluate: Evaluator) -> list[Game]:
+    def games(self, run: FinishedRun, evaluator: Evaluator) -> list[Game]:
         """The games to play, one for each round or a single one."""
 
     def check(self, clients: Sequence[str], recorded: bool) -> None:
@@ -174,10 +184,6 @@ class RunValuation(ABC):
         if problem:
             raise ConfigError(f"valuation {self.name}: {problem}")
 
-    def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
-        """The coalitions that are trained for this valuation whatever is measured on the way."""
-        return iter(())
-
     def value(self, run: FinishedRun) -> Valuation:
         """The clients' values.
 
@@ -186,85 +192,290 @@ class RunValuation(ABC):
         Raises:
             FederationError: naming a client that could not score a model.
         """
-        known = MeasuredModels(*self.stored(run), run.panel, self.utility.measurement)
-        evaluate = Evaluator(self.name, self.utility, known, run.show)
-        games = self.games(run, evaluate)
+        file, identity = self.stored(run)
+        evaluator = Evaluator(self.name, self.worth, run.panel, file, identity, run.show)
+        games = self.games(run, evaluator)
         for game in games:
             one_more = len(game.players) + 1
             most = {"leave_one_out": one_more, "permutation": self.samples * one_more}
             every = 2 ** len(game.players)
-            evaluate.most += min(every, most.get(self.method, every))
+            evaluator.most += min(every, most.get(self.method, every))
         if self.judged_by == "others":
-            return self._judged_by_others(games, evaluate)
+            return self._judged_by_others(games, evaluator)
         return self.play(games)
 
-    def _judged_by_others(self, games: Sequence[Game], evaluate: Evaluator) -> Valuation:
+    def _judged_by_others(self, games: Sequence[Game], evaluator: Evaluator) -> Valuation:
         """Play the games once for each client, with what the others measured; its value counts."""
         values = {}
         for client in sorted({player for game in games for player in game.players}):
-            evaluate.left_out = client
+            evaluator.left_out = client
             played = [Game(game.players, game.utility) for game in games]
             values[client] = self.play(played).values[client]
-        return Valuation(
-            self.method,
-            values,
-            evaluations=len(evaluate.models),
-            rank_stability=rank_stability(values),
-            total=math.fsum(value.value for value in values.values()),
-        )
+        total = math.fsum(value.value for value in values.values())
+        return Valuation(self.method, values, len(evaluator.asked), total)
 
     def play(self, games: Sequence[Game]) -> Valuation:
         """Apply the method to the games and add up what they give."""
         if self.method == "gtg":
-            return shapley.gtg_shapley(games, seed=self.seed)
+            return gtg_shapley(games, seed=self.seed)
         by_game = []
         for number, game in enumerate(games):
             if self.method == "exact":
-                found = shapley.exact_shapley(game)
+                found = exact_shapley(game)
             elif self.method == "leave_one_out":
-                found = shapley.leave_one_out(game)
+                found = leave_one_out(game)
             else:
                 seed = self.seed + number
-                found = shapley.permutation_shapley(game, self.samples, self.tolerance, seed)
+                found = permutation_shapley(game, self.samples, self.tolerance, seed)
             by_game.append(found)
-        return sum_over_rounds(by_game, self.decay)
+        return sum_over_rounds(by_game)
 
 
-@dataclass
-class Evaluator:
-    """Utility of coalitions' models: each is measured once, stored on disk and logged.
+@dataclass(eq=False, repr=False)
+class Reconstruction(RunValuation):
+    """Values clients by models rebuilt from the run's recorded updates.
+
+    Nothing is trained: each coalition takes one scoring pass.
 
     Args:
-        title: of the lines.
-        utility: of what was measured.
-        known: what was measured already.
-        show: gets some of the lines.
-        left_out: the client whose measurements do not count at present; empty: all count.
-        most: number of models in all, at most.
-        models: those of which somebody asked for the utility.
+        method: see :class:`RunValuation`; ``"gtg"`` with ``"multi_round"`` only.
+        utility: see :class:`~monai_fairfl.valuation.Utility`.
+        data: the images that are scored.
+        form: ``"multi_round"``: every round is a game, and values are summed over rounds;
+            ``"one_round"``: one game of the whole run's summed updates, T times cheaper and further
+            from what a coalition would have trained.
+        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
+            :class:`RunValuation`.
+
+    Raises:
+        ConfigError: when an argument is out of range or does not go with another.
+
+    >>> Reconstruction("exact", utility="worst").name
+    'reconstruction-multi_round-exact-worst'
     """
 
-    title: str
-    utility: Utility
-    known: MeasuredModels
-    show: Callable[[str], None] | None
-    left_out: str = ""
-    most: int = 0
-    models: set[tuple[str, Coalition]] = field(default_factory=set)
+    needs_updates = True
 
-    def __call__(self, game: str, coalition: Coalition, build: Callable[[], Weights]) -> float:
-        """Utility of the model that ``build`` makes, for ``coalition`` in the game of this name."""
-        self.models.add((game, coalition))
-        is_new = (game, coalition) not in self.known
-        if is_new:
-            self.known.measure(game, coalition, build())
-        measured = self.known[game, coalition]
-        # The utility, without what the client that is left out measured.
-        value = self.utility({name: measured[name] for name in measured if name != self.left_out})
-        if is_new:
-            done = f"model {len(self.models)} of at most {self.most}"
-            line = f"{self.title}: {game}, {{{', '.join(sorted(coalition))}}} {value:.4f}; {done}"
-            logger.info("%s", line)
-            if self.show is not None and len(self.models) % math.ceil(self.most / LINES) == 0:
-                self.show(line)
-        return value
+    method: str = argument("exact", (*METHODS, "gtg"))
+    form: str = argument("multi_round", ("multi_round", "one_round"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.form, self.method) == ("one_round", "gtg"):
+            raise ConfigError("Reconstruction: gtg needs form 'multi_round'")
+
+    def words(self) -> tuple[str, ...]:
+        """As :meth:`RunValuation.words`."""
+        return ("reconstruction", self.form)
+
+    def stored(self, run: FinishedRun) -> tuple[Path, str]:
+        """As :meth:`RunValuation.stored`.
+
+        What was measured does not count when the run has gone on since, or its test images are
+        scored otherwise.
+        """
+        model = read_ledger(run.run_dir / "ledger.jsonl")[-1]["model"]
+        words = f"{model} {run.evaluation}".rstrip()
+        return run.run_dir / "valuations" / "measured.jsonl", words
+
+    def games(self, run: FinishedRun, evaluator: Evaluator) -> list[Game]:
+        """As :meth:`RunValuation.games`."""
+        rounds = recorded_rounds(run.run_dir)
+        if self.form == "one_round":
+            players = sorted({client for recorded in rounds for client in recorded.clients})
+            return [evaluator.game("one round", players, one_round(rounds))]
+        model = multi_round(rounds)
+        games = []
+        for number, recorded in enumerate(rounds):
+            name = f"round {number}"
+            games.append(evaluator.game(name, recorded.clients, partial(model, number)))
+        return games
+
+
+def multi_round(rounds: Sequence[RecordedRound]) -> Callable[[int, Coalition], Weights]:
+    r"""(number of a round, coalition of its members) -> the coalition's model of this round.
+
+    .. math:: w_t + \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
+
+    The updates are those that the method's own training gave; only their average is another one, by
+    images and with the run's buffer policy. The empty coalition's model is :math:`w_t`. A client
+    that was sent a model of its own (a reward) adds what it changed in that one.
+
+    Args:
+        rounds: all of the run.
+    """
+    held: dict[int, tuple[Weights, Replies]] = {}
+
+    def model(number: int, coalition: Coalition) -> Weights:
+        recorded = rounds[number]
+        if number not in held:
+            # Frees the memory of the previous round before another one is read.
+            held.clear()
+            held[number] = recorded.start(), recorded.replies()
+        start, replies = held[number]
+        return model_of_members(start, only_members(replies, coalition), recorded.buffers)
+
+    return model
+
+
+def one_round(rounds: Sequence[RecordedRound]) -> Callable[[Coalition], Weights]:
+    r"""Coalition -> its model of a whole run.
+
+    .. math:: w_0 + \sum_t \sum_{i \in S} \frac{n_i}{n_S} \Delta_{t,i}
+
+    A round without any member of S adds nothing. Buffers (BatchNorm statistics) are those of S in
+    the last round in which one of S took part.
+
+    Args:
+        rounds: all of the run.
+    """
+    start = rounds[0].start()
+    # Rounds of the same clients, numbers of images and labelled classes are averaged with the same
+    # weights for every coalition: their updates are summed once, in float64.
+    sums: dict[object, Replies] = {}
+    for recorded in rounds:
+        replies = recorded.replies()
+        key = tuple((reply.client, reply.num_samples, reply.labelled) for reply in replies)
+        summed = []
+        for row, reply in enumerate(replies):
+            update = {name: change.double() for name, change in replies.updates[row].items()}
+            if key in sums:
+                before = sums[key].updates[row]
+                update = {name: before[name] + change for name, change in update.items()}
+            summed.append(replace(reply, update=update))
+        sums[key] = replies.rebuilt(summed, replies.missing)
+
+    def model(coalition: Coalition) -> Weights:
+        of_members = [recorded for recorded in rounds if coalition & set(recorded.clients)]
+        if not of_members:
+            return start
+        last = of_members[-1]
+
+        # Parameters: the initial ones, and every round's average of the members, in float64.
+        parameters = {name: start[name].double() for name in last.spec.parameters}
+        for replies in sums.values():
+            members = only_members(replies, coalition)
+            if members:
+                parameters = members.average(sample_shares(members), "local", parameters)
+
+        # Buffers: the members' average of their last round.
+        members = only_members(last.replies(), coalition)
+        found = model_of_members(last.start(), members, last.buffers)
+        for name, tensor in parameters.items():
+            found[name] = tensor.to(start[name].dtype)
+        return found
+
+    return model
+
+
+@dataclass(eq=False, repr=False)
+class Retraining(RunValuation):
+    """Values clients by whole federations of every coalition.
+
+    These are N + 1 trainings for leave-one-out, 2^N for exact. FedCE's ground truth (Jiang et al.,
+    CVPR 2023) is leave-one-out with ``data="test"``. Its text does not say by which method the N +
+    1 models were trained; here it is FedAvg unless ``strategy`` says otherwise, whatever method the
+    run itself used, so that all methods are compared with one reference. Settings, splits and seeds
+    are the run's own. The global model of each coalition is scored by *all* clients, also by those
+    that did not train it. The empty coalition's model is the initial one. A finished coalition is
+    never trained again, an unfinished one is resumed.
+
+    Args:
+        method: see :class:`RunValuation`; not ``"gtg"``, whose games are rounds.
+        utility: see :class:`~monai_fairfl.valuation.Utility`.
+        data: the images that are scored.
+        strategy: trains the coalitions; ``None``: FedAvg.
+        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
+            :class:`RunValuation`.
+
+    Raises:
+        ConfigError: when an argument is out of range or does not go with another.
+
+    >>> Retraining(data="test").name
+    'retraining-FedAvg-leave_one_out-mean-test'
+    """
+
+    method: str = argument("leave_one_out", METHODS)
+    strategy: Strategy | None = None
+
+    def words(self) -> tuple[str, ...]:
+        """As :meth:`RunValuation.words`."""
+        return ("retraining", "FedAvg" if self.strategy is None else self.strategy.name)
+
+    def check(self, clients: Sequence[str], recorded: bool) -> None:
+        """As :meth:`RunValuation.check`, and that the strategy can train the coalitions."""
+        super().check(clients, recorded)
+        strategy = self.strategy
+        if strategy is None:
+            return
+        smallest = len(clients) - 1 if self.method == "leave_one_out" else 1
+        problem = ""
+        if strategy.shares_nothing:
+            problem = "averages nothing, so that every coalition's model would be the initial one"
+        if smallest < strategy.min_clients:
+            problem = (
+                f"needs {strategy.min_clients} clients, and coalitions have {smallest} and more"
+            )
+        if problem:
+            raise ConfigError(
+                f"valuation {self.name}: {strategy.name} {problem}: leave out strategy (FedAvg)"
+            )
+
+    def trainings(self, clients: Sequence[str]) -> Iterator[Coalition]:
+        """The coalitions that are trained whatever is measured on the way; largest first.
+
+        Those of a sampling method follow from its sampling.
+
+        >>> [sorted(coalition) for coalition in Retraining().trainings("AB")]
+        [['A', 'B'], ['A'], ['B']]
+        """
+        members = sorted(clients)
+        smallest = {"leave_one_out": len(members) - 1, "exact": 1}
+        if self.method in smallest:
+            for size in range(len(members), smallest[self.method] - 1, -1):
+                yield from map(frozenset, combinations(members, size))
+
+    def stored(self, run: FinishedRun) -> tuple[Path, str]:
+        """As :meth:`RunValuation.stored`."""
+        _, strategy = self.words()
+        return run.retrained / strategy / "measured.jsonl", run.retrained.name
+
+    def games(self, run: FinishedRun, evaluator: Evaluator) -> list[Game]:
+        """As :meth:`RunValuation.games`; a single game."""
+
+        folder = self.stored(run)[0].parent
+
+        def train(coalition: Coalition) -> Weights:
+            # One set of clients in memory at a time.
+            run.panel.close()
+            place = folder / folder_of(coalition, run.clients)
+            return run.train(coalition, self.strategy, place)
+
+        if run.train_ahead is not None:
+            unknown = {}
+            for coalition in self.trainings(run.clients):
+                if (GAME, coalition) not in evaluator:
+                    unknown[coalition] = folder / folder_of(coalition, run.clients)
+            run.panel.close()
+            run.train_ahead(unknown, self.strategy)
+        return [evaluator.game(GAME, run.clients, train)]
+
+
+def folder_of(coalition: Coalition, clients: Sequence[str]) -> str:
+    """Name of the folder of a coalition's own federation.
+
+    >>> folder_of(frozenset("AC"), "ABC"), folder_of(frozenset("B"), "ABC")
+    ('without-B', 'only-B')
+    >>> folder_of(frozenset("ABC"), "ABC")
+    'all'
+    """
+    absent = sorted(set(clients) - coalition)
+    if not absent:
+        return "all"
+    if len(absent) == 1:
+        return f"without-{absent[0]}"
+    if len(coalition) == 1:
+        return f"only-{next(iter(coalition))}"
+    members = "\n".join(sorted(coalition))
+    digest = hashlib.sha256(members.encode()).hexdigest()
+    return f"coalition-{digest[:12]}"

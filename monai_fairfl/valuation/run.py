@@ -44,12 +44,11 @@ def check_valuations(
     known_utilities = (*UTILITIES, *_classes(bundle_root))
     has_test_images = (bundle_root / "configs" / "evaluate.json").exists()
     for valuation in valuations:
-        utility = valuation.utility
         valuation.check(clients, recorded=bool(settings.get("record_updates")))
         problem = ""
-        if utility.name not in known_utilities:
-            problem = f"utility must be one of {known_utilities}, got {utility.name!r}"
-        if utility.data == "test" and not has_test_images:
+        if valuation.utility not in known_utilities:
+            problem = f"utility must be one of {known_utilities}, got {valuation.utility!r}"
+        if valuation.data == "test" and not has_test_images:
             problem = "the bundle has no evaluate.json, so no test images"
         if settings.get("local_norm") or settings.get("buffers") == "local":
             problem = (
@@ -91,10 +90,10 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
 
     found = valuation.value(run)
     scores = _own_scores(last_round)
-    own = own_contributions(last_round)
+    own = _as_shares(scores)
     agreement: dict[str, Any] | None = None
     words = "are not compared: they are not of these clients, or nobody is worth more than nothing"
-    if scores is not None and own is not None and len(own) > 1 and set(own) == set(found.shares()):
+    if len(own) > 1 and set(own) == set(found.shares()):
         # Of the scores, whose draws may be negative as they may: the shares have lost their sign.
         agrees = fidelity(scores, found)
         measured = {name: getattr(agrees, name) for name in MEASURES}
@@ -105,17 +104,17 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "name": valuation.name,
         "strategy": strategy,
         "model": records[-1]["model"],
-        "utility": valuation.utility.name,
-        "data": valuation.utility.data,
+        "utility": valuation.utility,
+        "data": valuation.data,
         "judged_by": valuation.judged_by,
         **found.to_json(),
-        "own": to_json(own),
+        "own": to_json(own) or None,
         "fidelity": agreement,
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
-    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own or {})]
+    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own)]
     table = "\n".join([*lines, f"  {strategy}'s own shares {words}"])
     print(table)
     if run.show is not None:
@@ -123,45 +122,32 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
     return found
 
 
-def own_contributions(record: Mapping[str, Any]) -> dict[str, Estimate] | None:
-    """The method's own contributions after a round as shares.
-
-    Negative ones count as 0, and all sum to 1.
-
-    Args:
-        record: of the ledger; of the last round, as FedCE's Table 3 compares them.
-
-    Returns:
-        client -> share, with its standard error where the method has one; ``None`` when it scored
-        nobody above 0.
-
-    >>> scores = {"A": 3.0, "B": {"value": 1.0, "stderr": 0.4, "n": 9}, "C": -1.0}
-    >>> own_contributions({"contributions": scores})["B"]
-    Estimate(value=0.25, stderr=0.1, n=9)
-    """
-    scores = _own_scores(record)
-    shares = {} if scores is None else scores.shares()
-    if scores is None or not shares:
-        return None
-    total = sum(max(score.value, 0.0) for score in scores.values.values())
-    found = {}
-    for client, score in scores.values.items():
-        stderr = None if score.stderr is None else score.stderr / total
-        found[client] = Estimate(shares[client], stderr, score.n)
-    return found
-
-
-def _own_scores(record: Mapping[str, Any]) -> Valuation | None:
-    """The method's own contributions after a round, signed; ``None`` when one is not finite."""
+def _own_scores(record: Mapping[str, Any]) -> Valuation:
+    """The method's own contributions after a round, signed; none when one is not finite."""
     scores = {}
     for client, given in record["contributions"].items():
         fields = given if isinstance(given, Mapping) else {"value": given}
-        # The ledger has ``null`` for what is not finite.
-        if fields["value"] is None:
-            return None
         scores[client] = Estimate(**fields)
-    total = sum(score.value for score in scores.values())
-    return Valuation("own", scores, evaluations=0, rank_stability=None, total=total)
+    # The ledger has ``null`` for what is not finite.
+    if any(score.value is None for score in scores.values()):
+        scores = {}
+    return Valuation("own", scores, 0, sum(score.value for score in scores.values()))
+
+
+def _as_shares(scores: Valuation) -> dict[str, Estimate]:
+    """The shares of positive scores with their standard errors; empty where there is none.
+
+    >>> scores = {"A": Estimate(3.0), "B": Estimate(1.0, 0.4, 9), "C": Estimate(-1.0)}
+    >>> _as_shares(Valuation("own", scores, 0, 3.0))["B"]
+    Estimate(value=0.25, stderr=0.1, n=9)
+    """
+    total = sum(max(score.value, 0.0) for score in scores.values.values())
+    found = {}
+    for client, share in scores.shares().items():
+        score = scores.values[client]
+        stderr = None if score.stderr is None else score.stderr / total
+        found[client] = Estimate(share, stderr, score.n)
+    return found
 
 
 def _table(found: Valuation, own: Mapping[str, Estimate]) -> list[str]:

@@ -6,29 +6,32 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.games.game import Coalition
+from monai_fairfl.games import Coalition, Game
 from monai_fairfl.messages import (
-    Estimate,
     Expected,
     Measure,
     Measurement,
     ModelSpec,
     Weights,
+    estimate_of,
     measurement_of_json,
     to_json,
-    value_of,
 )
 from monai_fairfl.server.exchange import Exchange, Transport
 from monai_fairfl.server.round import Facts
 from monai_fairfl.utils.files import append_line, write_atomically
 
 logger = logging.getLogger(__name__)
+
+LINES = 10
+"""About so many lines of progress are shown, evenly over the models; the log has all of them."""
 
 UTILITIES = ("mean", "pooled", "worst", "negative_loss")
 """What any bundle's models can be scored by, beside the names of its classes."""
@@ -88,20 +91,19 @@ class Utility:
         """
         if not measured:
             raise ConfigError(f"utility {self.name!r}: nobody measured anything")
-        if self.name not in UTILITIES:
-            return self._class_mean(measured.values())
-        scores = [value_of(measurement) for measurement in measured.values()]
-        if self.name == "worst":
-            return min(scores)
-        if self.name == "pooled":
-            cases = [_cases_of(measurement) for measurement in measured.values()]
-            return sum(score * n for score, n in zip(scores, cases, strict=True)) / sum(cases)
-        mean = sum(scores) / len(scores)
-        return -mean if self.name == "negative_loss" else mean
+        if self.name in UTILITIES:
+            estimates = [estimate_of(measurement) for measurement in measured.values()]
+            scores = [estimate.value for estimate in estimates]
+            if self.name == "worst":
+                return min(scores)
+            if self.name == "pooled":
+                cases = [estimate.n for estimate in estimates]
+                return sum(score * n for score, n in zip(scores, cases, strict=True)) / sum(cases)
+            mean = sum(scores) / len(scores)
+            return -mean if self.name == "negative_loss" else mean
 
-    def _class_mean(self, measurements: Iterable[Measurement]) -> float:
-        """The mean of a class's scores over the sites that label it."""
-        by_class = [found for found in measurements if isinstance(found, Mapping)]
+        # The mean of a class's scores over the sites that label it.
+        by_class = [found for found in measured.values() if isinstance(found, Mapping)]
         values = [float(found[self.name]) for found in by_class if self.name in found]
         if not values:
             known = {name for found in by_class for name in found} - {"mean"}
@@ -110,12 +112,6 @@ class Utility:
                 f"score, which are {sorted(known)}"
             )
         return sum(values) / len(values)
-
-
-def _cases_of(measurement: Measurement) -> int:
-    """The cases behind a score; a number without cases counts as one."""
-    mean = measurement["mean"] if isinstance(measurement, Mapping) else measurement
-    return mean.n if isinstance(mean, Estimate) else 1
 
 
 @dataclass
@@ -194,31 +190,47 @@ class Panel:
         self.transport.close()
 
 
-class MeasuredModels(dict[tuple[str, Coalition], dict[str, Measurement]]):
-    """What a panel measured of coalitions' models: (game, coalition) -> client -> measurement.
+class Evaluator(dict[tuple[str, Coalition], dict[str, Measurement]]):
+    """Utility of coalitions' models: each is measured once, stored on disk and logged.
 
-    A game is a round or the whole run. All of it is in a file of JSON lines, too, so nothing is
-    measured twice. A change of utility (mean, worst, a class) or of the method needs no new
-    measurement. The last line, when cut short by a crash, is dropped.
+    As a mapping it is what a panel measured: (game, coalition) -> client -> measurement. A game is
+    a round or the whole run. All of it is in a file of JSON lines, too, so nothing is measured
+    twice. A change of utility (mean, worst, a class) or of the method needs no new measurement. The
+    last line, when cut short by a crash, is dropped.
 
     Args:
+        title: of the lines of progress.
+        utility: of what was measured.
+        panel: whose measurements count. It learns the numbers of cases from the whole file, so
+            that a valuation that goes on counts as it began.
         path: of the file; made when absent. It may hold other measurements, and those of other
             clients.
         run: identifies the finished run; measurements of another run (fewer rounds, say) are
             discarded.
-        panel: whose measurements count. It learns the numbers of cases from the whole file, so
-            that a valuation that goes on counts as it began.
-        measurement: that counts.
+        show: gets some of the lines.
 
     Raises:
         ConfigError: naming the line that is damaged.
     """
 
-    def __init__(self, path: Path, run: str, panel: Panel, measurement: str):
+    def __init__(
+        self,
+        title: str,
+        utility: Utility,
+        panel: Panel,
+        path: Path,
+        run: str,
+        show: Callable[[str], None] | None,
+    ):
         super().__init__()
-        self.path = path
+        self.title = title
+        self.utility = utility
         self.panel = panel
-        self.measurement = measurement
+        self.path = path
+        self.show = show
+        self.left_out = ""  # the client whose measurements do not count at present
+        self.most = 0  # number of models in all, at most
+        self.asked: set[tuple[str, Coalition]] = set()  # those of which somebody asked
         lines = []
         if path.exists():
             # A crash may have cut the last line short.
@@ -240,22 +252,35 @@ class MeasuredModels(dict[tuple[str, Coalition], dict[str, Measurement]]):
         measured = {client: measurement_of_json(value) for client, value in row["measured"].items()}
         for client, value in measured.items():
             self.panel.facts.fixed(client, row["measurement"], value, [])
-        if row["measurement"] == self.measurement and sorted(measured) == self.panel.clients:
+        is_asked_for = row["measurement"] == self.utility.measurement
+        if is_asked_for and sorted(measured) == self.panel.clients:
             self[row["game"], frozenset(row["coalition"])] = measured
 
-    def measure(self, game: str, coalition: Coalition, weights: Weights) -> None:
-        """Let the panel measure a coalition's model, and store it, in the file too.
+    def game(
+        self, name: str, players: Sequence[str], model: Callable[[Coalition], Weights]
+    ) -> Game:
+        """A game of this name, in which a coalition is worth the utility of its ``model``."""
+        return Game(players, lambda coalition: self._worth(name, coalition, model))
 
-        Raises:
-            FederationError: as :meth:`Panel.measure`.
-            DiskFullError: when there is no room; the file is as before.
-        """
-        measured = self.panel.measure(weights, self.measurement)
-        self[game, coalition] = measured
-        row = {
-            "game": game,
-            "coalition": sorted(coalition),
-            "measurement": self.measurement,
-            "measured": to_json(measured),
-        }
-        append_line(self.path, (json.dumps(row, allow_nan=False) + "\n").encode())
+    def _worth(
+        self, game: str, coalition: Coalition, model: Callable[[Coalition], Weights]
+    ) -> float:
+        """Utility of a coalition's model, which is made and measured where it is not known yet."""
+        key = game, coalition
+        self.asked.add(key)
+        is_new = key not in self
+        if is_new:
+            measurement = self.utility.measurement
+            self[key] = self.panel.measure(model(coalition), measurement)
+            row = {"game": game, "coalition": sorted(coalition), "measurement": measurement}
+            line = json.dumps({**row, "measured": to_json(self[key])}, allow_nan=False)
+            append_line(self.path, (line + "\n").encode())
+        counted = {client: one for client, one in self[key].items() if client != self.left_out}
+        value = self.utility(counted)
+        if is_new:
+            done = f"model {len(self.asked)} of at most {self.most}"
+            line = f"{self.title}: {game}, {{{', '.join(sorted(coalition))}}} {value:.4f}; {done}"
+            logger.info("%s", line)
+            if self.show is not None and len(self.asked) % math.ceil(self.most / LINES) == 0:
+                self.show(line)
+        return value

@@ -86,7 +86,7 @@ def test_draws_in_which_nobody_is_worth_anything_do_not_spoil_the_interval() -> 
         "c": Estimate(-0.010, 0.02, 9),
     }
     reference = {"a": Estimate(0.6, 0.0), "b": Estimate(0.3, 0.0), "c": Estimate(0.1, 0.0)}
-    valuation = Valuation("permutation", values, 8, None, 0.005)
+    valuation = Valuation("permutation", values, 8, 0.005)
     found = fidelity(valuation, reference, draws=100)
     assert -100 <= found.pearson.low < found.pearson.high <= 100
 
@@ -120,7 +120,7 @@ def test_two_clients_and_uniform_shares_have_a_distance_but_no_correlation() -> 
 
 def test_a_valuation_is_compared_by_its_shares_in_whatever_unit() -> None:
     values = {"a": Estimate(30.0, 1.0, 9), "b": Estimate(10.0, 1.0, 9), "c": Estimate(-5.0, 1.0, 9)}
-    valuation = Valuation("permutation", values, 8, None, 35.0)
+    valuation = Valuation("permutation", values, 8, 35.0)
     reference = {"a": Estimate(0.75, 0.0), "b": Estimate(0.25, 0.0), "c": Estimate(0.0, 0.0)}
     found = fidelity(valuation, reference, draws=200)
     assert found.euclidean.estimate == 0

@@ -200,8 +200,6 @@ def test_multi_round_values_are_those_of_the_definition_and_share_out_what_the_r
     assert sum(numbers(found).values()) == pytest.approx(gained)
     assert found.total == pytest.approx(gained)
     assert found.evaluations == run.models_measured == 16
-    decayed = Reconstruction("exact", decay=0.5).value(run.finished())
-    assert sum(numbers(decayed).values()) == pytest.approx(1.5)
 
 
 def test_one_round_values_are_those_of_the_definition(run: LinearRun) -> None:
@@ -564,8 +562,6 @@ def test_arguments_that_do_not_fit_are_refused() -> None:
         "shapley": {"method": "shapley"},
         "two_round": {"form": "two_round"},
         "gtg.*multi_round": {"form": "one_round", "method": "gtg"},
-        "decay.*multi_round": {"form": "one_round", "decay": 0.5},
-        "at most 1": {"decay": 1.5},
         "samples.*exact|exact.*samples": {"samples": 3},
         "exact.*tolerance": {"tolerance": 0.1},
         "samples": {"method": "permutation", "samples": 0},
