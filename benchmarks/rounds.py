@@ -55,7 +55,7 @@ PARTS = {
     ],
     "validation": ["monai_fairfl.measurements.probe:Probe.score"],
     "other measurements": [
-        "monai_fairfl.client.measuring:Measuring.measure",
+        "monai_fairfl.client.training:Measuring.measure",
         # Its place in a checkout that is older than that module.
         "monai_fairfl.client.algo:FairMonaiAlgo._measure",
     ],

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from monai_fairfl.utils.tensors import labelled_channels
+
 
 class LabelledLoss(nn.Module):
     r"""Mean of a loss over the structures that are labelled, each on the images that label it.
@@ -53,12 +55,3 @@ class LabelledLoss(nn.Module):
             # Zero with a gradient, so that ``backward`` works.
             return 0.0 * prediction.sum()
         return torch.stack(losses).mean()
-
-
-def labelled_channels(label: torch.Tensor) -> torch.Tensor:
-    """(B, C) booleans: whether image b labels structure c, of labels (B, C, ...).
-
-    >>> labelled_channels(torch.tensor([[[[0.0, 1.0]], [[-1.0, -1.0]]]])).tolist()
-    [[True, False]]
-    """
-    return label.flatten(2).amin(2) >= 0

@@ -35,9 +35,9 @@ from monai_fairfl.messages import (
     is_taken,
     score_names,
 )
-from monai_fairfl.model_files.fused import num_members
 from monai_fairfl.model_files.recipe import (
     ModelRecipe,
+    num_members,
     read_recipe,
     save_model_file,
     state_of_file,

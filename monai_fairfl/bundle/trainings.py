@@ -24,7 +24,7 @@ from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.runs_display import RunsDisplay
 from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.run.resuming import Schedule
+from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.transports.workers import Failed, Turn
 
 

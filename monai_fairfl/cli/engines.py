@@ -267,7 +267,7 @@ def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
         name: of the run.
     """
     from monai_fairfl.bundle.runs_display import RunsDisplay
-    from monai_fairfl.run.resuming import Schedule
+    from monai_fairfl.run.checkpoint import Schedule
 
     ended = threading.Event()
 

@@ -29,7 +29,8 @@ from monai_fairfl.bundle.runs_display import shown_on
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.report import as_text
 from monai_fairfl.report.collect import find_runs
-from monai_fairfl.run.resuming import Schedule, ended
+from monai_fairfl.run.checkpoint import Schedule
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.utils.terminal import data_notes_to, was_shown
 from monai_fairfl.utils.words import count_words
 

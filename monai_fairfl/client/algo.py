@@ -22,8 +22,7 @@ from monai.utils import ensure_tuple
 
 from monai_fairfl.client import filters, training
 from monai_fairfl.client.last_mile import candidates
-from monai_fairfl.client.measuring import Measuring, Task, overlap_of
-from monai_fairfl.client.state import ClientState
+from monai_fairfl.client.state import ClientState, Task
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.handlers.training import Detachable, Proximal, TrainLoss
 from monai_fairfl.measurements.probe import Probe, files_of_cases
@@ -50,7 +49,7 @@ from monai_fairfl.utils.engine_internals import (
 )
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.machine import reuse_freed_memory
-from monai_fairfl.utils.tensors import CPU, names_not_finite
+from monai_fairfl.utils.tensors import CPU
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +117,7 @@ class FairMonaiAlgo(MonaiAlgo):
     post_weight_filters: Any
     post_evaluate_filters: Any
     config_evaluate_filename: Any
-    _measuring: Measuring  # once initialised, of a client that trains
+    _measuring: training.Measuring  # once initialised, of a client that trains
 
     def __init__(
         self,
@@ -138,8 +137,8 @@ class FairMonaiAlgo(MonaiAlgo):
         self.all_handlers = all_handlers
         self.alone = alone
         self._built = False
-        # The training's own evaluator.
-        self._validator: Any = None
+        # The evaluator of the test data and that of the training, once they are built.
+        self._evaluators: list[Any] = []
         # State of the trainer as the bundle makes it.
         self._initial: dict[str, Any] = {}
         # When each checkpoint on disk was written, before the first training by the engine;
@@ -180,6 +179,7 @@ class FairMonaiAlgo(MonaiAlgo):
                 f"client {self.client_name!r}: no engine is configured: give config_train_filename"
             )
         self.spec = read_spec(engine.network)
+        self._evaluators = [self.evaluator]
         if self.trainer is not None:
             self._prepare_training()
         self._built = True
@@ -207,20 +207,21 @@ class FairMonaiAlgo(MonaiAlgo):
             self.eval_kwargs = {**deciding, **self.eval_kwargs}
 
     def _prepare_training(self) -> None:
-        self._validator = getattr(self.train_workflow, "evaluator", None)
+        validator = getattr(self.train_workflow, "evaluator", None)
+        evaluators = {"validation": validator, "test": self.evaluator}
+        self._evaluators = [one for one in evaluators.values() if one is not None]
         if not self.all_handlers:
             # A federated training does without what validates or logs.
             central = (ValidationHandler, StatsHandler)
             remove_handlers(self.trainer, lambda one: isinstance(handler_owner(one), central))
-            training.check_schedules(self.trainer, self._evaluators(), self.client_name)
+            training.check_schedules(self.trainer, self._evaluators, self.client_name)
         training.drop_unread_output(self.trainer)
         self._initial = training.state_of(self.trainer)
-        evaluators = {"validation": self._validator, "test": self.evaluator}
-        overlap = overlap_of(str(self.client_name), self.trainer, evaluators)
+        overlap = training.overlap_of(str(self.client_name), self.trainer, evaluators)
         parser = getattr(self.train_workflow, "parser", {})
         channels = parser[CHANNELS].values() if CHANNELS in parser else ()
         classes = [str(label) for label in channels]
-        self._measuring = Measuring(self.spec, self.trainer, evaluators, classes, overlap)
+        self._measuring = training.Measuring(self.spec, self.trainer, evaluators, classes, overlap)
 
     # ---- a federation's requests
 
@@ -250,7 +251,8 @@ class FairMonaiAlgo(MonaiAlgo):
             # The run asks for nothing more: the receipt has the head of the whole ledger.
             self.states.add_receipt(request, "")
             return request.reply()
-        self.initialize({ExtraItems.CLIENT_NAME: request.client})
+        if not self._built:
+            self.initialize({ExtraItems.CLIENT_NAME: request.client})
         # An engine may have built the client without a name.
         self.client_name = request.client
         self._require(self.trainer, "only evaluates: give it a config_train_filename")
@@ -432,7 +434,7 @@ class FairMonaiAlgo(MonaiAlgo):
             # Without moments; the learning rate stays the schedule's.
             state = {**state, "optimizer": {**state["optimizer"], "state": {}}}
         training.load_state(self.trainer, state)
-        for evaluator in self._evaluators():
+        for evaluator in self._evaluators:
             training.discard_interrupted_run(evaluator)
         self.trainer.state.max_epochs = self.trainer.state.epoch + task.epochs
         with training.one_round(self.trainer, task.request.seed, handlers):
@@ -441,10 +443,10 @@ class FairMonaiAlgo(MonaiAlgo):
 
         # A training that diverged is not stored: Adam's moments would spoil every later round. A
         # constant buffer, such as a mask of -inf, may stay what it was.
-        for name in names_not_finite(trained["local"]):
-            tensor = trained["local"][name]
+        for name, tensor in trained["local"].items():
             is_buffer = name not in self.spec.parameters
-            if not (is_buffer and is_finite_or_unchanged(tensor, received[name].to(tensor))):
+            before = received[name].to(tensor) if is_buffer else None
+            if not is_finite_or_unchanged(tensor, before):
                 raise ValueError(
                     f"client {self.client_name!r}: the training diverged, {name!r} is not finite, "
                     "and nothing of it is stored: lower learning_rate, or look for extreme images"
@@ -468,7 +470,7 @@ class FairMonaiAlgo(MonaiAlgo):
         self._require_all(weights, self.spec.parameters)
         if self._old_checkpoints is None:
             self._old_checkpoints = self._checkpoint_times()
-        for engine in (self.trainer, *self._evaluators()):
+        for engine in (self.trainer, *self._evaluators):
             training.discard_interrupted_run(engine)
         with self._without_filters():
             super().train(ExchangeObject(weights=weights), extra)
@@ -528,7 +530,7 @@ class FairMonaiAlgo(MonaiAlgo):
     def abort(self, extra: dict[str, Any] | None = None) -> None:
         """Stop training and evaluation; safe at any time."""
         super().abort(extra)
-        for evaluator in self._evaluators():
+        for evaluator in self._evaluators:
             evaluator.interrupt()
 
     def finalize(self, extra: dict[str, Any] | None = None) -> None:
@@ -537,7 +539,7 @@ class FairMonaiAlgo(MonaiAlgo):
         When the client was never built, the bundle's own ``finalize`` may fail on what is missing.
         That is logged, so that the error of :meth:`initialize` stays the one that is seen.
         """
-        for evaluator in self._evaluators():
+        for evaluator in self._evaluators:
             evaluator.terminate()
         try:
             super().finalize(extra)
@@ -545,11 +547,6 @@ class FairMonaiAlgo(MonaiAlgo):
             if self._built:
                 raise
             logger.warning("finalize of a client that was not built: %s", in_words(error))
-
-    def _evaluators(self) -> list[Any]:
-        """The evaluator of the test data and that of the training, once they are built."""
-        known = (self.evaluator, self._validator)
-        return [evaluator for evaluator in known if evaluator is not None]
 
     @contextmanager
     def _without_filters(self) -> Iterator[None]:

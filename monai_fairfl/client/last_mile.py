@@ -23,10 +23,9 @@ from monai_fairfl.client.training import load_state, one_round, state_of
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.measurements.probe import MEAN_COLUMN, Probe, estimate
 from monai_fairfl.messages import Estimate, Request, Weights, chosen
-from monai_fairfl.model_files.fused import fused_weights
-from monai_fairfl.model_files.recipe import state_of_file
+from monai_fairfl.model_files.recipe import fused_weights, state_of_file
 from monai_fairfl.utils.engine_internals import Handler, handler_owner, only_handlers
-from monai_fairfl.utils.tensors import names_not_finite, seed_of
+from monai_fairfl.utils.tensors import seed_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +123,7 @@ def _adapted(
         with only_handlers(trainer, is_no_schedule), one_round(trainer, seed, []):
             trainer.run()
         weights = state_of(trainer)["local"]
-        if names_not_finite(weights):
+        if not all(tensor.isfinite().all() for tensor in weights.values()):
             logger.warning("the further training diverged in epoch %d: it ends there", epoch)
             break
         gain = gain_of(weights)

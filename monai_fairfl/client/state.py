@@ -8,14 +8,16 @@ import io
 import json
 import logging
 import re
+import sys
 from collections.abc import Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from monai_fairfl.errors import ConfigError, FederationError
-from monai_fairfl.messages import Request
+from monai_fairfl.messages import Measurement, Request, Weights
 from monai_fairfl.utils.files import (
     LONGEST_NAME,
     append_line,
@@ -33,6 +35,9 @@ KEPT_ROUNDS = 3
 """Rounds that stay on disk: a server repeats its last round, and the one before where its newest
 checkpoint was damaged.
 """
+
+ROUND = "round-{:04d}.pt"
+"""End of the name of a state file, with the number of the round."""
 
 RECEIPTS = "receipts.jsonl"
 """The file in a site's private folder, for all of its runs."""
@@ -59,16 +64,20 @@ class ClientState:
         known = file.read_text(errors="replace") if file.exists() else None
         if not run_id or known == run_id:
             return
-        for number, path in self._rounds(run).items():
+        for number in self.before(run):
             logger.warning("the state of round %d of an earlier run %r is deleted", number, run)
-            path.unlink()
+            self.path(run, ROUND.format(number)).unlink()
         # A site of a job begins before its client makes the folder.
         private_folder(self.folder)
         write_atomically(file, run_id.encode())
 
-    def before(self, run: str, number: int) -> list[int]:
+    def before(self, run: str, number: int = sys.maxsize) -> list[int]:
         """Rounds before ``number`` whose state is on disk, newest first."""
-        return sorted((stored for stored in self._rounds(run) if stored < number), reverse=True)
+        # The whole name must match: another run's name may begin like this one's.
+        pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]{4,})\.pt")
+        names = [pattern.fullmatch(path.name) for path in self.folder.glob("*.pt")]
+        stored = [int(name[1]) for name in names if name is not None]
+        return sorted((each for each in stored if each < number), reverse=True)
 
     def load(self, run: str, number: int) -> dict[str, Any]:
         """The state after round ``number``.
@@ -79,7 +88,7 @@ class ClientState:
             FederationError: when the file is damaged, or the system does not let it be read.
         """
         try:
-            state: dict[str, Any] = load_saved(self.path(run, f"round-{number:04d}.pt"))
+            state: dict[str, Any] = load_saved(self.path(run, ROUND.format(number)))
         except ConfigError as error:
             raise FederationError(
                 f"the state after round {number} is damaged or cannot be read, and without it this "
@@ -94,12 +103,12 @@ class ClientState:
         """
         buffer = io.BytesIO()
         torch.save(dict(state), buffer)
-        write_atomically(self.path(run, f"round-{number:04d}.pt"), buffer.getbuffer())
+        write_atomically(self.path(run, ROUND.format(number)), buffer.getbuffer())
 
         kept = self.before(run, number + 1)[:KEPT_ROUNDS]
-        for other, path in self._rounds(run).items():
+        for other in self.before(run):
             if other not in kept:
-                path.unlink()
+                self.path(run, ROUND.format(other)).unlink()
 
     def save_cases(self, run: str, name: str, cases: Mapping[str, Mapping[str, float]]) -> None:
         """Write the cases' own scores of a measurement to ``RUN-name.csv``.
@@ -156,9 +165,49 @@ class ClientState:
         """
         return self.folder / f"{safe_name(run, 'run name', LONGEST_NAME)}-{name}"
 
-    def _rounds(self, run: str) -> dict[int, Path]:
-        """Rounds of ``run`` whose state is on disk, in any order -> its file."""
-        # The whole name must match: another run's name may begin like this one's.
-        pattern = re.compile(re.escape(self.path(run, "round-").name) + r"([0-9]+)\.pt")
-        files = [(pattern.fullmatch(path.name), path) for path in self.folder.glob("*.pt")]
-        return {int(match[1]): path for match, path in files if match is not None}
+
+class Task:
+    """One request: what was measured for it, and the earlier models that it may use.
+
+    Each file is read when it is first needed.
+
+    Args:
+        request: to the client.
+        states: the client's files.
+        epochs: that it asks for, if it trains.
+    """
+
+    def __init__(self, request: Request, states: ClientState, epochs: int):
+        self.request = request
+        self.states = states
+        self.epochs = epochs
+        self.measurements: dict[str, Measurement] = {}
+        # Number of a round -> the state after it, each read once.
+        self._after = cache(partial(states.load, request.run))
+        # Rounds up to this one, newest first.
+        stored = states.before(request.run, request.round + 1)
+        self._has_present = request.round in stored
+        self._earlier = [number for number in stored if number < request.round]
+        self.newest = self._earlier[0] if self._earlier else -1
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """The newest state of an earlier round."""
+        return self._after(self.newest) if self._earlier else None
+
+    @property
+    def previous(self) -> Weights | None:
+        """The model trained in the previous round, exactly that one."""
+        is_previous = self._earlier and self.newest == self.request.round - 1
+        return self._after(self.newest)["local"] if is_previous else None
+
+    @property
+    def present(self) -> Weights | None:
+        """The model trained in this round."""
+        return self._after(self.request.round)["local"] if self._has_present else None
+
+    @property
+    def personal(self) -> dict[str, Any] | None:
+        """The newest state of the personal model; a round without one does not end it."""
+        states = (self._after(number) for number in self._earlier)
+        return next((state["personal"] for state in states if "personal" in state), None)

@@ -21,12 +21,12 @@ from torch.nn.utils import get_total_norm
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.handlers import boards
-from monai_fairfl.losses import labelled_channels
 from monai_fairfl.measurements.probe import inferred
 from monai_fairfl.measurements.sharpness import gsam_direction, perturbation, total_norm
 from monai_fairfl.messages import Weights
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.engine_internals import put_last_handler_first
+from monai_fairfl.utils.tensors import labelled_channels
 
 Callbacks = dict[Any, Callable[..., None]]
 """Event of an engine -> what a handler does then."""
@@ -134,11 +134,9 @@ class TrainLoss(Detachable):
 
     def callbacks(self) -> Callbacks:
         """Count from the start of every run."""
-        return {
-            Events.STARTED: self.reset,
-            IterationEvents.LOSS_COMPLETED: self._count,
-            Events.COMPLETED: self._publish,
-        }
+        found: Callbacks = {Events.STARTED: self.reset}
+        found[IterationEvents.LOSS_COMPLETED] = self._count
+        return found if self.board is None else {**found, Events.COMPLETED: self._publish}
 
     def _count(self, engine: Engine) -> None:
         output: Any = engine.state.output

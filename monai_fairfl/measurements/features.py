@@ -35,14 +35,13 @@ from monai_fairfl.measurements.entry import Context, Memory
 from monai_fairfl.measurements.probe import (
     Probe,
     TrainingProbe,
-    device_of,
     has_no_batch,
     inferred,
     loaded,
     same_epoch,
 )
 from monai_fairfl.messages import Measurement, Weights, read_spec
-from monai_fairfl.utils.tensors import CPU, moved
+from monai_fairfl.utils.tensors import CPU
 
 MAX_SAMPLES = 64
 """Images: enough for a Gram matrix, few enough for every round."""
@@ -109,7 +108,7 @@ def _grams(probe: Probe | TrainingProbe, weights: Weights, images: torch.Tensor)
         gram = centred_gram(features)
         # Those of a layer's pieces add up to that of the layer.
         grams[layer] = grams[layer] + gram if layer in grams else gram
-    return moved(grams, CPU)
+    return {layer: gram.cpu() for layer, gram in grams.items()}
 
 
 def feature_cosine(
@@ -138,7 +137,8 @@ def feature_cosine(
             products[layer] = products[layer] + block if layer in products else block
 
     values = {}
-    for layer, (product, first, second) in moved(products, CPU).items():
+    for layer, of_layer in products.items():
+        product, first, second = of_layer.cpu()
         cosines = product / (first.sqrt() * second.sqrt())
         # 1 where both vectors are zero, 0 where one is.
         one_is_zero = (first == 0) | (second == 0)
@@ -355,6 +355,16 @@ def features_of(
                 of_models.append(_features(network, images, pieces, sizes))
         for layer in pieces:
             yield layer, [features[layer] for features in of_models]
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
+
+    >>> device_of(nn.Linear(1, 1))
+    device(type='cpu')
+    """
+    first = next(network.parameters(), None)
+    return CPU if first is None else first.device
 
 
 def _columns(sizes: Mapping[str, int], begin: int, end: int) -> dict[str, slice]:

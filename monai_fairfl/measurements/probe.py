@@ -31,7 +31,7 @@ from torch.utils.data import Dataset, SequentialSampler
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.measurements.sharpness import perturbation
 from monai_fairfl.messages import Estimate, Weights
-from monai_fairfl.model_files.fused import network_for
+from monai_fairfl.model_files.recipe import network_for
 from monai_fairfl.utils.engine_internals import (
     Handler,
     forget_unfinished_run,
@@ -43,7 +43,7 @@ from monai_fairfl.utils.engine_internals import (
     require_whole_run,
 )
 from monai_fairfl.utils.files import distinct_names
-from monai_fairfl.utils.tensors import CPU, moved, own_random_state
+from monai_fairfl.utils.tensors import own_random_state
 
 TRANSFORM_ATTRIBUTES = ("transform", "patch_func", "patch_transform")
 """Where MONAI's datasets hold the transforms that they apply."""
@@ -55,24 +55,13 @@ INNER_DATASETS = ("dataset", "datasets", "data")
 # ---- weights
 
 
-def device_of(network: nn.Module) -> torch.device:
-    """Where ``network`` computes: the device of its first parameter; the CPU where it has none.
-
-    >>> device_of(nn.Linear(1, 1))
-    device(type='cpu')
-    """
-    first = next(network.parameters(), None)
-    return CPU if first is None else first.device
-
-
 def load_weights(network: nn.Module, weights: Weights) -> None:
     """Load ``weights`` into ``network``; tensors that ``weights`` lacks stay as they are.
 
     Raises:
         KeyError: when ``weights`` holds a name that the network does not have.
     """
-    there = moved(weights, device_of(network))
-    unexpected = network.load_state_dict(dict(there), strict=False).unexpected_keys
+    unexpected = network.load_state_dict(dict(weights), strict=False).unexpected_keys
     if unexpected:
         raise KeyError(f"the network has no tensor {unexpected[0]!r}")
 

@@ -12,9 +12,8 @@ import torch
 
 from monai_fairfl.measurements.entry import Context, Entry, Memory
 from monai_fairfl.measurements.features import cka, feature_cosine
-from monai_fairfl.measurements.probe import Probe, TrainingProbe, device_of, has_no_batch
+from monai_fairfl.measurements.probe import Probe, TrainingProbe, has_no_batch
 from monai_fairfl.messages import CANDIDATES, Estimate, Measurement, Weights
-from monai_fairfl.utils.tensors import moved
 
 SAM_RADIUS = 0.05
 """Radius of the measurement ``sharpness`` where the server sends no ``sam_rho``."""
@@ -66,10 +65,7 @@ def leave_one_out_error(
     if share != 0:
         if memory.previous is None or not 0 < share <= LARGEST_WEIGHT:
             return None
-        # Where the network is: the model that comes of it needs no transfer.
-        device = device_of(probe.engine.network)
-        own = moved(memory.previous, device)
-        weights = leave_one_out_model(moved(weights, device), own, share)
+        weights = leave_one_out_model(weights, memory.previous, share)
     dice = probe.score(weights)["mean"]
     assert isinstance(dice, Estimate)
     return Estimate(1 - dice.value, dice.stderr, dice.n)

@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from monai.handlers import IgniteMetricHandler
 from monai.metrics import CumulativeIterationMetric
 
 from monai_fairfl.errors import DataError
-from monai_fairfl.metrics.segmentation import require_binary, require_label, require_measured
+from monai_fairfl.metrics.segmentation import (
+    MetricHandler,
+    require_binary,
+    require_label,
+    require_measured,
+)
 
 
 def vertical_cup_to_disc_ratio(masks: torch.Tensor) -> float:
@@ -96,7 +99,7 @@ class CupToDiscErrorMetric(CumulativeIterationMetric):
         return torch.as_tensor(require_measured(self.get_buffer())).nanmean()
 
 
-class CupToDiscError(IgniteMetricHandler):
+class CupToDiscError(MetricHandler):
     """Ignite handler of :class:`CupToDiscErrorMetric`, used like ``monai.handlers.MeanDice``.
 
     Args:
@@ -108,15 +111,10 @@ class CupToDiscError(IgniteMetricHandler):
     'CupToDiscErrorMetric'
     """
 
-    def __init__(self, output_transform: Callable = lambda x: x, save_details: bool = True) -> None:
-        super().__init__(
-            CupToDiscErrorMetric(), output_transform=output_transform, save_details=save_details
-        )
+    metric_class = CupToDiscErrorMetric
 
 
 def _height(mask: torch.Tensor) -> int:
     """Pixels from the first to the last row of a mask (W, H); 0 for an empty one."""
     rows = torch.nonzero(mask.any(0)).flatten()
-    if len(rows) == 0:
-        return 0
-    return int(rows[-1] - rows[0]) + 1
+    return int(rows[-1] - rows[0]) + 1 if len(rows) else 0

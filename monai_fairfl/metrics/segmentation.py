@@ -213,7 +213,26 @@ class SpacedHausdorffMetric(CumulativeIterationMetric):
         return do_metric_reduction(distances, reduction or self.reduction)[0]
 
 
-class SliceDice(IgniteMetricHandler):
+class MetricHandler(IgniteMetricHandler):
+    """The base of ignite handlers of one class of metric, whose arguments they take."""
+
+    metric_class: type[CumulativeIterationMetric]
+
+    def __init__(
+        self,
+        *,
+        output_transform: Callable = lambda x: x,
+        save_details: bool = True,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(
+            self.metric_class(**arguments),
+            output_transform=output_transform,
+            save_details=save_details,
+        )
+
+
+class SliceDice(MetricHandler):
     """Ignite handler of :class:`SliceDiceMetric`, used like ``monai.handlers.MeanDice``.
 
     Args:
@@ -226,21 +245,10 @@ class SliceDice(IgniteMetricHandler):
     2
     """
 
-    def __init__(
-        self,
-        *,
-        output_transform: Callable = lambda x: x,
-        save_details: bool = True,
-        **arguments: Any,
-    ) -> None:
-        super().__init__(
-            SliceDiceMetric(**arguments),
-            output_transform=output_transform,
-            save_details=save_details,
-        )
+    metric_class = SliceDiceMetric
 
 
-class SpacedHausdorff(IgniteMetricHandler):
+class SpacedHausdorff(MetricHandler):
     """Ignite handler of :class:`SpacedHausdorffMetric`.
 
     It is used like ``monai.handlers.HausdorffDistance``.
@@ -255,18 +263,7 @@ class SpacedHausdorff(IgniteMetricHandler):
     95.0
     """
 
-    def __init__(
-        self,
-        *,
-        output_transform: Callable = lambda x: x,
-        save_details: bool = True,
-        **arguments: Any,
-    ) -> None:
-        super().__init__(
-            SpacedHausdorffMetric(**arguments),
-            output_transform=output_transform,
-            save_details=save_details,
-        )
+    metric_class = SpacedHausdorffMetric
 
 
 def _check_option(name: str, value: str, allowed: tuple[str, ...]) -> None:

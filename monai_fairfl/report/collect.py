@@ -12,8 +12,9 @@ from typing import Any
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.report.run import Run, Split
 from monai_fairfl.report.valuations import read_valuations
+from monai_fairfl.run.checkpoint import Schedule
 from monai_fairfl.run.ledger import no_record_in, read_ledger_and_heads, runs_in
-from monai_fairfl.run.resuming import Schedule, read_digests
+from monai_fairfl.run.resuming import read_digests
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.report.numbers import Number
-from monai_fairfl.run.resuming import Schedule
+from monai_fairfl.run.checkpoint import Schedule
 
 Split = Mapping[str, Sequence[str]]
 """Part of a site's data list, such as ``"training"`` -> its images, sorted.

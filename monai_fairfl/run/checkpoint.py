@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a federation saves of its models: checkpoints to go on from, and models for inference.
+"""What a federation saves beside its ledger: checkpoints, models for inference, its schedule.
 
 Each checkpoint is written whole or not at all. When the newest one is damaged, it gets another
 name, and the previous one is used.
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import json
 import logging
+import platform
 import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load as load_tensors
 
 from monai_fairfl.errors import FairFLError, FederationError
@@ -29,6 +32,7 @@ from monai_fairfl.utils.files import (
     read_listed,
     safe_name,
     tensors_as_bytes,
+    write_atomically,
     write_folder,
 )
 from monai_fairfl.utils.plain_values import object_of_json
@@ -40,6 +44,8 @@ FORMAT = 1
 
 REWARDS = "rewards/"
 SUFFIX = ".safetensors"
+
+SCHEDULE = "schedule.json"
 
 NAME = re.compile(r"round-([0-9]+)(\.damaged)?")
 """Of a checkpoint's folder; one that was not whole when it was read has the end."""
@@ -121,7 +127,13 @@ class Checkpoints:
         """Write a checkpoint so that a crash at any moment leaves either all of it or nothing."""
         final = self.folder / f"round-{checkpoint.round:04d}"
         about = {"format": FORMAT, "round": checkpoint.round}
-        write_folder(final, _files(checkpoint), about)
+        state = json.dumps(checkpoint.state, sort_keys=True, indent=1).encode()
+        whole = {"model.safetensors": checkpoint.weights}
+        for client, reward in checkpoint.rewards.items():
+            whole[f"{REWARDS}{safe_name(client)}{SUFFIX}"] = reward
+        # One model at a time in memory.
+        models = ((name, tensors_as_bytes(model)) for name, model in whole.items())
+        write_folder(final, chain([("strategy.json", state)], models), about)
         folders = self.newest_first(aside=True)
         oldest = self.newest_first()[: self.keep][-1]
         for folder in folders[folders.index(oldest) + 1 :]:
@@ -194,15 +206,6 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         weights = load_tensors(files["model.safetensors"])
         state = object_of_json(files["strategy.json"])
         return Checkpoint(manifest["round"], weights, rewards, state)
-
-
-def _files(checkpoint: Checkpoint) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file, one at a time."""
-    state = json.dumps(checkpoint.state, sort_keys=True, indent=1)
-    yield "model.safetensors", tensors_as_bytes(checkpoint.weights)
-    yield "strategy.json", state.encode()
-    for client, reward in checkpoint.rewards.items():
-        yield f"{REWARDS}{safe_name(client)}{SUFFIX}", tensors_as_bytes(reward)
 
 
 # ---- models for inference
@@ -289,3 +292,78 @@ class Models:
             recipe = recipe.trained(rounds=rounds)
             recipe = recipe.of_site(client) if client else recipe
         save_model_file(self.folder / f"{name}.pt", self.spec.with_aliases(weights), recipe)
+
+
+# ---- schedule: the ledger holds none of it, so that equal runs have equal ledgers
+
+
+@dataclass
+class Schedule:
+    """What ``schedule.json`` of a run holds.
+
+    Args:
+        planned: rounds in all, as the run was begun with, then as each resumption with another
+            number had it; ``None`` where the beginning was not recorded.
+        seconds: round -> wall-clock seconds that it took; of a repeated round the last time.
+        processor: on which the run was begun, with the version of PyTorch; empty where it was not
+            recorded.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> schedule = Schedule.begun(folder, rounds=10, resumed=False)
+    >>> schedule.took(folder, number=0, seconds=1.5)
+    >>> Schedule.begun(folder, rounds=60, resumed=True).planned, Schedule.read(folder).seconds
+    ([10, 60], {0: 1.5})
+    """
+
+    planned: list[int | None] = field(default_factory=list)
+    seconds: dict[int, float] = field(default_factory=dict)
+    processor: str = ""
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Schedule:
+        """The schedule of a run; empty where the file is missing or damaged."""
+        try:
+            found = object_of_json((run_dir / SCHEDULE).read_bytes())
+            seconds = {int(number): float(value) for number, value in found["seconds"].items()}
+            planned = [None if rounds is None else int(rounds) for rounds in found["planned"]]
+            return cls(planned, seconds, str(found["processor"]))
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return cls()
+
+    @classmethod
+    def begun(cls, run_dir: Path, rounds: int, resumed: bool) -> Schedule:
+        """Record that a run begins, or goes on, with ``rounds`` rounds in all.
+
+        A warning says where it goes on with another processor than it was begun on.
+        """
+        schedule = cls.read(run_dir) if resumed else cls()
+        if resumed and not schedule.planned:
+            schedule.planned.append(None)
+        if not schedule.planned or schedule.planned[-1] != rounds:
+            schedule.planned.append(rounds)
+        here = this_processor()
+        schedule.processor = schedule.processor or here
+        if schedule.processor != here:
+            text = (
+                "%s was begun with %s and goes on with %s: the last bits of its numbers may differ"
+            )
+            logger.warning(text, run_dir, schedule.processor, here)
+        schedule._write(run_dir)
+        return schedule
+
+    def took(self, run_dir: Path, number: int, seconds: float) -> None:
+        """Record how long round ``number`` took."""
+        self.seconds[number] = round(seconds, 3)
+        self._write(run_dir)
+
+    def _write(self, run_dir: Path) -> None:
+        write_atomically(run_dir / SCHEDULE, (json.dumps(asdict(self)) + "\n").encode())
+
+
+def this_processor() -> str:
+    """The processor and the version of PyTorch, which decide the last bits of a sum."""
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search("model name\\s*: (.*)", cpuinfo.read_text() if cpuinfo.is_file() else "")
+    name = found[1] if found else platform.machine()
+    return f"{name}, {torch.backends.cpu.get_cpu_capability()}, PyTorch {torch.__version__}"

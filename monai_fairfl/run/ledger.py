@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import Weights, is_plain_estimate, to_json
 from monai_fairfl.utils.files import append_line, write_atomically
-from monai_fairfl.utils.tensors import bytes_of
 
 FORMAT = 1
 """Number of the format of ledgers and ``settings.json``."""
@@ -219,5 +220,7 @@ def digest_of(weights: Weights) -> str:
     for name in sorted(weights):
         tensor = weights[name]
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        sha.update(bytes_of(tensor.cpu()).numpy().data)
+        content = tensor.detach().cpu().contiguous()
+        # A tensor of one value, or of none, may have any stride.
+        sha.update(content.as_strided((content.numel(),), (1,)).view(torch.uint8).numpy().data)
     return sha.hexdigest()

@@ -7,7 +7,7 @@ Coalitions' models can be rebuilt of them after the run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,15 +141,12 @@ def record_round(
         "buffers": buffers,
         "spec": replies.spec.to_json(),
     }
-    write_folder(_folder(run_dir, number), _files(start, replies), about)
-
-
-def _files(start: Weights, replies: Replies) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each file."""
-    yield START, tensors_as_bytes(start)
+    sent = {START: start}
     for reply in replies:
-        sent = {**(reply.update or {}), **(reply.buffers or {})}
-        yield _file_of(reply.client), tensors_as_bytes(sent)
+        sent[_file_of(reply.client)] = {**(reply.update or {}), **(reply.buffers or {})}
+    # One client's at a time in memory.
+    files = ((name, tensors_as_bytes(tensors)) for name, tensors in sent.items())
+    write_folder(_folder(run_dir, number), files, about)
 
 
 def _folder(run_dir: Path, number: int) -> Path:

@@ -20,7 +20,7 @@ from monai_fairfl.guards import DEFAULT, Guard
 from monai_fairfl.messages import Measure, ModelSpec, Request, Weights, add_note
 from monai_fairfl.model_files.recipe import ModelRecipe
 from monai_fairfl.replies import Replies
-from monai_fairfl.run.checkpoint import Checkpoint, Checkpoints, Models
+from monai_fairfl.run.checkpoint import Checkpoint, Checkpoints, Models, Schedule
 from monai_fairfl.run.ledger import Ledger, count_rounds
 from monai_fairfl.run.recorded_updates import record_round
 from monai_fairfl.run.records import (
@@ -31,7 +31,6 @@ from monai_fairfl.run.records import (
     training_of,
 )
 from monai_fairfl.run.resuming import (
-    Schedule,
     best_at_earlier_ends,
     check_checkpoints,
     check_same,

@@ -39,33 +39,13 @@ def on_cpu(value: Any) -> Any:
     return value
 
 
-def moved(weights: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
-    """``weights`` with every tensor on ``device``; those that lie there are not copied.
+def labelled_channels(label: torch.Tensor) -> torch.Tensor:
+    """(B, C) booleans: whether image b labels structure c, of labels (B, C, ...).
 
-    >>> moved({"w": torch.ones(1)}, CPU)
-    {'w': tensor([1.])}
+    >>> labelled_channels(torch.tensor([[[[0.0, 1.0]], [[-1.0, -1.0]]]])).tolist()
+    [[True, False]]
     """
-    return {name: tensor.to(device) for name, tensor in weights.items()}
-
-
-def names_not_finite(weights: Mapping[str, torch.Tensor]) -> list[str]:
-    """Names of the tensors that hold NaN or an infinity.
-
-    >>> names_not_finite({"w": torch.ones(2), "b": torch.tensor([1.0, np.inf])})
-    ['b']
-    """
-    return [name for name, tensor in weights.items() if not tensor.isfinite().all()]
-
-
-def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor as a vector, in the order of its entries; no copy where they lie so.
-
-    >>> bytes_of(torch.tensor([[1, 258]], dtype=torch.int16))
-    tensor([1, 0, 2, 1], dtype=torch.uint8)
-    """
-    content = tensor.detach().contiguous()
-    # A tensor of one value, or of none, may have any stride.
-    return content.as_strided((content.numel(),), (1,)).view(torch.uint8)
+    return label.flatten(2).amin(2) >= 0
 
 
 def seed_of(seed: int, client: str, number: int) -> int:

@@ -27,11 +27,11 @@ from monai_fairfl.bundle.configuration import (
     require_same_bundle,
 )
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.model_files.fused import network_for
 from monai_fairfl.model_files.recipe import (
     IN_TORCHSCRIPT,
     ModelRecipe,
     acts,
+    network_for,
     read_recipe,
     state_of_file,
     write_recipe_file,

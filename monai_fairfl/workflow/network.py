@@ -12,8 +12,7 @@ from torch import nn
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.model_files.fused import network_for
-from monai_fairfl.model_files.recipe import is_torchscript, state_of_file
+from monai_fairfl.model_files.recipe import is_torchscript, network_for, state_of_file
 
 
 def network_of(
