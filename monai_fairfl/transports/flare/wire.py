@@ -8,18 +8,17 @@ Tensors travel in ``params``, everything else as plain values in ``meta``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from monai_fairfl.messages import Reply, Request
+from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
 
 logger = logging.getLogger(__name__)
@@ -40,36 +39,27 @@ def register_tensors() -> None:
     fobs.register(TensorDecomposer)
 
 
-class Arriving(Mapping[str, torch.Tensor]):
-    """Tensors of a received model, each read when it is looked at.
+def tensors_of(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a received model.
 
     Arrays become tensors. NVFlare may have left a tensor on disk; it is then loaded.
 
-    >>> Arriving({"w": np.ones(2, np.float32)})["w"]
+    >>> tensors_of({"w": np.ones(2, np.float32)})["w"]
     tensor([1., 1.])
-    >>> Arriving({"w": object()})["w"]
+    >>> tensors_of({"w": object()})
     Traceback (most recent call last):
     ...
     TypeError: 'w' is a object, not a tensor: switch encryption off
     """
-
-    def __init__(self, params: Mapping[str, Any]):
-        self.params = params
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        value = self.params[name]
+    found = {}
+    for name, value in params.items():
         if hasattr(value, "materialize"):
             value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             kind = type(value).__name__
             raise TypeError(f"{name!r} is a {kind}, not a tensor: switch encryption off")
-        return torch.as_tensor(value)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.params)
-
-    def __len__(self) -> int:
-        return len(self.params)
+        found[name] = torch.as_tensor(value)
+    return found
 
 
 def request_model(request: Request, rounds: int) -> FLModel:
@@ -99,7 +89,7 @@ def read_request(model: FLModel) -> tuple[Mapping[str, Any], dict[str, torch.Ten
         raise ValueError(
             "this task is not of a FairFLController: the job's server runs another workflow"
         )
-    return plain, dict(Arriving(model.params or {}))
+    return plain, tensors_of(model.params or {})
 
 
 def reply_model(reply: Reply) -> FLModel:
@@ -112,19 +102,17 @@ def reply_model(reply: Reply) -> FLModel:
     if reply.update is None:
         return FLModel(metrics={}, current_round=number, meta=meta)
     meta[BUFFERS] = dict(reply.buffers or {})
-    meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = reply.num_steps
     return FLModel(ParamsType.DIFF, dict(reply.update), current_round=number, meta=meta)
 
 
 def reply_of(model: FLModel, request: Request) -> Reply:
     """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
 
-    def read() -> tuple[Any, Arriving | None, dict[str, torch.Tensor] | None]:
-        meta = model.meta
-        update = None if model.params is None else Arriving(model.params)
+    def read() -> tuple[Any, Weights | None, Weights | None]:
         if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
             logger.info("the update of %s waits on disk", request.client)
-        buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
-        return meta[META], update, buffers
+        update = None if model.params is None else tensors_of(model.params)
+        buffers = tensors_of(model.meta[BUFFERS]) if BUFFERS in model.meta else None
+        return model.meta[META], update, buffers
 
     return reply_from(request, read)
