@@ -19,7 +19,7 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.messages import Reply, Request, Weights, failed
+from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.transports.engines.wire import request_from
@@ -64,23 +64,18 @@ class Site:
         """
         try:
             request, rounds = request_from(*read(), self.name)
-        except Exception as error:
-            logger.exception("site %s cannot read its task", self.name)
-            return Reply(self.name, None, 0, error=in_words(error))
-        try:
             if self._client is None:
                 self._client = self._checked_client(request, rounds)
             # It is one of this thread: an engine may use another one for each task.
             torch.set_num_threads(self._threads)
             return self._client.answer(request)
         except Exception as error:
-            logger.exception(
-                "site %s cannot do task %d of round %d", self.name, request.id, request.round
-            )
-            where = ""
+            logger.exception("site %s cannot do its task", self.name)
+            reason = in_words(error)
             if isinstance(error, ConfigError):
-                where = f" (site {self.name}; its own settings are in {self.file})"
-            return failed(request, in_words(error) + where)
+                reason += f" (site {self.name}; its own settings are in {self.file})"
+            # Of an error the server reads no more; it knows whom it asked.
+            return Reply(self.name, None, 0, error=reason)
 
     def close(self) -> None:
         """Release the client at the end of the job."""

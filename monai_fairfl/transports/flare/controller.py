@@ -23,10 +23,6 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.utils.tensor_disk_offload_context import (
-    cleanup_tensor_disk_offload,
-    setup_tensor_disk_offload,
-)
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
@@ -79,7 +75,6 @@ class FairFLController(ModelController):
             client that is late after ``timeout`` seconds, its start included, is missing in this
             round, and is asked again in the next.
         parts: of the strategy, see :class:`~monai_fairfl.strategies.Parts`.
-        enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
         needs: what a server must allow; NVFlare shows it when its policy refuses this class.
 
     >>> from monai_fairfl.strategies import FedCE
@@ -96,7 +91,6 @@ class FairFLController(ModelController):
         run_name: str,
         job: Mapping[str, Any],
         parts: Parts | None = None,
-        enable_tensor_disk_offload: bool = False,
         needs: str = NEEDS,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
@@ -107,15 +101,11 @@ class FairFLController(ModelController):
         self.run_name = run_name
         self.job = job
         self.parts = parts
-        self.enable_tensor_disk_offload = enable_tensor_disk_offload
         self.needs = needs
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job and names the way to go on."""
         wire.register_tensors()
-        offload = setup_tensor_disk_offload(
-            self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
-        )
         storage = storage_folder(self.engine.get_workspace().get_root_dir())
         folder = folder_of_run(storage, self.run_name)
         job = Job(strategy=self.strategy, name=self.run_name, **self.job)
@@ -128,7 +118,6 @@ class FairFLController(ModelController):
         except FairFLError as error:
             self.panic(f"{error}\nSubmit the job again to go on from {folder}")
         finally:
-            cleanup_tensor_disk_offload(self.engine, offload)
             if folder.exists():
                 left_out = shutil.ignore_patterns(*STAYS_IN_WORKSPACE)
                 results = Path(self.get_run_dir()) / "fairfl"

@@ -7,7 +7,6 @@ Tensors travel in ``params``, everything else as plain values in ``meta``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +19,6 @@ from nvflare.fuel.utils import fobs
 
 from monai_fairfl.messages import Reply, Request, Weights
 from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
-
-logger = logging.getLogger(__name__)
 
 META = "fairfl"
 """Key of ``meta`` with all plain values of a message."""
@@ -109,8 +106,6 @@ def reply_of(model: FLModel, request: Request) -> Reply:
     """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
 
     def read() -> tuple[Any, Weights | None, Weights | None]:
-        if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
-            logger.info("the update of %s waits on disk", request.client)
         update = None if model.params is None else tensors_of(model.params)
         buffers = tensors_of(model.meta[BUFFERS]) if BUFFERS in model.meta else None
         return model.meta[META], update, buffers
