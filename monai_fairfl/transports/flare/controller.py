@@ -13,6 +13,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -31,6 +32,7 @@ from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
 from monai_fairfl.transports.engines.job import Job, Start, run_job
 from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
+from monai_fairfl.transports.engines.wire import packed_request, reply_from
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.policy import NEEDS
 
@@ -201,7 +203,7 @@ class FlareTransport:
         for request in requests:
             self.controller.send_model(
                 task_name=TASKS[request.task],
-                data=wire.request_model(request, self.rounds),
+                data=wire.model_of(packed_request(request, self.rounds)),
                 targets=[request.client],
                 timeout=limit,
                 callback=lambda model, request=request: answers.put((request, model)),
@@ -214,7 +216,7 @@ class FlareTransport:
             while not answers.empty():
                 request, model = answers.get()
                 del silent[request.id]
-                yield wire.reply_of(model, request)
+                yield reply_from(request, partial(wire.packed_of, model))
             if not waits:
                 break
             if self.controller.abort_signal.triggered:
