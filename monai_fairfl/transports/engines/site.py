@@ -19,10 +19,10 @@ from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
-from monai_fairfl.messages import Reply, Request, Weights, failed
+from monai_fairfl.messages import Reply, Request
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
 from monai_fairfl.transports.engines.storage import storage_folder
-from monai_fairfl.transports.engines.wire import request_from
+from monai_fairfl.transports.engines.wire import Packed, request_from
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name
 from monai_fairfl.utils.plain_values import object_of_json
@@ -54,33 +54,28 @@ class Site:
         for library in ("ignite", "monai"):
             logging.getLogger(library).setLevel(logging.WARNING)
 
-    def answer(self, read: Callable[[], tuple[Mapping[str, Any], Weights]]) -> Reply:
+    def answer(self, read: Callable[[], Packed]) -> Reply:
         """Carry out one request.
 
         Whatever goes wrong is reported in the reply, and the site waits for the next request.
 
         Args:
-            read: returns the plain values and the weights of the request.
+            read: returns the request as the engine carries it.
         """
         try:
-            request, rounds = request_from(*read(), self.name)
-        except Exception as error:
-            logger.exception("site %s cannot read its task", self.name)
-            return Reply(self.name, None, 0, error=in_words(error))
-        try:
+            request, rounds = request_from(read(), self.name)
             if self._client is None:
                 self._client = self._checked_client(request, rounds)
             # It is one of this thread: an engine may use another one for each task.
             torch.set_num_threads(self._threads)
             return self._client.answer(request)
         except Exception as error:
-            logger.exception(
-                "site %s cannot do task %d of round %d", self.name, request.id, request.round
-            )
-            where = ""
+            logger.exception("site %s cannot do its task", self.name)
+            reason = in_words(error)
             if isinstance(error, ConfigError):
-                where = f" (site {self.name}; its own settings are in {self.file})"
-            return failed(request, in_words(error) + where)
+                reason += f" (site {self.name}; its own settings are in {self.file})"
+            # Of an error the server reads no more; it knows whom it asked.
+            return Reply(self.name, None, 0, error=reason)
 
     def close(self) -> None:
         """Release the client at the end of the job."""

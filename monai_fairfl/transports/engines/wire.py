@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and replies as plain values, and back: all of a message but its tensors.
+"""Requests and replies as plain values and tensors, and back.
 
-Each engine carries tensors in its own way, and the plain values beside them. What the values of a
+Each engine carries both in its own way. What the values of a
 reply may be is checked where every transport's replies are: :func:`monai_fairfl.messages.accepted`.
 """
 
@@ -34,9 +34,14 @@ TYPES: Mapping[str, Any] = {
 
 PRECISIONS = ("", "bfloat16", "float32")
 
+Packed = tuple[Mapping[str, Any], Mapping[str, Weights]]
+"""Plain values, and tensors: ``"model"``, which is what a client receives or its update of that,
+and the ``"buffers"`` of an update.
+"""
 
-def plain_request(request: Request, rounds: int) -> dict[str, Any]:
-    """Return all of a request but its weights.
+
+def packed_request(request: Request, rounds: int) -> Packed:
+    """Return a request as an engine carries it.
 
     Args:
         request: with its id, run, round and seed.
@@ -45,15 +50,16 @@ def plain_request(request: Request, rounds: int) -> dict[str, Any]:
     plain = {name: getattr(request, name) for name in REQUEST_FIELDS}
     plain |= {"measure": list(request.measure), "context": dict(request.context)}
     about = {"site": request.client, "rounds": rounds}
-    return {**plain, **about, "format": FORMAT, "package": __version__}
+    plain |= {**about, "format": FORMAT, "package": __version__}
+    return plain, {"model": request.weights}
 
 
-def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> tuple[Request, int]:
+def request_from(packed: Packed, site: str) -> tuple[Request, int]:
     """Return the request that ``site`` received, and the number of rounds of its run.
 
     Args:
-        plain: what :func:`plain_request` returned at the server.
-        weights: that came with it; they are the site's own from now on.
+        packed: what :func:`packed_request` returned at the server; its tensors are the site's own
+            from now on.
         site: that received it.
 
     Raises:
@@ -62,6 +68,7 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> tuple
         KeyError: when one is missing.
         TypeError: when one has another type.
     """
+    plain, tensors = packed
     found = _fields(plain, REQUEST_FIELDS, "the server")
     if plain["site"] != site:
         raise ValueError(
@@ -69,31 +76,30 @@ def request_from(plain: Mapping[str, Any], weights: Weights, site: str) -> tuple
             f"{site!r}: the consortium's lead and the site must agree on the name"
         )
     found["measure"] = tuple(found["measure"])
-    return Request(site, weights=weights, **found), int(plain["rounds"])
+    return Request(site, weights=tensors.get("model", {}), **found), int(plain["rounds"])
 
 
-def plain_reply(reply: Reply) -> dict[str, Any]:
-    """Return all of a reply but its tensors, and who sends it."""
+def packed_reply(reply: Reply) -> Packed:
+    """Return a reply as an engine carries it. It does not say who sends it."""
     plain = {name: getattr(reply, name) for name in (*REPLY_FIELDS, "error")}
     plain |= {"labelled": list(reply.labelled), "measurements": to_json(reply.measurements)}
-    return {**plain, "format": FORMAT, "package": __version__}
+    plain |= {"format": FORMAT, "package": __version__}
+    if reply.update is None:
+        return plain, {}
+    return plain, {"model": reply.update, "buffers": reply.buffers or {}}
 
 
-def reply_from(
-    request: Request,
-    read: Callable[[], tuple[Mapping[str, Any], Weights | None, Weights | None]],
-) -> Reply:
+def reply_from(request: Request, read: Callable[[], Packed]) -> Reply:
     """Return the reply to ``request``; whatever cannot be read becomes a reply with an ``error``.
 
     The client is the one that was asked, not one that a message names.
 
     Args:
         request: that was sent.
-        read: returns what :func:`plain_reply` returned at the site, and the update and the buffers
-            that came with it.
+        read: returns what :func:`packed_reply` returned at the site.
     """
     try:
-        plain, update, buffers = read()
+        plain, tensors = read()
         if plain["error"] is not None:
             # A client that failed to read the request knows no id of it.
             return failed(request, str(plain["error"]))
@@ -102,7 +108,8 @@ def reply_from(
             raise ValueError(f"precision is none of {', '.join(PRECISIONS[1:])}")
         found["labelled"] = tuple(map(bool, found["labelled"]))
         found["measurements"] = measurement_of_json(found["measurements"])
-        return Reply(request.client, update, buffers=buffers, **found)
+        buffers = tensors.get("buffers")
+        return Reply(request.client, tensors.get("model"), buffers=buffers, **found)
     except Exception as error:  # whatever reading somebody's message raises
         return unreadable(request, error)
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA FLARE 2.9: the same federation over its server and clients.
 
-Needs the extra ``nvflare``. ``job/`` makes jobs, ``server/`` and ``site/`` run them, and the
-modules beside these rooms are what they share.
+Needs the extra ``nvflare``. ``recipe`` makes jobs, ``controller`` runs them at the server and
+``sites`` at the sites; ``wire`` is what both send, ``policy`` what they must allow. ``aggregator``
+is for scripts of the user's own.
 """
 
 from importlib.util import find_spec

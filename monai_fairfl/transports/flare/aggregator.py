@@ -40,7 +40,7 @@ from monai_fairfl.strategies.base import play_round
 from monai_fairfl.strategies.registry import strategy_of
 from monai_fairfl.transports.engines.job import Start, config_of_shipped
 from monai_fairfl.transports.engines.wire import unreadable
-from monai_fairfl.transports.flare.wire import Arriving
+from monai_fairfl.transports.flare.wire import tensors_of
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,9 @@ class FairFLAggregator(ModelAggregator):
         self.parts = strategy.parts if strategy.parts != Parts() else None
         require_one_exchange(strategy)
 
-        self._sent = Arriving({})
+        # The model that the clients were sent; whether it came as arrays; their results.
+        self._sent: dict[str, torch.Tensor] = {}
+        self._has_arrays = False
         self._models: dict[str, FLModel] = {}
         self._rounds = 0
         self._federation: Federation | None = None
@@ -129,7 +131,9 @@ class FairFLAggregator(ModelAggregator):
         super().handle_event(event_type, fl_ctx)
         if event_type == AppEventType.BEFORE_TRAIN_TASK and not self._sent:
             task = FLModelUtils.from_shareable(fl_ctx.get_prop(AppConstants.TRAIN_SHAREABLE))
-            self._sent = Arriving(task.params or {})
+            params = task.params or {}
+            self._sent = tensors_of(params)
+            self._has_arrays = any(isinstance(value, np.ndarray) for value in params.values())
             self._rounds = task.total_rounds
         if event_type == EventType.END_RUN and self._history is not None:
             if not self._history.finished:
@@ -141,8 +145,7 @@ class FairFLAggregator(ModelAggregator):
 
     def reset_stats(self) -> None:
         """Begin a round."""
-        self._sent = Arriving({})
-        self._models = {}
+        self._sent, self._models = {}, {}
 
     def accept_model(self, model: FLModel) -> None:
         """Take in the result of the client that NVFlare's server names; its first one counts."""
@@ -162,7 +165,7 @@ class FairFLAggregator(ModelAggregator):
             )
         self._history = self._run()
         model: dict[str, Any] = dict(self.strategy.weights)
-        if any(isinstance(value, np.ndarray) for value in self._sent.params.values()):
+        if self._has_arrays:
             model = {name: tensor.numpy() for name, tensor in model.items()}
         metrics = self._mean_metrics(self._history.rounds[-1])
         return FLModel(ParamsType.FULL, model, metrics=metrics, meta=self._meta())
@@ -287,12 +290,10 @@ class FairFLAggregator(ModelAggregator):
         A tensor that fits nowhere stays as it is: the check of the reply refuses it by its name.
         """
         model = self._models[request.client]
-        arrived = Arriving(model.params or {})
         is_difference = model.params_type == ParamsType.DIFF
         update: dict[str, torch.Tensor] = {}
         buffers: dict[str, torch.Tensor] = {}
-        for name in arrived:
-            value = arrived[name]
+        for name, value in tensors_of(model.params or {}).items():
             start = request.weights.get(name)
             is_buffer = name in self.strategy.spec.buffers
             if start is not None and start.shape == value.shape:

@@ -13,6 +13,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -23,10 +24,6 @@ from nvflare.apis.fl_constant import EventScope, FedEventHeader, FLContextKey, R
 from nvflare.apis.utils.analytix_utils import create_analytic_dxo
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.app_constant import AppConstants
-from nvflare.app_common.utils.tensor_disk_offload_context import (
-    cleanup_tensor_disk_offload,
-    setup_tensor_disk_offload,
-)
 from nvflare.app_common.workflows.model_controller import ModelController
 
 from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
@@ -35,6 +32,7 @@ from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
 from monai_fairfl.transports.engines.job import Job, Start, run_job
 from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
+from monai_fairfl.transports.engines.wire import packed_request, reply_from
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.policy import NEEDS
 
@@ -79,7 +77,6 @@ class FairFLController(ModelController):
             client that is late after ``timeout`` seconds, its start included, is missing in this
             round, and is asked again in the next.
         parts: of the strategy, see :class:`~monai_fairfl.strategies.Parts`.
-        enable_tensor_disk_offload: let arriving tensors wait on disk, and read them one at a time.
         needs: what a server must allow; NVFlare shows it when its policy refuses this class.
 
     >>> from monai_fairfl.strategies import FedCE
@@ -96,7 +93,6 @@ class FairFLController(ModelController):
         run_name: str,
         job: Mapping[str, Any],
         parts: Parts | None = None,
-        enable_tensor_disk_offload: bool = False,
         needs: str = NEEDS,
     ):
         super().__init__(persistor_id="", ignore_result_error=True)
@@ -107,15 +103,11 @@ class FairFLController(ModelController):
         self.run_name = run_name
         self.job = job
         self.parts = parts
-        self.enable_tensor_disk_offload = enable_tensor_disk_offload
         self.needs = needs
 
     def run(self) -> None:
         """Run the federation; an error of its own ends the job and names the way to go on."""
         wire.register_tensors()
-        offload = setup_tensor_disk_offload(
-            self.engine, self.enable_tensor_disk_offload, self.fl_ctx.get_job_id("job")
-        )
         storage = storage_folder(self.engine.get_workspace().get_root_dir())
         folder = folder_of_run(storage, self.run_name)
         job = Job(strategy=self.strategy, name=self.run_name, **self.job)
@@ -128,7 +120,6 @@ class FairFLController(ModelController):
         except FairFLError as error:
             self.panic(f"{error}\nSubmit the job again to go on from {folder}")
         finally:
-            cleanup_tensor_disk_offload(self.engine, offload)
             if folder.exists():
                 left_out = shutil.ignore_patterns(*STAYS_IN_WORKSPACE)
                 results = Path(self.get_run_dir()) / "fairfl"
@@ -212,7 +203,7 @@ class FlareTransport:
         for request in requests:
             self.controller.send_model(
                 task_name=TASKS[request.task],
-                data=wire.request_model(request, self.rounds),
+                data=wire.model_of(packed_request(request, self.rounds)),
                 targets=[request.client],
                 timeout=limit,
                 callback=lambda model, request=request: answers.put((request, model)),
@@ -225,7 +216,7 @@ class FlareTransport:
             while not answers.empty():
                 request, model = answers.get()
                 del silent[request.id]
-                yield wire.reply_of(model, request)
+                yield reply_from(request, partial(wire.packed_of, model))
             if not waits:
                 break
             if self.controller.abort_signal.triggered:

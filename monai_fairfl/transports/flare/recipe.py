@@ -76,7 +76,6 @@ class FairFLRecipe(Recipe):
             ``monai-fairfl doctor --flare-policy``.
         task_interval: seconds that a site waits before it asks for its next task; NVFlare's own 2
             is most of a small round.
-        enable_tensor_disk_offload: see :class:`FairFLController`.
         launch_external_process: run the script in a process of its own, which ``launch_once=False``
             starts for every task: then a site whose training was killed is back in the next round.
         launch_once: as in NVFlare's recipes.
@@ -99,7 +98,6 @@ class FairFLRecipe(Recipe):
         strategy: Strategy | str | Mapping[str, Any] = "FedCE",
         custom_code: bool = True,
         task_interval: float = 0.5,
-        enable_tensor_disk_offload: bool = False,
         launch_external_process: bool = False,
         launch_once: bool = True,
         **settings: Any,
@@ -132,7 +130,6 @@ class FairFLRecipe(Recipe):
             # NVFlare takes a mapping with a name for a component.
             {key: value for key, value in vars(self.asked).items() if key not in OF_NVFLARE},
             parts=made.parts if made.parts != Parts() else None,
-            enable_tensor_disk_offload=enable_tensor_disk_offload,
             needs=needs,
         )
         start_of(self.asked).write(folder / INITIAL)

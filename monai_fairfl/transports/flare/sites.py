@@ -25,8 +25,9 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.utils.fl_model_utils import FLModelUtils
 
 from monai_fairfl.transports.engines.site import Site
+from monai_fairfl.transports.engines.wire import packed_reply
 from monai_fairfl.transports.flare.policy import NEEDS
-from monai_fairfl.transports.flare.wire import read_request, register_tensors, reply_model
+from monai_fairfl.transports.flare.wire import model_of, packed_of, register_tensors
 
 SCRIPT_NAME = "fairfl_client.py"
 SCRIPT = """# A site of an NVFlare job. All sites run the code of the installed package.
@@ -107,4 +108,4 @@ def run_script(script: str) -> None:
 
 def answer_task(site: Site, model: FLModel) -> FLModel:
     """Return the answer of ``site`` to a task; whatever goes wrong is reported in it."""
-    return reply_model(site.answer(lambda: read_request(model)))
+    return model_of(packed_reply(site.answer(lambda: packed_of(model))))

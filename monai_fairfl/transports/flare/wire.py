@@ -7,22 +7,17 @@ Tensors travel in ``params``, everything else as plain values in ``meta``.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.apis.utils.decomposers import flare_decomposers
 from nvflare.app_common.abstract.fl_model import FLModel, ParamsType
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
 from nvflare.fuel.utils import fobs
 
-from monai_fairfl.messages import Reply, Request
-from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
-
-logger = logging.getLogger(__name__)
+from monai_fairfl.transports.engines.wire import Packed
 
 META = "fairfl"
 """Key of ``meta`` with all plain values of a message."""
@@ -40,91 +35,59 @@ def register_tensors() -> None:
     fobs.register(TensorDecomposer)
 
 
-class Arriving(Mapping[str, torch.Tensor]):
-    """Tensors of a received model, each read when it is looked at.
+def tensors_of(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Return the tensors of a received model.
 
     Arrays become tensors. NVFlare may have left a tensor on disk; it is then loaded.
 
-    >>> Arriving({"w": np.ones(2, np.float32)})["w"]
+    >>> tensors_of({"w": np.ones(2, np.float32)})["w"]
     tensor([1., 1.])
-    >>> Arriving({"w": object()})["w"]
+    >>> tensors_of({"w": object()})
     Traceback (most recent call last):
     ...
     TypeError: 'w' is a object, not a tensor: switch encryption off
     """
-
-    def __init__(self, params: Mapping[str, Any]):
-        self.params = params
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        value = self.params[name]
+    found = {}
+    for name, value in params.items():
         if hasattr(value, "materialize"):
             value = value.materialize()
         if not isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             kind = type(value).__name__
             raise TypeError(f"{name!r} is a {kind}, not a tensor: switch encryption off")
-        return torch.as_tensor(value)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.params)
-
-    def __len__(self) -> int:
-        return len(self.params)
+        found[name] = torch.as_tensor(value)
+    return found
 
 
-def request_model(request: Request, rounds: int) -> FLModel:
-    """Return a request as it goes to a client.
-
-    Args:
-        request: with its id, run, round and seed.
-        rounds: of the run, in all; NVFlare shows them.
-    """
-    return FLModel(
-        ParamsType.FULL,
-        dict(request.weights),
-        current_round=request.round,
-        total_rounds=rounds,
-        meta={META: plain_request(request, rounds)},
-    )
-
-
-def read_request(model: FLModel) -> tuple[Mapping[str, Any], dict[str, torch.Tensor]]:
-    """Return the plain values and the weights of a request.
-
-    Raises:
-        ValueError: when it is not a request of this package.
-    """
-    plain = (model.meta or {}).get(META)
-    if not isinstance(plain, Mapping):
-        raise ValueError(
-            "this task is not of a FairFLController: the job's server runs another workflow"
-        )
-    return plain, dict(Arriving(model.params or {}))
-
-
-def reply_model(reply: Reply) -> FLModel:
-    """Return a reply as it goes to the server.
+def model_of(packed: Packed) -> FLModel:
+    """Return a request or reply as NVFlare carries it.
 
     An update is a ``DIFF``, which is what NVFlare's privacy filters look for.
     """
-    meta: dict[str, Any] = {META: plain_reply(reply)}
-    number = max(reply.round, 0)
-    if reply.update is None:
-        return FLModel(metrics={}, current_round=number, meta=meta)
-    meta[BUFFERS] = dict(reply.buffers or {})
-    meta[FLMetaKey.NUM_STEPS_CURRENT_ROUND] = reply.num_steps
-    return FLModel(ParamsType.DIFF, dict(reply.update), current_round=number, meta=meta)
+    plain, tensors = packed
+    meta: dict[str, Any] = {META: plain}
+    # NVFlare shows both numbers.
+    about = {"current_round": max(plain["round"], 0), "total_rounds": plain.get("rounds")}
+    if "model" not in tensors:
+        return FLModel(metrics={}, meta=meta, **about)
+    kind = ParamsType.FULL
+    if "buffers" in tensors:
+        kind, meta[BUFFERS] = ParamsType.DIFF, dict(tensors["buffers"])
+    return FLModel(kind, dict(tensors["model"]), meta=meta, **about)
 
 
-def reply_of(model: FLModel, request: Request) -> Reply:
-    """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
+def packed_of(model: FLModel) -> Packed:
+    """Return the request or reply that NVFlare has brought.
 
-    def read() -> tuple[Any, Arriving | None, dict[str, torch.Tensor] | None]:
-        meta = model.meta
-        update = None if model.params is None else Arriving(model.params)
-        if any(hasattr(value, "materialize") for value in (model.params or {}).values()):
-            logger.info("the update of %s waits on disk", request.client)
-        buffers = dict(Arriving(meta[BUFFERS])) if BUFFERS in meta else None
-        return meta[META], update, buffers
-
-    return reply_from(request, read)
+    Raises:
+        ValueError: when it is not of this package.
+        TypeError: when something in it is no tensor.
+    """
+    meta = model.meta or {}
+    if not isinstance(meta.get(META), Mapping):
+        raise ValueError("this is not of monai_fairfl: another workflow runs at the other end")
+    tensors = {}
+    if model.params is not None:
+        tensors["model"] = tensors_of(model.params)
+    if BUFFERS in meta:
+        tensors["buffers"] = tensors_of(meta[BUFFERS])
+    return meta[META], tensors

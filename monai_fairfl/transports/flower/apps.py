@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,12 @@ from flwr.serverapp import Grid, ServerApp
 from safetensors.torch import load
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
-from monai_fairfl.messages import Reply, Request, Weights, failed
+from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.transports.engines.job import run_job
 from monai_fairfl.transports.engines.making_jobs import start_of
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import HOME, folder_of_run
-from monai_fairfl.transports.engines.wire import plain_reply, plain_request, reply_from
+from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes
 from monai_fairfl.utils.plain_values import object_of_json
@@ -68,53 +69,9 @@ Nodes = Callable[[], Mapping[str, int]]
 # --- messages
 
 
-def request_content(request: Request, rounds: int) -> RecordDict:
-    """Return a request as it goes to a site, of a run of so many rounds."""
-    return _content(plain_request(request, rounds), weights=request.weights)
-
-
-def read_request(content: RecordDict) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Return the plain values and the weights of a request.
-
-    Raises:
-        ValueError: when it is no request of this package.
-    """
-    return plain_of(content), _tensors(content["weights"])
-
-
-def reply_content(reply: Reply) -> RecordDict:
-    """Return a reply as it goes to the server."""
-    if reply.update is None:
-        return _content(plain_reply(reply))
-    return _content(plain_reply(reply), update=reply.update, buffers=reply.buffers or {})
-
-
-def reply_of(content: RecordDict, request: Request) -> Reply:
-    """Return the reply to ``request``; what cannot be read becomes one with an ``error``."""
-
-    def read() -> tuple[dict[str, Any], Weights | None, Weights | None]:
-        plain = plain_of(content)
-        if "update" not in content:
-            return plain, None, None
-        return plain, _tensors(content["update"]), _tensors(content["buffers"])
-
-    return reply_from(request, read)
-
-
-def plain_of(content: RecordDict) -> dict[str, Any]:
-    """Return the plain values of a message.
-
-    Raises:
-        ValueError: when they are no JSON object, or the message is not of this package.
-    """
-    record = content.get(PLAIN)
-    if not isinstance(record, ConfigRecord):
-        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
-    return object_of_json(str(record["json"]))
-
-
-def _content(plain: Mapping[str, Any], **tensors: Weights) -> RecordDict:
-    """Return a message of plain values, and tensors with the same bits in the same type."""
+def content_of(packed: Packed) -> RecordDict:
+    """Return a request or reply as Flower carries it; tensors keep their bits and their type."""
+    plain, tensors = packed
     content = RecordDict({PLAIN: ConfigRecord({"json": json.dumps(plain)})})
     for name, weights in tensors.items():
         data = tensors_as_bytes(weights)
@@ -122,13 +79,22 @@ def _content(plain: Mapping[str, Any], **tensors: Weights) -> RecordDict:
     return content
 
 
-def _tensors(record: Any) -> dict[str, torch.Tensor]:
-    """Return the tensors of a record.
+def packed_of(content: RecordDict) -> Packed:
+    """Return the request or reply that Flower has brought.
 
     Raises:
-        TypeError: when the record holds something else.
-        ValueError: when their bytes are damaged.
+        ValueError: when it is not of this package, its plain values are no JSON object, or the
+            bytes of tensors are damaged.
+        TypeError: when a record holds something else than tensors.
     """
+    record = content.get(PLAIN)
+    if not isinstance(record, ConfigRecord):
+        raise ValueError("the message is not of monai_fairfl: another app runs at the other end")
+    names = [name for name in ("model", "buffers") if name in content]
+    return object_of_json(str(record["json"])), {name: _tensors(content[name]) for name in names}
+
+
+def _tensors(record: Any) -> dict[str, torch.Tensor]:
     found = record[TENSORS].stype if isinstance(record, ArrayRecord) else type(record).__name__
     if found != TENSORS:
         raise TypeError(f"tensors are written as {found!r}, not as {TENSORS!r}")
@@ -192,7 +158,7 @@ class FlowerTransport:
         for request in requests:
             numbers: list[str] = []
             if request.client in nodes:
-                content = request_content(request, self.rounds)
+                content = content_of(packed_request(request, self.rounds))
                 node, kind = nodes[request.client], TYPES[request.task]
                 message = Message(content, node, kind, ttl=time_to_live)
                 numbers = [number for number in self.grid.push_messages([message]) if number]
@@ -207,7 +173,7 @@ class FlowerTransport:
                 if answer.has_error():
                     yield failed(request, f"Flower reports: {answer.error.reason}")
                 else:
-                    yield reply_of(answer.content, request)
+                    yield reply_from(request, partial(packed_of, answer.content))
             time.sleep(getattr(self.grid, "pull_interval", SECONDS_BETWEEN_PULLS))
 
     def close(self) -> None:
@@ -312,10 +278,10 @@ def answering_app(site_of: Callable[[Message, Context], Site]) -> ClientApp:
     def answer(message: Message, context: Context) -> Message:
         try:
             site = site_of(message, context)
-            reply = site.answer(lambda: read_request(message.content))
+            reply = site.answer(lambda: packed_of(message.content))
         except Exception as error:
             reply = Reply("", None, 0, error=in_words(error))
-        return Message(reply_content(reply), reply_to=message)
+        return Message(content_of(packed_reply(reply)), reply_to=message)
 
     app.train()(answer)
     app.evaluate()(answer)

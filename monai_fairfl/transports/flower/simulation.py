@@ -25,7 +25,7 @@ from monai_fairfl.transports.engines.making_jobs import (
 )
 from monai_fairfl.transports.engines.site import Site
 from monai_fairfl.transports.engines.storage import folder_of_run
-from monai_fairfl.transports.flower.apps import FlowerTransport, answering_app, plain_of
+from monai_fairfl.transports.flower.apps import FlowerTransport, answering_app, packed_of
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
 from monai_fairfl.utils.files import safe_name
 
@@ -106,7 +106,8 @@ def simulate_job(
 
 def _site_of(folder: Path, job: str, message: Message, context: Context) -> Site:
     """Return the site that a request is to: all nodes of a simulation are the user's own."""
-    name = safe_name(plain_of(message.content)["site"])
+    plain, _ = packed_of(message.content)
+    name = safe_name(plain["site"])
     return _site(name, folder / name, job)
 
 
