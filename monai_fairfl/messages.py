@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.utils.arguments import is_finite, is_whole
 
 Weights = Mapping[str, torch.Tensor]
 """A ``state_dict``: tensor name -> tensor."""
@@ -66,13 +67,8 @@ def value_of(measurement: Measurement) -> float:
     return float(estimate_of(measurement))
 
 
-def plain_number(value: Any) -> Any:
-    """A number of NumPy or PyTorch without dimensions as Python's; anything else as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
-
-
 def plain_numbers(value: Any) -> Any:
-    """A measurement or contribution with Python's numbers, see :func:`plain_number`.
+    """A measurement or contribution with Python's numbers in place of NumPy's or PyTorch's.
 
     >>> plain_numbers({"mean": Estimate(torch.tensor(0.5), None, 2), "cup": torch.tensor(0.25)})
     {'mean': Estimate(value=0.5, stderr=None, n=2), 'cup': 0.25}
@@ -80,8 +76,8 @@ def plain_numbers(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain_numbers(item) for key, item in value.items()}
     if isinstance(value, Estimate):
-        return Estimate(*map(plain_number, (value.value, value.stderr, value.n)))
-    return plain_number(value)
+        return Estimate(*map(plain_numbers, (value.value, value.stderr, value.n)))
+    return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
 def to_json(value: Any) -> Any:
@@ -895,13 +891,6 @@ def accepted(
     ...
     monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...
     """
-    _check_form(request, reply, spec, most_samples)
-    usable, dropped = (expected or Expected()).checked(reply, request, spec)
-    return replace(reply, measurements=usable), dropped
-
-
-def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: int) -> None:
-    """Refuse a reply by its task, its counts or the form of its tensors."""
     if reply.error is not None:
         raise Refused(f"error: {reply.error}")
     if (reply.id, reply.run, reply.round) != (request.id, request.run, request.round):
@@ -911,10 +900,12 @@ def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: i
         )
     if not isinstance(reply.measurements, Mapping):
         raise Refused(f"measurements are a {type(reply.measurements).__name__}, not a mapping")
+    usable, dropped = (expected or Expected()).checked(reply, request, spec)
+    checked = replace(reply, measurements=usable)
     if request.task == "measure":
         if reply.update is not None:
             raise Refused("measured, and sent an update that was not asked for")
-        return
+        return checked, dropped
 
     counts = {
         "num_samples": (reply.num_samples, 1, most_samples, " (the setting most_samples)"),
@@ -922,10 +913,9 @@ def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: i
         "num_steps": (reply.num_steps, 0, MOST_STEPS, ""),
     }
     for name, (count, least, most, why) in counts.items():
-        is_whole = isinstance(count, int) and not isinstance(count, bool)
-        if not is_whole or not least <= count <= most:
+        if not is_whole(count) or not least <= count <= most:
             # Python does not write a number of thousands of digits.
-            is_long = is_whole and abs(count) > 2**64
+            is_long = is_whole(count) and abs(count) > 2**64
             got = f"one of {count.bit_length()} bits" if is_long else repr(count)
             raise Refused(f"{name} must be a whole number from {least} to {most}{why}, got {got}")
 
@@ -941,6 +931,7 @@ def _check_form(request: Request, reply: Reply, spec: ModelSpec, most_samples: i
     sent = [name for name in spec.buffers if name in buffers]
     _check_tensors("update", reply.update, request.weights, spec.parameters)
     _check_tensors("buffers", buffers, request.weights, sent)
+    return checked, dropped
 
 
 def _check_tensors(what: str, tensors: Weights, model: Weights, names: Sequence[str]) -> None:
@@ -1002,13 +993,14 @@ class Expected:
         dropped: dict[str, str] = {}
         values = 0
         unlisted = 0
-        for name, value in reply.measurements.items():
+        for name, sent in reply.measurements.items():
+            value = plain_numbers(sent)
             parts = value if isinstance(value, Mapping) else {"mean": value}
             problem = self._problem(name, parts, request, spec)
             if problem is None and values + len(parts) > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"
             if problem is None:
-                usable[name] = plain_numbers(value)
+                usable[name] = value
                 values += len(parts)
             elif len(dropped) < MOST_LISTED:
                 dropped[_listed(name)] = problem
@@ -1051,22 +1043,9 @@ class Expected:
 def _is_estimate(value: object) -> bool:
     """Whether ``value`` is a finite number, or an estimate of finite numbers."""
     if not isinstance(value, Estimate):
-        return _is_number(value)
-    n = plain_number(value.n)
-    has_cases = isinstance(n, int) and not isinstance(n, bool) and n >= 1
-    has_error = value.stderr is None or (_is_number(value.stderr) and value.stderr >= 0)
-    return has_cases and has_error and _is_number(value.value)
-
-
-def _is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number that a float can hold, and no truth value."""
-    value = plain_number(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+        return is_finite(value)
+    has_error = value.stderr is None or (is_finite(value.stderr) and value.stderr >= 0)
+    return is_whole(value.n) and value.n >= 1 and has_error and is_finite(value.value)
 
 
 def _is_name(name: object) -> bool:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -454,7 +455,7 @@ class Replies(list[Reply]):
         shortened: Iterable[str] = (),
         groups: Sequence[Sequence[str]] = (),
     ):
-        super().__init__(sorted(replies, key=lambda reply: (reply.client, reply.id)))
+        super().__init__(sorted(replies, key=attrgetter("client", "id")))
         self.requests = {request.id: request for request in requests}
         self.spec = spec
         self.missing = dict(missing or {})

@@ -47,11 +47,6 @@ def cosines(gram: np.ndarray) -> np.ndarray:
     return np.clip(gram / (lengths[..., :, None] * lengths[..., None, :]), -1.0, 1.0)
 
 
-def others_of(row: int, count: int) -> np.ndarray:
-    """The rows of all other updates."""
-    return np.delete(np.arange(count), row)
-
-
 def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     """The entries of a symmetric matrix for all pairs of different ``rows``, each once.
 
@@ -108,7 +103,7 @@ class Copies(Guard):
         # The usual distance is one of copies where these are most of the pairs.
         rows = np.arange(count)
         if count > 2:
-            rows = others_of(int(distances.sum(axis=1).argmax()), count)
+            rows = np.delete(rows, int(distances.sum(axis=1).argmax()))
         usual = float(np.median(pairs_among(rows, distances)))
         allowed = min(1 - self.cosine, max(self.nearer * usual, ROUNDING))
 
@@ -179,7 +174,7 @@ class Noise(Guard):
         total = (parameters * cosines(grams) ** 2).sum(axis=0)
         in_common = total / np.maximum(both.sum(axis=0), 1.0)
 
-        others = [others_of(row, count) for row in range(count)]
+        others = [np.delete(np.arange(count), row) for row in range(count)]
         own = np.array([in_common[row, others[row]].mean() for row in range(count)])
         usual = np.array([pairs_among(rows, in_common).mean() for rows in others])
         shared = (both * parameters).sum(axis=0)
@@ -233,7 +228,7 @@ class Opposed(Guard):
         angles = cosines(replies.geometry.gram)
         agreement, with_others = np.zeros(count), np.zeros(count)
         for row in range(count):
-            others = others_of(row, count)
+            others = np.delete(np.arange(count), row)
             agreement[row] = np.median(pairs_among(others, angles))
             # The cosine with the sum of the others' unit vectors, whose squared length is the sum
             # of their cosines.

@@ -149,8 +149,11 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
     means, variances = [np.empty((len(replies), 0))], [np.empty((len(replies), 0))]
     names = {name for reply in replies for name in reply.buffers or {}}
     for name in sorted(name for name in names if name.endswith(VARIANCE)):
-        of_variance = _sent(replies, name)
-        of_mean = _sent(replies, name.removesuffix(VARIANCE) + MEAN)
+        sent: list[dict[int, torch.Tensor]] = []
+        for of in (name, name.removesuffix(VARIANCE) + MEAN):
+            found = {row: (reply.buffers or {}).get(of) for row, reply in enumerate(replies)}
+            sent.append({row: one for row, one in found.items() if one is not None and one.numel()})
+        of_variance, of_mean = sent
         shapes = {buffer.shape for buffer in [*of_variance.values(), *of_mean.values()]}
         if not of_variance or len(shapes) != 1:
             continue
@@ -161,12 +164,6 @@ def _statistics(replies: Sequence[Reply]) -> tuple[np.ndarray, np.ndarray]:
                 rows[row] = buffer.flatten().double().numpy()
             table.append(rows)
     return np.concatenate(means, axis=1), np.concatenate(variances, axis=1)
-
-
-def _sent(replies: Sequence[Reply], name: str) -> dict[int, torch.Tensor]:
-    """Row of a reply -> a buffer, where it has one with entries."""
-    buffers = {row: (reply.buffers or {}).get(name) for row, reply in enumerate(replies)}
-    return {row: one for row, one in buffers.items() if one is not None and one.numel()}
 
 
 def _far_from_others(means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -96,15 +96,14 @@ class Exchange:
     most_samples: int = MOST_SAMPLES
     answered: Callable[[str, str | None], None] = lambda client, reason: None
 
-    def __post_init__(self) -> None:
-        self._requests = {request.id: request for request in self.requests}
-        self._replies: dict[int, Reply] = {}
-        self._dropped: dict[int, dict[str, str]] = {}
-        # Id of a request -> why its answer was refused; ids of those that have their first answer.
-        self._refused: dict[int, str] = {}
-        self._closed: set[int] = set()
-        # Client that answered what it was not asked -> that in words.
-        self._foreign: dict[str, str] = {}
+    # By the id of a request: its reply, what was dropped of it, or why it was refused; and which
+    # have their first answer.
+    _replies: dict[int, Reply] = field(default_factory=dict, init=False)
+    _dropped: dict[int, dict[str, str]] = field(default_factory=dict, init=False)
+    _refused: dict[int, str] = field(default_factory=dict, init=False)
+    _closed: set[int] = field(default_factory=set, init=False)
+    # Client that answered what it was not asked -> that in words.
+    _foreign: dict[str, str] = field(default_factory=dict, init=False)
 
     def ask(self, transport: Transport, timeout: float | None = None) -> Replies:
         """Send the requests, take what comes until the time is up, and return it."""
@@ -118,7 +117,7 @@ class Exchange:
             logger.warning("the transport brought a %s, no Reply: ignored", type(reply).__name__)
             return
         client = reply.client
-        request = self._requests.get(reply.id)
+        request = next((one for one in self.requests if one.id == reply.id), None)
         if request is None or request.client != client:
             self._foreign[client] = (
                 f"ignored: it answered request {reply.id} of round {reply.round}, which it was not "
@@ -169,9 +168,10 @@ class Exchange:
         """What has arrived; the clients of all other requests are missing, each with a reason."""
         missing: dict[str, str] = {}
         # Of several requests to one client that have no reply, the first one's reason counts.
-        for id in sorted(set(self._requests) - set(self._replies), reverse=True):
-            client = self._requests[id].client
-            missing[client] = self._refused.get(id) or self._foreign.get(client, TIMEOUT)
+        for request in reversed(self.requests):
+            if request.id not in self._replies:
+                why = self._refused.get(request.id) or self._foreign.get(request.client, TIMEOUT)
+                missing[request.client] = why
         return Replies(
             self._replies.values(),
             self.requests,

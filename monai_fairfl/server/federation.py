@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,7 @@ class Federation:
         **settings: Any,
     ):
         self.settings = RunSettings.of("Federation", {"rounds": rounds, **settings})
+        self.rounds = rounds
         if not isinstance(strategy, Strategy):
             raise ConfigError(f"strategy must be a Strategy, got {type(strategy).__name__}")
         self.strategy = strategy
@@ -173,11 +175,6 @@ class Federation:
         self._conclude_asked = False
         # (client, what) of the warnings that were logged in this run.
         self._warned: set[tuple[str, str]] = set()
-
-    @property
-    def rounds(self) -> int:
-        """Number of rounds, including those of an earlier part of a resumed run."""
-        return self.settings.rounds
 
     def stop(self) -> None:
         """Ask the run to stop after the current round. It can be resumed."""
@@ -441,11 +438,8 @@ class Federation:
         # resumed run takes it from there.
         strategy.clients = sorted({*strategy.clients, *tried.clients})
 
-        def answer(requests: Sequence[Request]) -> Replies:
-            evaluate, training = self.settings.evaluate, strategy.parts.training
-            return self._ask(tried, tried.stamped(requests, evaluate, training))
-
-        tried.result = play_round(strategy, tried.clients, answer)
+        tried.evaluate, tried.training = self.settings.evaluate, strategy.parts.training
+        tried.result = play_round(strategy, tried.clients, partial(self._ask, tried))
         # Before anything of the round is stored.
         strategy.state_as_json()
         require_finite(tried.result, strategy.weights, training_of(tried.exchanges))
@@ -459,7 +453,7 @@ class Federation:
         """Send requests, take in what comes, and let the guards judge it."""
         strategy, settings = self.strategy, self.settings
         exchange = Exchange(
-            requests,
+            tried.stamped(requests),
             strategy.spec,
             strategy.weights,
             settings.expected(strategy.ranges),
@@ -493,9 +487,7 @@ class Federation:
         end = self._new_round(done, clients)
         end.exchanges = [Replies([], [], strategy.spec)]
         if settings.final:
-            end = self._tried(
-                "the end", done, clients, lambda tried: self._ask(tried, tried.stamped(requests))
-            )
+            end = self._tried("the end", done, clients, lambda end: self._ask(end, requests))
         scores, notes = closing_scores(end.exchanges[0], settings.final)
         for client, note in notes.items():
             self._warn_once(client, note, note)

@@ -88,7 +88,7 @@ class Progress(progress.Progress):
             if "global_score" in reply.measurements:
                 scores[reply.client] = value_of(reply.measurements["global_score"])
         if scores:
-            worst = min(scores, key=lambda client: scores[client])
+            worst = min(scores, key=scores.__getitem__)
             mean = sum(scores.values()) / len(scores)
             text += f"; Dice before this round: mean {mean:.3f}, worst {worst} {scores[worst]:.3f}"
         weights = played.result.aggregation

@@ -81,6 +81,8 @@ class Round:
         withheld: names of the tensors that are not sent: they stay each client's own.
         next_id: of the next request. Ids go on over the tries at a round, so that a late reply to
             a previous one answers no request: it may be of another model.
+        evaluate: measurements that the federation adds to the strategy's.
+        training: context of every training request, of the strategy's parts.
         exchanges: the replies of each exchange, in order, as the strategy saw them.
         verdicts: client -> verdicts of the guards.
         digests: client -> SHA-256 of the update that arrived, as the client stated it; also of
@@ -90,8 +92,8 @@ class Round:
         result: of the strategy.
 
     >>> stamp = {"run": "first", "run_id": "", "ledger_head": ""}
-    >>> round_ = Round(0, ["elm"], RunSettings(1), stamp)
-    >>> [asked] = round_.stamped([Request("elm", "train", {})], ["global_score"])
+    >>> round_ = Round(0, ["elm"], RunSettings(1), stamp, evaluate=["global_score"])
+    >>> [asked] = round_.stamped([Request("elm", "train", {})])
     >>> asked.run, asked.measure, asked.id, round_.next_id
     ('first', ('global_score',), 0, 1)
     """
@@ -102,6 +104,8 @@ class Round:
     stamp: Mapping[str, str]
     withheld: Collection[str] = ()
     next_id: int = 0
+    evaluate: Sequence[str] = ()
+    training: Mapping[str, float] = field(default_factory=dict)
     exchanges: list[Replies] = field(default_factory=list)
     verdicts: dict[str, list[Verdict]] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
@@ -109,19 +113,14 @@ class Round:
     facts: ByClient = field(default_factory=dict)
     result: RoundResult = field(init=False)
 
-    def stamped(
-        self,
-        requests: Sequence[Request],
-        evaluate: Sequence[str] = (),
-        training: Mapping[str, float] = {},
-    ) -> list[Request]:
+    def stamped(self, requests: Sequence[Request]) -> list[Request]:
         """The requests of one exchange with what the federation adds to them.
+
+        ``evaluate`` has measurements of the model that a client receives, for the first exchange,
+        and of what it trains, for the first exchange in which it does.
 
         Args:
             requests: in the order of their ids.
-            evaluate: measurements of the model that a client receives, for the first exchange, and
-                of what it trains, for the first exchange in which it does.
-            training: context of every training request, of the strategy's parts.
 
         Raises:
             ConfigError: when the strategy itself sends another number than ``training``: the run's
@@ -134,7 +133,7 @@ class Round:
             trains = request.task == "train"
             context = dict(request.context)
             if trains:
-                for key, value in training.items():
+                for key, value in self.training.items():
                     if context.setdefault(key, value) != value:
                         raise ConfigError(
                             f"training has {key} {value:g}, and the strategy itself sends "
@@ -145,7 +144,7 @@ class Round:
 
             trains_first = trains and request.client not in have_trained
             due = []
-            for name in evaluate:
+            for name in self.evaluate:
                 needs_training = name == "train_loss" or is_of_own_model(name)
                 is_due = trains_first if needs_training else not earlier
                 if is_due:

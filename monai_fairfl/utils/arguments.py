@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import inspect
-import math
+import sys
 from dataclasses import field, fields
 from numbers import Real
 from typing import Any, TypeGuard
@@ -139,7 +139,7 @@ def is_finite(value: object) -> TypeGuard[float]:
     >>> is_finite(2), is_finite(float("nan")), is_finite("0,5"), is_finite(True)
     (True, False, False, False)
     """
-    return _is_real(value) and math.isfinite(value)
+    return _is_real(value) and abs(value) <= sys.float_info.max
 
 
 def _is_real(value: object) -> TypeGuard[float]:
