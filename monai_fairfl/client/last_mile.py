@@ -80,8 +80,18 @@ def candidates(
 
     unchanged = Candidate(own, Estimate(0.0, None, len(before)), 0)
     found = {"adapted": _adapted(trainer, gain_of, begin, unchanged, request)}
-    other = None if alone is None else _read(alone, own, request.client)
-    if other is not None:
+    other: Weights = {}
+    if alone is not None:
+        try:
+            other = state_of_file(alone)
+            for name, tensor in own.items():
+                if name not in other or other[name].shape != tensor.shape:
+                    raise ConfigError(f"{alone} is of another network, by its {name!r}")
+        except ConfigError as error:
+            text = "client %s: the model trained alone is no candidate: %s"
+            logger.warning(text, request.client, error)
+            other = {}
+    if other:
         found["alone"] = Candidate(other, gain_of(other))
         if request.context.get("adapt_fuse", 0):
             # What the site would take so far, fused with the model that it trained alone. A site
@@ -132,16 +142,3 @@ def _adapted(
         if epoch - (best.epochs or 0) >= PATIENCE:
             break
     return best
-
-
-def _read(file: str | Path, own: Weights, client: str) -> Weights | None:
-    """The model in ``file``; ``None``, with a warning, where it cannot replace ``own``."""
-    try:
-        weights = state_of_file(file)
-        for name, tensor in own.items():
-            if name not in weights or weights[name].shape != tensor.shape:
-                raise ConfigError(f"{file} is of another network, by its {name!r}")
-    except ConfigError as error:
-        logger.warning("client %s: the model trained alone is no candidate: %s", client, error)
-        return None
-    return weights

@@ -594,14 +594,12 @@ class TrainingProbe:
         with loaded(self.engine.network, weights), layers_in_eval_mode(self.engine.network):
             # Gradient of the mean loss over all images.
             losses = []
-            batch_sizes = []
             sums = [torch.zeros_like(parameter) for parameter in parameters]
             for batch in self._batches(parameters):
-                losses.append(batch.loss)
-                batch_sizes.append(batch.images)
+                losses.append((batch.loss, batch.images))
                 for total, gradient in zip(sums, batch.gradients, strict=True):
                     total += batch.images * gradient
-            all_images = sum(batch_sizes)
+            all_images = sum(images for _, images in losses)
 
             # Loss at w + epsilon. ``loaded`` puts the weights back.
             with torch.no_grad():
@@ -609,7 +607,7 @@ class TrainingProbe:
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.add_(step)
             perturbed_losses = self._losses()
-        clean_losses = list(zip([loss.item() for loss in losses], batch_sizes, strict=True))
+        clean_losses = [(loss.item(), images) for loss, images in losses]
         return _mean(perturbed_losses) - _mean(clean_losses)
 
     def batch_gradients(self, weights: Weights) -> Iterator[BatchGradients]:
@@ -626,9 +624,9 @@ class TrainingProbe:
 
     def _losses(self) -> list[tuple[float, int]]:
         """Each batch's (loss, images), at the network's present weights."""
+        # Read at the end: a GPU would be waited for after every batch.
         batches = list(self._batches([]))
-        losses = [batch.loss.item() for batch in batches]
-        return list(zip(losses, [batch.images for batch in batches], strict=True))
+        return [(batch.loss.item(), batch.images) for batch in batches]
 
     def _batches(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[BatchGradients]:
         """Loss and gradients of each batch, at the network's present weights."""
