@@ -23,7 +23,6 @@ import torch
 from safetensors.torch import save as dump_tensors
 
 from monai_fairfl.errors import ConfigError, DiskFullError, FederationError, in_words
-from monai_fairfl.messages import Weights
 from monai_fairfl.utils.tensors import on_cpu
 
 logger = logging.getLogger(__name__)
@@ -201,7 +200,7 @@ def read_listed(folder: Path, name: str, manifest: Mapping[str, Any]) -> bytes:
     return data
 
 
-def tensors_as_bytes(weights: Weights) -> bytes:
+def tensors_as_bytes(weights: Mapping[str, torch.Tensor]) -> bytes:
     """``weights`` as the content of a safetensors file."""
     return dump_tensors({name: on_cpu(tensor).contiguous() for name, tensor in weights.items()})
 
