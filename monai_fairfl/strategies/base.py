@@ -418,7 +418,7 @@ class Strategy(Checked, ABC):
         if reasons:
             of_clients = "; ".join(f"{client} ({reason})" for client, reason in reasons.items())
             why = f"what the clients sent cannot be used: {of_clients}"
-        return FederationError(f"{self.name} needs {name!r}, and {why}")
+        return FederationError(f"{type(self).__name__} needs {name!r}, and {why}")
 
     def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""
@@ -494,8 +494,11 @@ class Strategy(Checked, ABC):
             rewards, merit = parts.reward, None
         if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
             start = self.weights
-        average: Callable[..., Weights] = parts.average or Replies.average
-        averaged = average(replies, weights, buffers=self.buffers, start=start, scale=scale)
+        how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
+        if parts.average is None:
+            averaged = replies.average(weights, **how)
+        else:
+            averaged = parts.average(replies, weights, **how)
         model = {**self.weights, **averaged}
         if parts.average is not None and not parts.average.uses_weights:
             weights = uniform(replies)
