@@ -3,9 +3,10 @@
 """What a ledger proves: receipts of the sites, and its numbers computed again.
 
 - ``receipts``: whether a ledger is the one whose heads the sites were sent;
-- ``ledger_rounds``: the replies of a round as a strategy saw them, made of the ledger alone;
-- ``replaying``: every weight and contribution, computed again by the strategy's own code;
-- ``counterfactual``: the same for a run without one site, or by another strategy.
+- ``files``: whether models, checkpoints and recorded updates are those that it names;
+- ``playing``: strategies played on the replies of its rounds;
+- ``questions``: every weight and contribution computed again by the strategy's own code, and the
+  same for a run without one site, or by another strategy.
 """
 
 import lazy_loader

@@ -13,15 +13,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import torch
 
-from monai_fairfl.audit.ledger_replies import LedgerReplies, NoTensors, NotInLedgerError
-from monai_fairfl.errors import FederationError, in_words
-from monai_fairfl.messages import ModelSpec, Request, measurement_of_json
-from monai_fairfl.replies import Replies
+from monai_fairfl.errors import ConfigError, FederationError, in_words
+from monai_fairfl.messages import ModelSpec, Request, Weights, measurement_of_json
+from monai_fairfl.replies import Geometry, Replies
 from monai_fairfl.run.ledger import no_record_in, read_ledger
 from monai_fairfl.strategies.base import RoundResult, Strategy, play_round
 from monai_fairfl.strategies.parts import Average, Details, Reward
@@ -37,6 +38,101 @@ MAPPINGS = ("aggregation", "contributions", "details", "measurements", "missing"
 
 OF_THE_CLIENT = frozenset({"previous_weight", "ditto_lambda"})
 """Context that changes no update: it is of a measurement, or of a model that stays at the site."""
+
+
+class NotInLedgerError(ConfigError):
+    """A method reads something that this ledger does not hold; the text names both.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from monai_fairfl.audit import replay
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = open(folder + "/ledger.jsonl", "w")
+    ...     replay(folder)
+    Traceback (most recent call last):
+    ...
+    monai_fairfl.audit.playing.NotInLedgerError: ... has no record yet: ...
+    """
+
+
+class NoTensors(Mapping[str, torch.Tensor]):
+    """Stands for tensors that are not in the ledger: a method that looks at them is refused."""
+
+    def __init__(self, what: str):
+        self.what = what
+
+    def _refuse(self, *given: Any) -> NoReturn:
+        raise NotInLedgerError(f"the method reads {self.what}, which the ledger does not hold")
+
+    __getitem__ = __iter__ = __len__ = _refuse
+
+
+class LedgerReplies(Replies):
+    """The replies of one exchange as a strategy saw them, less the tensors.
+
+    What a strategy computes of measurements, counts and inner products is the same, to the bit. An
+    average holds nothing, and a strategy that looks at an update or a model is refused.
+
+    Args:
+        replies: of the record; their updates are :class:`NoTensors`.
+        gram: the record's inner products of the updates; ``None`` where nobody trained.
+    """
+
+    def __init__(self, replies: Replies, gram: Mapping[str, Any] | None):
+        list.__init__(self, replies)
+        vars(self).update(vars(replies))
+        self._gram = gram
+
+    def rebuilt(self, *given: Any, **named: Any) -> LedgerReplies:
+        """As :meth:`Replies.rebuilt`."""
+        return LedgerReplies(super().rebuilt(*given, **named), self._gram)
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """The recorded inner products."""
+        if self._gram is None or any(reply.update is None for reply in self):
+            raise NotInLedgerError(
+                "the method compares updates in an exchange whose inner products are not in the "
+                "ledger"
+            )
+        recorded = self._gram
+        rows = [recorded["clients"].index(reply.client) for reply in self]
+        updates: Any = NoTensors("the inner products of each layer")
+        found = LedgerGeometry(updates, self.spec, self.labelled)
+        # A number that was not finite is None there, and NaN here.
+        found.gram = np.array(recorded["whole"], dtype=float)[np.ix_(rows, rows)]
+        for layer, grams in recorded["classes"].items():
+            found.known_classes[layer] = np.array(grams, dtype=float)[:, rows][:, :, rows]
+        return found
+
+    def start(self, *given: Any) -> Weights:
+        """What may be passed on, and not looked at."""
+        return NoTensors("the models that clients began with")
+
+    def local(self, *given: Any) -> dict[str, torch.Tensor]:
+        """What may be passed on, and not looked at."""
+        return NoTensors("the models that clients trained")  # type: ignore[return-value]
+
+    def average(self, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
+        """Nothing: no model is in the ledger."""
+        return {}
+
+
+class LedgerGeometry(Geometry):
+    """What was recorded of inner products, in place of the updates."""
+
+    def classes(self, output_layer: str | None = None) -> np.ndarray:
+        """Gram matrices of an output layer's classes.
+
+        Raises:
+            NotInLedgerError: when those of this layer were not recorded.
+        """
+        layer, _ = self.spec.output_layer(output_layer) or (output_layer, 0)
+        if layer not in self.known_classes:
+            raise NotInLedgerError(
+                f"the method compares the classes of output layer {layer!r}, and the ledger holds "
+                f"those of {sorted(self.known_classes)}"
+            )
+        return self.known_classes[layer]
 
 
 class LedgerRun:
@@ -102,8 +198,9 @@ class LedgerRun:
         Raises:
             ConfigError: when it cannot train the run's model.
         """
-        rule = strategy.parts.average
-        average = _NoAverage(rule is None or rule.uses_weights)
+        average = _NoAverage()
+        if strategy.parts.average is not None:
+            average.uses_weights = strategy.parts.average.uses_weights
         strategy.parts = replace(strategy.parts, average=average, reward=_NoReward())
         strategy.buffers = self.opening["buffers"]
         shapes = self.opening["shapes"]
@@ -114,9 +211,6 @@ class LedgerRun:
 
 class _NoAverage(Average):
     """Makes no model; weights are as with the average that it stands for."""
-
-    def __init__(self, uses_weights: bool):
-        self.uses_weights = uses_weights
 
     def __call__(self, *given: Any, **named: Any) -> dict[str, torch.Tensor]:
         return {}

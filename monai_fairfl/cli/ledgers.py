@@ -273,7 +273,7 @@ def _replayed(path: Path, allow_import: bool) -> dict[str, Any]:
 def _what_if(args: argparse.Namespace) -> Answer:
     """Compute a run's weights again without a site, or by another strategy."""
     from monai_fairfl.audit import what_if as answer_of
-    from monai_fairfl.audit.counterfactual import MEANING
+    from monai_fairfl.audit.questions import MEANING
     from monai_fairfl.report.collect import find_run
     from monai_fairfl.strategies.registry import strategy_of
 

@@ -8,7 +8,6 @@ sends a strategy the replies to what it asks.
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import math
@@ -257,28 +256,23 @@ class Strategy(Checked, ABC):
     buffers: str = field(default="aggregation", init=False)
     rounds_planned: int = field(default=0, init=False)
     _own_parts: Parts = field(default=Parts(), init=False)
-    _initial_state: dict[str, Any] | None = field(default=None, init=False)
+    _initial_state: str = field(default="", init=False)
     _notes: dict[str, str] = field(init=False)
 
     def __post_init__(self, *parts: Any) -> None:
+        own = {row.name: row.default for row in fields(self)}
+        others = iter(parts)
+        given = {}
+        for name in (row.name for row in fields(Parts)):
+            if name not in own:
+                given[name] = next(others, None)
+            elif isinstance(getattr(self, name), Checked):
+                # A part in the place of the method's own argument, which then has its default.
+                given[name] = getattr(self, name)
+                setattr(self, name, own[name])
         super().__post_init__()
-        given = zip((row.name for row in fields(Parts)), parts)
-        self.parts = Parts(**{name: part for name, part in given if part is not None})
+        self.parts = Parts(**{name: part for name, part in given.items() if part is not None})
         self.check_parts(self.parts)
-
-    def part_given_as(self, argument: str, kind: type) -> Any:
-        """The part that was given as an argument of the method's own, which then has its default.
-
-        Args:
-            argument: its name.
-            kind: of the part; ``None`` where the argument is of another.
-        """
-        part = getattr(self, argument)
-        if not isinstance(part, kind):
-            return None
-        [row] = [row for row in fields(self) if row.name == argument]
-        setattr(self, argument, row.default)
-        return part
 
     # NVFlare writes into a job the attributes that are named as arguments, and cannot write these.
     @property
@@ -332,9 +326,8 @@ class Strategy(Checked, ABC):
         self._sum_was_logged = False
 
         # A second run knows nothing of the first.
-        if self._initial_state is None:
-            self._initial_state = self.state_dict()
-        self.load_state_dict(copy.deepcopy(self._initial_state))
+        self._initial_state = self._initial_state or self.state_as_json()
+        self.load_state_dict(json.loads(self._initial_state))
 
     def check_model(self, spec: ModelSpec, buffers: str) -> None:  # noqa: B027 (most take any)
         """Refuse a model that the method cannot train; called at preflight and by :meth:`start`.
@@ -418,7 +411,7 @@ class Strategy(Checked, ABC):
         if reasons:
             of_clients = "; ".join(f"{client} ({reason})" for client, reason in reasons.items())
             why = f"what the clients sent cannot be used: {of_clients}"
-        return FederationError(f"{self.name} needs {name!r}, and {why}")
+        return FederationError(f"{type(self).__name__} needs {name!r}, and {why}")
 
     def _clipped(self, replies: Replies, values: np.ndarray, name: str, k: float) -> np.ndarray:
         """The measurements, within k median distances of their median on the side that gains."""
@@ -494,8 +487,11 @@ class Strategy(Checked, ABC):
             rewards, merit = parts.reward, None
         if start is None and isinstance(rewards, Reward) and rewards.shares_global_step:
             start = self.weights
-        average: Callable[..., Weights] = parts.average or Replies.average
-        averaged = average(replies, weights, buffers=self.buffers, start=start, scale=scale)
+        how: dict[str, Any] = {"buffers": self.buffers, "start": start, "scale": scale}
+        if parts.average is None:
+            averaged = replies.average(weights, **how)
+        else:
+            averaged = parts.average(replies, weights, **how)
         model = {**self.weights, **averaged}
         if parts.average is not None and not parts.average.uses_weights:
             weights = uniform(replies)

@@ -87,8 +87,8 @@ class CGSV(Strategy):
     additive = True
     min_clients = 2
 
-    def __post_init__(self, weighting: Any = None, *parts: Any) -> None:
-        super().__post_init__(weighting, self.part_given_as("reward", Reward), *parts)
+    def __post_init__(self, *parts: Any) -> None:
+        super().__post_init__(*parts)
         if self.exact:
             self.max_clients = MOST_PLAYERS  # type: ignore[misc]
         if self.reward == "contribution_index":

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
@@ -33,9 +32,6 @@ class FedAvg(Strategy):
     """
 
     weighting: str | Weighting = argument("samples", ("samples", "uniform"))
-
-    def __post_init__(self, *parts: Any) -> None:
-        super().__post_init__(self.part_given_as("weighting", Weighting), *parts)
 
     def round(self, clients: Sequence[str]) -> Rounds:
         local = yield [Train(client, self.start_of(client)) for client in clients]

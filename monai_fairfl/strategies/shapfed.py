@@ -70,8 +70,8 @@ class ShapFed(Strategy):
         found = spec.output_layer(self.output_layer)
         if found is None:
             raise ConfigError(
-                f"{self.name} looks at the layer that makes the logits, and nobody knows which one "
-                f"that is: name its module, for example {type(self).__name__}(output_layer='head')"
+                "ShapFed looks at the layer that makes the logits, and nobody knows which one that "
+                "is: name its module, for example ShapFed(output_layer='head')"
             )
         layers = []
         for layer in dict.fromkeys(spec.layers.values()):
@@ -92,7 +92,7 @@ class ShapFed(Strategy):
         bias = weights.get(bias_of(name))
         if bias is not None and len(bias) != classes:
             raise ConfigError(
-                f"{self.name}: the weight of output layer {name!r} has {classes} classes, and its "
+                f"ShapFed: the weight of output layer {name!r} has {classes} classes, and its "
                 f"bias has {len(bias)}: name a convolution or a linear layer as output_layer, or "
                 "none, and a run of the network at the start finds it"
             )

@@ -96,16 +96,16 @@ def fidelity(
     True
     """
     check_level(level)
-    shares = _shares(contributions, "contributions")
-    reference_shares = _shares(reference, "reference")
-    measures, p_value = _measures(shares, reference_shares)
+    sides = (contributions, reference)
+    shares = [_shares(given, what) for given, what in zip(sides, ("contributions", "reference"))]
+    measures, p_value = _measures(*shares)
 
     ends = np.full((2, len(measures)), np.nan)
-    if _has_errors(contributions) and _has_errors(reference):
+    if all(map(_has_errors, sides)):
         rng = np.random.default_rng(seed)
         rows = []
         for _ in range(draws):
-            row, _ = _measures(_drawn_shares(contributions, rng), _drawn_shares(reference, rng))
+            row, _ = _measures(*[_drawn_shares(given, rng) for given in sides])
             rows.append(row)
         for column, values in enumerate(np.array(rows).T):
             # A draw with nothing positive has uniform shares, and no correlation. What is undefined
