@@ -695,4 +695,16 @@ def play_round(
             replies = answer(list(asked))
     if not isinstance(result, RoundResult):
         raise slip("end with return self.finish(...)", result)
+    # What a ledger can hold, also where a strategy does not end with finish.
+    for name, depth in (("aggregation", 2), ("contributions", 1), ("details", 3)):
+        found = getattr(result, name)
+        if not isinstance(found, Mapping) or not _are_numbers(found, depth):
+            raise slip(f"return {name} as client -> number", found)
     return result
+
+
+def _are_numbers(value: object, depth: int) -> bool:
+    """Whether a value is a number, an estimate, ``None``, or mappings of these, so deep at most."""
+    if isinstance(value, Mapping):
+        return depth > 0 and all(_are_numbers(inner, depth - 1) for inner in value.values())
+    return value is None or isinstance(value, (int, float, Estimate))
