@@ -215,7 +215,7 @@ class FlareTransport:
             waits = self.controller.get_num_standing_tasks()
             while not answers.empty():
                 request, model = answers.get()
-                del silent[request.id]
+                silent.pop(request.id, None)
                 yield reply_from(request, partial(wire.packed_of, model))
             if not waits:
                 break
