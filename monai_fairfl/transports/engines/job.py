@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A job: what is asked of an engine, what its server begins with, and the run that it makes.
+"""A job: what is asked of an engine, what its server begins with, the run, and where it is stored.
 
 It loads no MONAI.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import Given, config_of, guards_of
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
+from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.exchange import Transport
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
@@ -28,6 +30,12 @@ from monai_fairfl.utils.files import tensors_as_bytes, write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
+
+HOME = "MONAI_FAIRFL_HOME"
+"""Environment variable: an absolute path that is used in place of the workspace.
+
+NVFlare's simulator empties its workspace at every start.
+"""
 
 
 @dataclass(frozen=True)
@@ -198,3 +206,50 @@ def run_job(
             from monai_fairfl.report import write_report_if_possible
 
             write_report_if_possible([folder], folder)
+
+
+def storage_folder(workspace: str | Path) -> Path:
+    """Return the folder of a server or site: ``fairfl`` in its workspace.
+
+    Where ``HOME`` is set it is a folder in there, of the workspace's name.
+
+    Args:
+        workspace: of the server or site in its engine.
+
+    Raises:
+        ConfigError: when ``HOME`` is relative: an engine's processes change their folder, to one
+            that NVFlare empties.
+
+    >>> storage_folder("/srv/alder").as_posix()
+    '/srv/alder/fairfl'
+    """
+    home = os.environ.get(HOME)
+    if not home:
+        return Path(workspace) / "fairfl"
+    if not Path(home).is_absolute():
+        raise ConfigError(
+            f"{HOME}={home} is relative, and the engine changes its folder: give "
+            f'{HOME}="$PWD/{home}"'
+        )
+    return Path(home) / Path(workspace).name
+
+
+def folder_of_run(storage: Path, name: str) -> Path:
+    """Return the folder of a run: that of the newest one of this name, if it can go on.
+
+    Otherwise it is a new folder: ``NAME``, ``NAME-2`` and so on.
+
+    Args:
+        storage: of the server, see :func:`storage_folder`.
+        name: of the run.
+
+    >>> import tempfile
+    >>> folder_of_run(Path(tempfile.mkdtemp()), "fedce").name
+    'fedce'
+    """
+    folder = storage / name
+    number = 1
+    while ended(folder):
+        number += 1
+        folder = storage / f"{name}-{number}"
+    return folder

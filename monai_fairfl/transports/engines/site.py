@@ -20,8 +20,8 @@ from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request
+from monai_fairfl.transports.engines.job import storage_folder
 from monai_fairfl.transports.engines.site_settings import SITE_FILE, JobSiteSettings
-from monai_fairfl.transports.engines.storage import storage_folder
 from monai_fairfl.transports.engines.wire import Packed, request_from
 from monai_fairfl.utils.devices import best_device, require_device
 from monai_fairfl.utils.files import private_folder, safe_name

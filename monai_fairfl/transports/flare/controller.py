@@ -30,8 +30,7 @@ from monai_fairfl.errors import FairFLError, FederationError, TransportAborted
 from monai_fairfl.messages import Reply, Request, failed
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies import Parts, Strategy, compose
-from monai_fairfl.transports.engines.job import Job, Start, run_job
-from monai_fairfl.transports.engines.storage import folder_of_run, storage_folder
+from monai_fairfl.transports.engines.job import Job, Start, folder_of_run, run_job, storage_folder
 from monai_fairfl.transports.engines.wire import packed_request, reply_from
 from monai_fairfl.transports.flare import wire
 from monai_fairfl.transports.flare.policy import NEEDS
@@ -215,7 +214,7 @@ class FlareTransport:
             waits = self.controller.get_num_standing_tasks()
             while not answers.empty():
                 request, model = answers.get()
-                del silent[request.id]
+                silent.pop(request.id, None)
                 yield reply_from(request, partial(wire.packed_of, model))
             if not waits:
                 break

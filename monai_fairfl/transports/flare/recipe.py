@@ -29,7 +29,7 @@ from monai_fairfl.bundle.shipped import check_new
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.strategies import Parts, Strategy
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.transports.engines.job import Job
+from monai_fairfl.transports.engines.job import HOME, Job, folder_of_run
 from monai_fairfl.transports.engines.making_jobs import (
     Watch,
     job_of,
@@ -37,7 +37,6 @@ from monai_fairfl.transports.engines.making_jobs import (
     simulation,
     start_of,
 )
-from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.flare.controller import INITIAL, FairFLController
 from monai_fairfl.transports.flare.policy import DEFAULT_POLICY, NEEDS, allow
 from monai_fairfl.transports.flare.sites import SCRIPT, SCRIPT_NAME, SETTINGS, FairFLExecutor

@@ -36,10 +36,9 @@ from safetensors.torch import load
 
 from monai_fairfl.errors import ConfigError, FairFLError, FederationError, in_words
 from monai_fairfl.messages import Reply, Request, failed
-from monai_fairfl.transports.engines.job import run_job
+from monai_fairfl.transports.engines.job import HOME, folder_of_run, run_job
 from monai_fairfl.transports.engines.making_jobs import start_of
 from monai_fairfl.transports.engines.site import Site
-from monai_fairfl.transports.engines.storage import HOME, folder_of_run
 from monai_fairfl.transports.engines.wire import Packed, packed_reply, packed_request, reply_from
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
 from monai_fairfl.utils.files import safe_name, tensors_as_bytes

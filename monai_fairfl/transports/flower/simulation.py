@@ -16,7 +16,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from monai_fairfl.transports.engines.job import run_job
+from monai_fairfl.transports.engines.job import folder_of_run, run_job
 from monai_fairfl.transports.engines.making_jobs import (
     Watch,
     simulated_sites,
@@ -24,7 +24,6 @@ from monai_fairfl.transports.engines.making_jobs import (
     start_of,
 )
 from monai_fairfl.transports.engines.site import Site
-from monai_fairfl.transports.engines.storage import folder_of_run
 from monai_fairfl.transports.flower.apps import FlowerTransport, answering_app, packed_of
 from monai_fairfl.transports.flower.job import FlowerJob, site_settings
 from monai_fairfl.utils.files import safe_name
