@@ -16,11 +16,10 @@ from monai.bundle import ConfigParser
 from monai_fairfl import guards
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
-from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
-from monai_fairfl.data.datalist_file import cases_of_list
-from monai_fairfl.data.inspection import digests_of_cases
-from monai_fairfl.data.layouts import CaseFiles, site_folders
-from monai_fairfl.data.layouts.finding import folders_in
+from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values, digests_of_cases
+from monai_fairfl.data.datalist import cases_of_list
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.data.sites import folders_in, site_folders
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import RANGES

@@ -16,7 +16,7 @@ import numpy as np
 from monai.data import NibabelReader
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.data.layouts.image_files import header_fault, is_nifti, read_nifti
+from monai_fairfl.data.image_files import header_fault, is_nifti, read_nifti
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Cases
 from monai_fairfl.workflow.dicom import dicom_cases

@@ -337,9 +337,12 @@ def test_a_fault_of_a_picture_is_named(name: str, tmp_path: Path) -> None:
 
 OF_STRUCTURES: dict[str, tuple[Fault, dict[str, list[int]] | None]] = {
     "more than 8 bits": (("images", picture(DEEP), "eye02.png,8 bits"), None),
-    "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,[0, 1]"), None),
+    "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,[0, 1],no 1"), None),
     "mixed": (("masks", picture(made.mask(2, (0, 1, 255))), "eye02.png,[0, 1, 255]"), None),
-    "values of no mask": (("masks", lambda f: None, "'cup',[3, 9],128"), {"cup": [3, 9]}),
+    "values of no mask": (
+        ("masks", lambda f: None, "'cup',[3, 9],128"),
+        {"disc": [9, 255], "cup": [3, 9]},
+    ),
     "values of no structure": (("masks", lambda f: None, "'disk'"), {"disk": [1, 255]}),
 }
 
@@ -349,7 +352,6 @@ def test_a_fault_is_named_where_structures_are_asked_for(name: str, tmp_path: Pa
     site = made.folders(tmp_path / "elm")
     (named, damage, words), values = OF_STRUCTURES[name]
     damage(site / named / "eye02.png")
-    assert check_cases(site)["num_cases"] == 4
     with refused(site, "1 problem(s)", *words.split(",")):
         check_cases(site, STRUCTURES, values)
     if named == "masks":
