@@ -251,7 +251,7 @@ def check_listed(
         if configuration.parsed_value(training, f"run#{number}#_disabled_", False):
             continue
         given = {}
-        for name in ("structures", "values", "stereo"):
+        for name in ("structures", "values", "stereo", "field_of_view"):
             if name in step:
                 given[name] = training.get_parsed_content(f"run#{number}#{name}")
         check_cases(dataset_dir, **given, cases=cases)

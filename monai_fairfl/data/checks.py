@@ -51,8 +51,9 @@ def check_cases(
     Every file must be readable to its end, an image and its label of one size and not the same
     pixels. Volumes must be 3D (images of a layout that states its channels may be 4D), with affines
     that place every corner within 0.01 mm and the rounding of rotations, in whatever order each
-    stores its axes; images finite, labels whole numbers from 0. A case with an empty label, channels that need a choice and files that occur twice are
-    warnings; a site where all labels are empty is an error.
+    stores its axes; images finite, labels whole numbers from 0. A case with an empty label,
+    channels that need a choice and files that occur twice are warnings; a site where all labels are
+    empty is an error.
 
     Args:
         site_dir: the site's folder, of any layout, or its data list (NVFlare); see
@@ -70,10 +71,10 @@ def check_cases(
 
     Returns:
         For JSON: ``site``, ``layout``, ``num_cases``, ``labels`` (values found), ``gland_slices``
-        (slices, or pictures, with a label), ``values`` where structures were asked for, and
-        ``names`` where a ``dataset.json`` states what labels mean, ``cases`` with ``image``, ``shape`` (voxels, or rows and columns), ``spacing`` (mm, of
-        volumes), ``channels`` (of pictures, or if above 1), ``labels`` and ``gland_slices`` of
-        each.
+        (slices, or pictures, with a label), ``names`` where a ``dataset.json`` states what labels
+        mean, ``values`` where structures were asked for, and ``cases`` with ``image``, ``shape``
+        (voxels, or rows and columns), ``spacing`` (mm, of volumes), ``channels`` (of pictures, or
+        if above 1), ``labels`` and ``gland_slices`` of each.
 
     Raises:
         DataError: with the number of problems, and the first three.

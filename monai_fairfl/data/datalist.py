@@ -161,8 +161,8 @@ def _give_values(
             if must_agree and case.get("values", known) != known:
                 raise DataError(
                     f"{source} has the values {case['values']} for {case['label']}, and they are"
-                    f" {known} now, by the key values or the site's dataset.json. Delete the list to"
-                    " have it rebuilt, or correct these"
+                    f" {known} now, by the key values or the site's dataset.json. Delete the list"
+                    " to have it rebuilt, or correct these"
                 )
             cases[number] = {"values": known, **case}
 

@@ -61,7 +61,8 @@ LEAST_SHARE = 0.1
 # Numbers of classes are below; among them, 255 is what several tools write where nobody judged.
 HIGHEST_CLASS = 31
 VOID = 255
-# Names, in small letters, of the value of what is no organ, and of such values in a dataset.json; the first is nnU-Net's.
+# Names in a dataset.json, in small letters: of what is no organ, and of what nobody judged; the
+# first of these is nnU-Net's.
 BACKGROUND = "background"
 IGNORED = {"ignore", "ignored", "void", "unlabelled", "unlabeled", "unknown", "unsure"}
 # Shares of a mask of one structure that are labelled: of what lies at its sides, and of all. Those
@@ -518,9 +519,9 @@ def _faults_of_place(image: Any, label: Any) -> list[str]:
     if shift == 0:
         return []
     return [
-        f"{label.path} lies up to {shift:.3g} mm from its image, by the affines of the two (allowed:"
-        f" {AFFINE_TOLERANCE} mm, and the rounding of rotations); look at the two in a viewer, and"
-        " resample the label on the grid of the image it was drawn on"
+        f"{label.path} lies up to {shift:.3g} mm from its image, by the affines of the two; allowed"
+        f" are {AFFINE_TOLERANCE} mm, and the rounding of rotations. Look at both in a viewer, and"
+        " resample the label on the grid of the image that it belongs to"
     ]
 
 

@@ -82,9 +82,9 @@ class LabelStructuresd(MapTransform):
             label = d[key]
             if not values or len(label) != 1:
                 raise DataError(
-                    f"{_name(label)}: a label image has one channel of grey levels, got"
-                    f" {len(label)}, and values state which of them are {self.structures}, got"
-                    f" {values}"
+                    f"{_name(label)} has {len(label)} channels and the values {values}: a label"
+                    " image has one channel of grey levels, and values state which of them are"
+                    f" {self.structures}"
                 )
             channels = []
             for name in self.structures:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from helpers import public_layouts as made
 from helpers.command_line import run_json
 from helpers.refusals import noted, notes, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from monai.data import NibabelReader
 from PIL import Image
 
@@ -28,6 +31,7 @@ from monai_fairfl.data import (
     site_datalist,
     site_folders,
 )
+from monai_fairfl.data.checks import overview
 
 STRUCTURES = ("disc", "cup")
 
@@ -141,9 +145,9 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
         made.write(site / "masks" / f"eye{n:02d}.png", made.mask(n, made.GREY[:2]))
     cases = sum(site_datalist(site, structures=STRUCTURES).values(), [])
     cases.sort(key=lambda case: str(case["image"]))
-    for given in (None, cases):
+    for listed in (None, cases):
         with noted(site, "cup in 8 of 16", "eye00.png", "eye02.png", "5 more"):
-            check_cases(site, STRUCTURES, cases=given)
+            check_cases(site, STRUCTURES, cases=listed)
     assert not checked(site)[1]
     for case in cases[:8]:
         case["values"] = {"disc": case["values"]["disc"]}
@@ -253,6 +257,44 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     assert "photo" in files["refused"][str(tmp_path / "yew" / "masks" / "eye31.png")]
     assert found["sites"]["Domain1"]["testing"] == 2
     assert any("fir/images/eye20.png" in note and "2 times" in note for note in found["warnings"])
+
+
+FILES = [
+    "elm/Case0{}.nii.gz",
+    "elm/notes{}.txt",
+    "elm/old/a{}.nrrd",
+    "scan{}.dcm",
+    ".hidden{}",
+    "b/{}",
+]
+
+
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(FILES), max_size=8), st.booleans())
+def test_every_file_is_used_or_refused_or_no_image(names: list[str], damaged: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        site = made.saml(root / "elm", cases=3)
+        for number, name in enumerate(names):
+            path = root / name.format(number + 3)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"no image")
+        if damaged:
+            (site / "Case01.nii.gz").write_bytes(b"")
+        files = overview({"elm": site}, root=root)[0]["files"]
+        everything = [path for path in root.rglob("*") if path.is_file()]
+        refused_names = {Path(path).name for path in files["refused"]}
+        assert files["used"] + len(refused_names) + files["not_images"] == len(everything)
+        assert damaged == ("Case01.nii.gz" in refused_names)
+        assert all(files["refused"].values())
+
+
+def test_a_part_of_the_split_without_a_label_is_known_before_the_training(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    [tested] = site_datalist(site)["testing"]
+    made.write(Path(tested["label"]), np.zeros((8, 8, 4), np.uint8))
+    notes_of_check = overview({"elm": site})[0]["warnings"]
+    assert any("elm" in note and "testing" in note and "empty" in note for note in notes_of_check)
 
 
 # Real images
