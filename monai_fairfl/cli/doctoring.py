@@ -403,7 +403,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         findings.append(Finding(what, WRONG, str(error)))
     structures: Sequence[str] = args.structures or STRUCTURES.get(bundle, ())
     stereo = STEREO[args.stereo]
-    found, text = overview(folders, structures, stereo, notes, _reading(args), **split)
+    found, text = overview(folders, structures, stereo, notes, _reading(args), root, **split)
     findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     is_one_hospital = root in folders.values()
     if len(folders) < 2 and not is_one_hospital:
