@@ -52,7 +52,7 @@ from monai_fairfl.errors import DataError
 LARGEST_READ = float(np.finfo(np.float32).max)
 # Different values of a label volume; an image has more.
 MOST_LABELS = 256
-# Colours, or grey levels, of a mask that is a picture; a photograph has more.
+# Grey levels of a mask that is a picture; a photograph has more.
 MOST_LEVELS = 16
 # Grey levels of masks in JPEG, and the least share of what is labelled that the middle one has:
 # where it is an edge of the others, few pixels have it.
@@ -79,8 +79,6 @@ SHEAR_TOLERANCE = 0.1
 LEAST_SEEN = 0.9
 # The share of each side of a slice that the prostate bundle sees, where nothing else is set.
 FIELD_OF_VIEW = 0.7
-# Empty labels that are named one by one.
-MOST_NAMED = 20
 # What nibabel assumes of a volume that stores no orientation (NIfTI-1, method 1).
 ASSUMED_AXES = "LAS: axes to the left, to the front and to the head"
 TAKEN_FOR_A_PAIR = (
@@ -287,15 +285,13 @@ def _mask_of_picture(path: str, pixels: np.ndarray, levels: np.ndarray | None) -
         varies = pixels.min(axis=(0, 1)) != pixels.max(axis=(0, 1))
         if varies[-1] and not varies[:-1].any():
             raise DataError(
-                f"{path} is drawn in its alpha channel (transparency), which is not read: its"
-                " colours are the same in all pixels; save that channel as grey levels"
+                f"{path} is drawn in its alpha channel alone, which is not read; save that channel"
+                " as grey levels"
             )
     if levels is None:
         colours = len(np.unique(pixels.reshape(-1, pixels.shape[2]), axis=0))
-        if colours > MOST_LEVELS:
-            raise DataError(f"{path} has {colours} colours, as photographs have; give its label")
         raise DataError(
-            f"{path} has {colours} colours; store a label in one channel of grey levels"
+            f"{path} has {colours} colours: a label has one channel of grey levels, and is no photo"
         )
     values = np.unique(levels)
     if values[0] < 0 or (values != values.round()).any():
@@ -411,12 +407,9 @@ def inspect_site(
         files = list(pool.map(look, listed))
 
     # Pixel values of the structures.
-    known = inspection.values
+    known = stated = stated_values(structures, replace(found, labels=named))
     try:
-        if values:
-            known = check_values(values, structures, str(site))
-        elif cases is None:
-            known = stated_values(structures, replace(found, labels=named))
+        known = check_values(values, structures, str(site)) if values else stated
     except DataError as error:
         problems.append(str(error))
     inspection.values = known
@@ -424,12 +417,12 @@ def inspect_site(
     # What is wrong with each case, or a line on it.
     organs = {name: bounds for name, bounds in named.items() if name.lower() != BACKGROUND}
     pairs_by_shape = bool(structures) and stereo is None
+    values_of_labels = []
     for case, (image, label) in zip(listed, files, strict=True):
         of_case = case.get("values", known)
         faults = _faults_of_case(image, label, bool(structures), pairs_by_shape)
-        if not (faults or label.problem):
-            is_by_hand = bool(values) or "values" in case
-            faults = _faults_of_values(label, named, is_by_hand, structures)
+        if not faults:
+            faults = _faults_of_values(label, named, of_case != stated, structures)
         problems += faults
         for facts in (image, label):
             if faults:
@@ -438,35 +431,30 @@ def inspect_site(
                 inspection.used.add(facts.path)
         if not faults:
             inspection.lines.append(_line(image, label, folder, of_case or organs))
+            values_of_labels.append((label, of_case))
     inspection.cases = [case for case in files if not (case[0].problem or case[1].problem)]
     labels = labels_of(inspection.lines)
-    for name, (low, high) in known.items():
-        if any(labels) and not any(low <= value <= high for value in labels):
+    for name, (low, high) in known.items() if cases is None and any(labels) else ():
+        if not any(low <= value <= high for value in labels):
             problems.append(
                 f"values of {name!r} are [{low}, {high}], which no mask has: found are {labels}"
             )
 
     empty = [line["image"] for line in inspection.lines if not line["gland_slices"]]
-    if cases is None and empty and len(empty) == len(files):
-        problems.append(
-            f"all {len(empty)} labels are empty; check that the right label files were exported"
-        )
     if cases is None:
+        if empty and len(empty) == len(files):
+            problems.append(
+                f"all {len(empty)} labels are empty; check that the right were exported"
+            )
         notes += [f"{site}: {note}" for note in (*found.notes, *_left_out(site, found.cases))]
-    values_of_labels = []
-    for case, (_, label) in zip(listed, files, strict=True):
-        if not label.problem:
-            values_of_labels.append((label, case.get("values", known)))
     for note in (
         *_notes_on_images(inspection.cases, found.channels, pairs_by_shape),
         *_notes_on_labels(inspection.cases, field_of_view),
         *_notes_on_missing_structures(values_of_labels),
     ):
         notes.append(f"{site}: {note}")
-    for name in empty[:MOST_NAMED]:
-        notes.append(f"{os.path.abspath(folder / name)}: its label is empty; the case is kept")
-    if len(empty) > MOST_NAMED:
-        notes.append(f"{site}: {len(empty) - MOST_NAMED} more labels are empty")
+    if empty:
+        notes.append(f"{site}: {len(empty)} label(s) are empty, and kept ({few(empty)})")
     return inspection
 
 
@@ -480,7 +468,7 @@ def _faults_of_case(
     if image.affine is not None and label.affine is not None:
         problems += _faults_of_place(image, label)
     elif image.shape != label.shape:
-        problems.append(_other_shape(image, label))
+        problems.append(f"{label.path} has shape {label.shape} but its image {image.shape}")
     if image.digest == label.digest:
         problems.append(
             f"{label.path} has the very pixels of its image; put the label in its place"
@@ -498,13 +486,6 @@ def _faults_of_case(
     return problems
 
 
-def _other_shape(image: FileFacts, label: FileFacts) -> str:
-    return (
-        f"{label.path} has shape {label.shape} but its image {image.shape}; resample the label on"
-        " the grid of the image"
-    )
-
-
 def _faults_of_place(image: Any, label: Any) -> list[str]:
     """Whether a label volume lies on the grid of its image, in whatever order both are stored."""
     if image.shape == label.shape:
@@ -513,7 +494,10 @@ def _faults_of_place(image: Any, label: Any) -> list[str]:
     shape, affine = _in_one_order(image)
     label_shape, label_affine = _in_one_order(label)
     if shape != label_shape:
-        return [_other_shape(image, label)]
+        return [
+            f"{label.path} has shape {label.shape} but its image {image.shape}; resample the label"
+            " on the grid of the image"
+        ]
     shift = largest_shift(affine, label_affine, shape, AFFINE_TOLERANCE)
     # Not "> 0", so that an affine that is not a number is a problem.
     if shift == 0:
@@ -583,9 +567,8 @@ def _faults_of_values(
         return []
     if VOID in label.labels and any(0 < value <= HIGHEST_CLASS for value in label.labels):
         return [
-            f"{label.path} has the values {few(label.labels)}: {VOID} among numbers of classes is"
-            " what tools write where nobody judged. Draw what is there, or name what each value"
-            " means in the site's dataset.json (docs/data.md)"
+            f"{label.path} has the values {few(label.labels)}: {VOID} among classes is what nobody"
+            " judged. Draw what is there, or name all values in dataset.json (docs/data.md)"
         ]
     if structures and len(label.labels) > 2:
         return [
@@ -648,10 +631,7 @@ def _left_out(site: Path, cases: Sequence[CaseFiles]) -> list[str]:
                 left_out.setdefault(kind, []).append(str(path.parent))
     notes = []
     if closed:
-        notes.append(
-            f"{few(closed)} cannot be read by this account, so that images there would be left"
-            " out; change the permissions"
-        )
+        notes.append(f"{few(closed)} cannot be read by this account; change the permissions")
     for kind, places in sorted(left_out.items()):
         fix = "move them to the cases, or convert them"
         if kind in ("DICOM", "DCM", "IMA"):
@@ -683,18 +663,10 @@ def _notes_on_images(
     most_channels = max(images_with, default=1)
     if channels and most_channels > 1:
         names = ", ".join(f"{number}: {name}" for number, name in enumerate(channels))
-        notes.append(
-            f"images have {most_channels} channels on axis 3 ({names}); the training must choose"
-            " one"
-        )
+        notes.append(f"images have {most_channels} channels on axis 3 ({names}); choose one")
     if len(images_with) > 1:
-        counts = [
-            f"{count} of {number} channel(s)" for number, count in sorted(images_with.items())
-        ]
-        notes.append(
-            f"images differ in their channels ({', '.join(counts)}); convert them, or let the"
-            " training do it"
-        )
+        counts = [f"{count} of {number} channel(s)" for number, count in images_with.items()]
+        notes.append(f"images differ in their channels ({', '.join(counts)}); convert them")
     pairs = []
     for image, _ in cases:
         if pairs_by_shape and not image.spacing and is_pair(*reversed(image.shape)):
@@ -710,9 +682,8 @@ def _notes_on_labels(cases: Sequence[Case], field_of_view: float) -> list[str]:
     unoriented = [facts.path for case in cases for facts in case if not facts.is_oriented]
     if unoriented:
         notes.append(
-            f"{len(unoriented)} volume(s) store no orientation, neither sform nor qform"
-            f" ({few(unoriented)}). It is taken for {ASSUMED_AXES}. Where that is wrong, write the"
-            " right affine (nibabel: image.set_sform(affine))"
+            f"{len(unoriented)} volume(s) store no orientation ({few(unoriented)}), which is taken"
+            f" for {ASSUMED_AXES}; if that is wrong, write the right affine as sform and qform"
         )
     angles = {}
     for _, label in cases:
@@ -721,17 +692,15 @@ def _notes_on_labels(cases: Sequence[Case], field_of_view: float) -> list[str]:
     if angles:
         notes.append(
             f"{len(angles)} label(s) have axes up to {max(angles.values()):.3g} degrees away from"
-            f" right angles ({few(angles)}). Distances between surfaces (HD95) take them for"
-            " right angles, and so are wrong. Resample image and label to a grid with right angles"
+            f" right angles ({few(angles)}), so that HD95 is wrong; resample images and labels"
         )
     cut = sorted((label.seen, label.path) for _, label in cases if label.seen < LEAST_SEEN)
     if cut:
         named = few(f"{path}: {seen:.0%}" for seen, path in cut)
         notes.append(
             f"{len(cut)} label(s) lie partly outside the field that the network sees, the central"
-            f" {field_of_view:.0%} of each side of a slice ({named} within it): what is outside can"
-            " never be found. Set field_of_view to 1 for all sites, or crop the volumes around the"
-            " organ"
+            f" {field_of_view:.0%} of each side of a slice ({named} within it), and can never be"
+            " found whole; set field_of_view to 1, or crop the volumes around the organ"
         )
     return notes
 
@@ -766,10 +735,9 @@ def _notes_on_missing_structures(labels: Sequence[tuple[FileFacts, Values]]) -> 
     for name, paths in without.items():
         if number := masks[name] - len(paths):
             notes.append(
-                f"{name} in {number} of {masks[name]} masks; where it is missing, it counts as"
-                f" absent ({few(paths)}). Where nobody drew it although it is there, list these"
-                " cases by hand, with values that leave it out (docs/data.md): then it is neither"
-                " trained nor scored there"
+                f"{name} in {number} of {masks[name]} masks; elsewhere ({few(paths)}) it counts as"
+                " absent. If nobody drew it, list these cases by hand, with values that leave it"
+                " out (docs/data.md)"
             )
     return notes
 
