@@ -15,13 +15,12 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.data.datalist import site_datalist
-from monai_fairfl.data.image_files import files_under
+from monai_fairfl.data.image_files import count_of_files, files_under, kind_of_image
 from monai_fairfl.data.inspection import (
     BACKGROUND,
     FIELD_OF_VIEW,
     Inspection,
     inspect_site,
-    kind_of_image,
     labels_of,
 )
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Values, all_named, few
@@ -322,11 +321,7 @@ def overview(
         f"{len(inspections)} site(s), {len(notes)} note(s), {len(problems)} problem(s) that would"
         " stop a training"
     )
-    used, refused, others = files["used"], len(files["refused"]), files["not_images"]
-    text.append(
-        f"{used + refused + others} file(s): {used} used, {refused} image(s) refused, {others} not"
-        " an image"
-    )
+    text.append(count_of_files(files["used"], len(files["refused"]), files["not_images"]))
     data = {"sites": summaries, "warnings": notes, "problems": problems, "files": files}
     return data, "\n".join(text)
 

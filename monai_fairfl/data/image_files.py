@@ -164,6 +164,23 @@ def _is_readable_kind(name: str) -> bool:
     return name[0] != "." and _IMAGE.fullmatch(name) is not None
 
 
+def kind_of_image(path: Path) -> str:
+    """The ending of an image's name in capitals, or ``DICOM``; empty of other files."""
+    if is_image(path.name):
+        return path.name[len(stem(path)) + 1 :].upper()
+    return "DICOM" if is_dicom(path) else ""
+
+
+def count_of_files(used: int, refused: int, others: int) -> str:
+    """What became of the files of a folder, each of which is one of the three, in words.
+
+    >>> count_of_files(used=8, refused=1, others=2)
+    '11 file(s): 8 used, 1 image(s) refused, 2 not an image'
+    """
+    total = used + refused + others
+    return f"{total} file(s): {used} used, {refused} image(s) refused, {others} not an image"
+
+
 def files_under(
     folder: Path, on_unreadable: Callable[[OSError], None] | None = None
 ) -> Iterator[Path]:

@@ -29,14 +29,12 @@ from monai_fairfl.data.image_files import (
     has_qform,
     has_sform,
     header_fault,
-    is_dicom,
-    is_image,
     is_lossy,
     is_nifti,
+    kind_of_image,
     largest_shift,
     read,
     read_nifti,
-    stem,
 )
 from monai_fairfl.data.layouts import CaseFiles, Found, UnpairedFiles, Values, described_labels, few
 from monai_fairfl.data.sites import (
@@ -639,13 +637,6 @@ def _left_out(site: Path, cases: Sequence[CaseFiles]) -> list[str]:
         where = few(dict.fromkeys(places))
         notes.append(f"{len(places)} {kind} file(s) in {where} are left out; {fix}")
     return notes
-
-
-def kind_of_image(path: Path) -> str:
-    """The ending of an image's name in capitals, or ``DICOM``; empty of other files."""
-    if is_image(path.name):
-        return path.name[len(stem(path)) + 1 :].upper()
-    return "DICOM" if is_dicom(path) else ""
 
 
 def _notes_on_images(
