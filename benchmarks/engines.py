@@ -39,7 +39,7 @@ from engines_runs import (
 )
 from engines_watch import Found, measure
 
-from monai_fairfl.data.synthetic import SITES, write_sites
+from monai_fairfl.data.pelvis import SITES, write_sites
 
 COMPARED = (
     (IN_PROCESS, NVFLARES_OWN),

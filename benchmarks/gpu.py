@@ -57,7 +57,7 @@ from torch.profiler import ProfilerActivity, profile
 from monai_fairfl.bundle import BundleFederation
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.data import write_sites
-from monai_fairfl.data.synthetic import SITES
+from monai_fairfl.data.pelvis import SITES
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.strategies.registry import strategy_of
 

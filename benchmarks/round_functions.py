@@ -28,7 +28,7 @@ from monai_fairfl.bundle.initial import initial_model
 from monai_fairfl.bundle.shipped import find_bundle
 from monai_fairfl.bundle.site import bundle_client
 from monai_fairfl.data import site_folders
-from monai_fairfl.data.demonstration import write_demo
+from monai_fairfl.data.pelvis import write_demo
 from monai_fairfl.server.federation import Federation
 from monai_fairfl.server.observer import Observer
 from monai_fairfl.strategies import FedCE

@@ -403,7 +403,7 @@ def main() -> None:
         folder = Path(name)
         hospitals = arguments.data
         if hospitals is None:
-            from monai_fairfl.data.synthetic import SITES, write_sites
+            from monai_fairfl.data.pelvis import SITES, write_sites
 
             hospitals = folder / "hospitals"
             write_sites(hospitals, SITES[:HOSPITALS], size=(160, 160, 24), cases=CASES)

@@ -15,8 +15,7 @@ from typing import Any
 
 from monai_fairfl import BundleFederation, find_bundle
 from monai_fairfl.bundle.trainings import Training, run_logged
-from monai_fairfl.data.demonstration import DEMO_SITES
-from monai_fairfl.data.synthetic import Site
+from monai_fairfl.data.pelvis import DEMO_SITES, Site
 from monai_fairfl.run.ledger import number_in, read_ledger
 from monai_fairfl.strategies import FedCE, Strategy
 from monai_fairfl.transports.workers import Turn

@@ -21,7 +21,7 @@ from pathlib import Path
 from attacked import HOSPITALS, STORIES, outcome, trainings
 
 from monai_fairfl.bundle.trainings import run_trainings
-from monai_fairfl.data.demonstration import write_demo
+from monai_fairfl.data.pelvis import write_demo
 from monai_fairfl.errors import FairFLError
 from monai_fairfl.report import write_report
 

@@ -13,8 +13,8 @@ import torch
 from monai.data import MetaTensor, PILReader
 from monai.transforms import LoadImage
 
-from monai_fairfl.data.layouts.image_files import is_nifti
-from monai_fairfl.data.structures import grey_levels
+from monai_fairfl.data.image_files import is_nifti
+from monai_fairfl.data.transforms import grey_levels
 from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from monai_fairfl.data.datalist import site_datalist
-from monai_fairfl.data.layouts import PARTS, CaseFiles
-from monai_fairfl.data.layouts.base import sorted_by_image
+from monai_fairfl.data.layouts import PARTS, CaseFiles, sorted_by_image
 from monai_fairfl.errors import ConfigError, DataError
 
 from .content import structure_size

@@ -20,8 +20,9 @@ from monai_fairfl.bundle.adoption.site_check import check_listed_site
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
 from monai_fairfl.data import check_cases
-from monai_fairfl.data.datalist_file import cases_of_list, settings_of_split
-from monai_fairfl.data.layouts import CaseFiles, name_of_site
+from monai_fairfl.data.datalist import cases_of_list, settings_of_split
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.data.sites import name_of_site
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
@@ -250,7 +251,7 @@ def check_listed(
         if configuration.parsed_value(training, f"run#{number}#_disabled_", False):
             continue
         given = {}
-        for name in ("structures", "values", "stereo"):
+        for name in ("structures", "values", "stereo", "field_of_view"):
             if name in step:
                 given[name] = training.get_parsed_content(f"run#{number}#{name}")
         check_cases(dataset_dir, **given, cases=cases)

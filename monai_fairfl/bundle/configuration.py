@@ -288,13 +288,13 @@ def network_shape(bundle_root: Path, parser: ConfigParser) -> tuple[int, ...]:
 def settings_of_files(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The overrides that describe a site's files, which its check must know.
 
-    These are ``values`` of pixels and whether pictures are ``stereo``.
+    These are ``values`` of pixels, whether pictures are ``stereo``, and the ``field_of_view``.
 
     >>> settings_of_files({"values": None, "stereo": False, "size": [64, 64]})
     {'stereo': False}
     """
     found = {}
-    for name in ("values", "stereo"):
+    for name in ("values", "stereo", "field_of_view"):
         if overrides.get(name) not in (None, {}):
             found[name] = overrides[name]
     return found

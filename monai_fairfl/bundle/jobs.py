@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from monai_fairfl.data import layouts
+from monai_fairfl.data.sites import find
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.utils.arguments import is_whole
 from monai_fairfl.utils.devices import require_device
@@ -103,7 +103,7 @@ def number_of_cases(folder: str) -> int:
         folder: of the site, or its data list.
     """
     try:
-        found = layouts.find(folder)
+        found = find(folder)
     except (DataError, OSError):
         return max(1, sum(len(files) for _, _, files in os.walk(folder)))
     tested = (found.parts or {}).get("testing", [])

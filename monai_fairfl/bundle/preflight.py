@@ -16,11 +16,17 @@ from monai.bundle import ConfigParser
 from monai_fairfl import guards
 from monai_fairfl import strategies as shipped
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
-from monai_fairfl.data.checks import Summary, check_duplicates, check_label_values
-from monai_fairfl.data.datalist_file import cases_of_list
-from monai_fairfl.data.inspection import digests_of_cases
-from monai_fairfl.data.layouts import CaseFiles, site_folders
-from monai_fairfl.data.layouts.finding import folders_in
+from monai_fairfl.data.checks import (
+    Summary,
+    check_duplicates,
+    check_label_values,
+    digests_of_cases,
+    sorted_out,
+)
+from monai_fairfl.data.datalist import cases_of_list
+from monai_fairfl.data.image_files import count_of_files
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.data.sites import folder_of_site, folders_in, site_folders
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import RANGES
@@ -460,6 +466,12 @@ def check_sites(
             inspections[name] = found.inspection
     if problems:
         raise DataError("\n".join(problems))
+
+    roots = [folder_of_site(Path(folder)) for folder in folders.values()]
+    files = sorted_out(roots, inspections.values())
+    if inspections:
+        words = count_of_files(files["used"], len(files["refused"]), files["not_images"])
+        logger.info("the sites' folders: %s", words)
 
     # The check of a site has named the copies within it.
     named = set()

@@ -111,8 +111,8 @@ def adapt(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundle.configuration import takes_any_folder
     from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_run
     from monai_fairfl.cli.running import output_into
-    from monai_fairfl.data.datalist_file import cases_of_list
-    from monai_fairfl.data.layouts import name_of_site
+    from monai_fairfl.data.datalist import cases_of_list
+    from monai_fairfl.data.sites import name_of_site
     from monai_fairfl.errors import ConfigError
     from monai_fairfl.utils.devices import best_device, require_device
 
@@ -186,7 +186,7 @@ def _require_hospital(folder: Path) -> None:
     Raises:
         DataError: there are no images with masks in it, or it holds several hospitals.
     """
-    from monai_fairfl.data.layouts import find, sites_at
+    from monai_fairfl.data.sites import find, sites_at
     from monai_fairfl.errors import DataError
 
     sites = sites_at(folder)

@@ -384,8 +384,8 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         What was found; ``sites``, ``warnings`` and ``problems`` for JSON; and these as a table.
     """
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
-    from monai_fairfl.data.layouts import sites_at
-    from monai_fairfl.data.overview import overview
+    from monai_fairfl.data.checks import overview
+    from monai_fairfl.data.sites import sites_at
     from monai_fairfl.errors import FairFLError
 
     what = f"data {root.name}"
@@ -403,7 +403,7 @@ def _data(root: Path, args: argparse.Namespace) -> tuple[list[Finding], dict[str
         findings.append(Finding(what, WRONG, str(error)))
     structures: Sequence[str] = args.structures or STRUCTURES.get(bundle, ())
     stereo = STEREO[args.stereo]
-    found, text = overview(folders, structures, stereo, notes, _reading(args), **split)
+    found, text = overview(folders, structures, stereo, notes, _reading(args), root, **split)
     findings += [Finding(what, WRONG, problem) for problem in found["problems"]]
     is_one_hospital = root in folders.values()
     if len(folders) < 2 and not is_one_hospital:
@@ -436,7 +436,7 @@ def _write_lists(args: argparse.Namespace) -> Answer:
     from monai_fairfl.bundle.preflight import check_sites
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
     from monai_fairfl.data import check_cases, site_datalist
-    from monai_fairfl.data.layouts import sites_at
+    from monai_fairfl.data.sites import sites_at
 
     if args.folder is None:
         raise ConfigError("--write-lists needs DATA, the folder of a hospital or of all")

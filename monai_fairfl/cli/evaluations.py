@@ -35,10 +35,10 @@ from monai_fairfl.cli.named_models import bundle_of_model, model_file, site_of_r
 from monai_fairfl.cli.running import MonaiLine, output_into
 from monai_fairfl.cli.score_tables import WHOLE_DICE, cases_in_part, evaluation_text, scores_in
 from monai_fairfl.cli.training_words import training_words
-from monai_fairfl.data import layouts
-from monai_fairfl.data.datalist_file import cases_of_list
-from monai_fairfl.data.layouts import CaseFiles, sites_at
-from monai_fairfl.data.layouts.base import all_cases
+from monai_fairfl.data import sites as data_sites
+from monai_fairfl.data.datalist import cases_of_list
+from monai_fairfl.data.layouts import CaseFiles, all_cases
+from monai_fairfl.data.sites import sites_at
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.messages import to_json
 from monai_fairfl.model_files.recipe import ModelRecipe, read_recipe
@@ -113,7 +113,7 @@ class Evaluation:
         for site, folder in sites.items():
             # Faults of files are named before anything is written; a run has a list of its cases.
             if site_of_run(file, site) is None:
-                layouts.find(folder)
+                data_sites.find(folder)
         return cls(file, root, sites, out, device, missing=_missing(file, sites, data))
 
     def carry_out(self, output: TextIO, verbose: bool) -> tuple[dict[str, Any], str]:
@@ -318,8 +318,8 @@ class Evaluation:
             listed = listed_cases(folder, self.bundle, self.adopted)
             cases: Sequence[CaseFiles] = all_cases(listed)
         else:
-            cases = layouts.find(folder).cases
-        begin = layouts.folder_of_site(folder)
+            cases = data_sites.find(folder).cases
+        begin = data_sites.folder_of_site(folder)
         relative = []
         for case in cases:
             files = {name: os.path.relpath(case[name], begin) for name in ("image", "label")}

@@ -15,6 +15,7 @@ from monai_fairfl.cli.asked import ASKED, is_recorded, record_asked, state_of_fi
 from monai_fairfl.cli.named_models import bundle_of_model, model_file
 from monai_fairfl.cli.running import MonaiLine
 from monai_fairfl.cli.training_words import training_words
+from monai_fairfl.data.image_files import files_under
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.model_files.recipe import read_recipe
 from monai_fairfl.utils.devices import require_device
@@ -23,7 +24,6 @@ from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.words import count_words
 from monai_fairfl.workflow.answer import answer_text
 from monai_fairfl.workflow.carried import inference_overlay
-from monai_fairfl.workflow.dicom_files import files_under
 
 TABLES = ("volumes.json", "ratios.json")
 """Names of the table of an inference run, of volumes and of photographs."""

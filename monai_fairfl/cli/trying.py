@@ -12,8 +12,8 @@ from monai_fairfl.bundle.shipped import copy_bundle
 from monai_fairfl.cli.choosing import STRUCTURES, bundle_for, require_two_sites
 from monai_fairfl.cli.federation_line import federation_line
 from monai_fairfl.cli.running import MonaiLine, require_end, text_of_report
-from monai_fairfl.data.layouts import site_folders
-from monai_fairfl.data.overview import overview
+from monai_fairfl.data.checks import overview
+from monai_fairfl.data.sites import site_folders
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.run.resuming import recorded_config
 from monai_fairfl.utils.terminal import warnings_as_notes

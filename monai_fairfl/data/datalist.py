@@ -1,52 +1,46 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data lists for sites in the layouts of public data sets (:mod:`monai_fairfl.data.layouts`)."""
+"""Data lists of sites: made once, written to a file, and read again by later runs.
+
+The file is JSON with paths relative to the site's folder. Under ``split`` it records the arguments
+that decided the split; a list made by hand has no ``split``.
+"""
 
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.data import layouts
-from monai_fairfl.data.datalist_file import (
-    read_datalist,
-    require_single,
-    split_record,
-    write_datalist,
+from monai_fairfl.data.image_files import is_lossy
+from monai_fairfl.data.layouts import (
+    PARTS,
+    CaseFiles,
+    Found,
+    Values,
+    all_cases,
+    all_named,
+    missing_files,
+    sorted_by_image,
 )
-from monai_fairfl.data.layouts import CaseFiles, Found
-from monai_fairfl.data.layouts.base import all_cases, all_named
+from monai_fairfl.data.sites import find, folder_of_site
 from monai_fairfl.data.splits import complete_split, require_folds, split_cases, warn_of_shared
-from monai_fairfl.data.values import check_stored_values, with_values
 from monai_fairfl.errors import DataError, DataWarning
+from monai_fairfl.utils.plain_values import object_of_json
 
 logger = logging.getLogger(__name__)
 
-
-def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
-    """Pair the images of a site with their masks.
-
-    Args:
-        site_dir: the site's folder, of any layout, or its data list (NVFlare).
-
-    Returns:
-        One ``{"image": path, "label": path}`` per case, sorted by image.
-
-    Raises:
-        DataError: no such folder, no layout recognises it, or files do not pair; the error names
-            all of them.
-
-    >>> find_cases("/no/such/folder")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.DataError: /no/such/folder is not a folder...
-    """
-    return layouts.find(site_dir).cases
+# The values of a mask that has two, if nothing states more: all above the background, 0, or above
+# the noise of JPEG.
+ABOVE_BACKGROUND = [1, 65535]
+ABOVE_NOISE = [128, 255]
 
 
 def site_datalist(
@@ -71,8 +65,9 @@ def site_datalist(
         dataset_dir: the site's folder, of any layout, or its data list (NVFlare).
         file: the list; nothing is read or written without it.
         structures: names of nested structures, the outermost first, as ``("disc", "cup")``. Each
-            case then has in ``"values"`` which pixel values of its mask are which. They are found
-            in the masks where ``values`` does not give them.
+            case then has in ``"values"`` which pixel values of its mask are which, where they are
+            not given by ``values``: by a ``dataset.json`` in the site's folder, else all values
+            above 0 are the outermost structure.
         values: structure -> ``[lowest, highest]`` pixel value, in all masks of the site. Absent
             ones are not labelled.
         split: arguments of :func:`split_cases`.
@@ -82,8 +77,7 @@ def site_datalist(
 
     Raises:
         DataError: the file lacks keys, names files that do not exist, was made with other
-            arguments, or holds pixel values that are no longer those of the masks; or the masks'
-            values cannot be distinguished.
+            arguments, or has other pixel values for a case.
 
     >>> import tempfile
     >>> from monai_fairfl.data import SITES, write_sites
@@ -95,7 +89,7 @@ def site_datalist(
     """
     dataset_dir = Path(dataset_dir).absolute()
     try:
-        found = layouts.find(dataset_dir)
+        found = find(dataset_dir)
     except DataError:
         # The files of a list made by hand may be in no layout. Of other lists the check reports it.
         if file is None or not Path(file).exists():
@@ -130,21 +124,47 @@ def datalist_of(
     arguments = bound.kwargs
     # A list that is read would ignore a fold without the number of folds.
     require_folds(arguments["folds"], arguments["fold"])
-    folder = layouts.folder_of_site(dataset_dir)
+    folder = folder_of_site(dataset_dir)
+    if values:
+        known = check_values(values, structures, str(dataset_dir))
+    else:
+        known = stated_values(structures, found)
     if file is not None and Path(file).exists():
         parts, written_here = read_datalist(Path(file), folder, arguments)
         _warn_of_changes(parts, found, str(file), written_here)
-        if written_here and structures and not values:
-            check_stored_values(parts, structures, str(file))
-        return with_values(parts, structures, values, str(file))
+        _give_values(parts, known, bool(values) or written_here, str(file))
+        return parts
 
     parts = _new_split(found, arguments, dataset_dir)
-    parts = with_values(parts, structures, values, str(dataset_dir))
+    _give_values(parts, known, bool(values), str(dataset_dir))
     if file is not None:
         write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
         sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
         logger.info("%s did not exist: a new split has %s cases", file, sizes)
     return parts
+
+
+def _give_values(
+    parts: Mapping[str, list[CaseFiles]], known: Values, must_agree: bool, source: str
+) -> None:
+    """Give each case the pixel values of its structures, where it has none of its own.
+
+    Args:
+        parts: the cases.
+        known: the values.
+        must_agree: whether a case may have no others, since a user gives these, or since they were
+            those of its list.
+        source: where the cases come from, for errors.
+    """
+    for cases in parts.values() if known else ():
+        for number, case in enumerate(cases):
+            if must_agree and case.get("values", known) != known:
+                raise DataError(
+                    f"{source} has the values {case['values']} for {case['label']}, and they are"
+                    f" {known} now, by the key values or the site's dataset.json. Delete the list"
+                    " to have it rebuilt, or correct these"
+                )
+            cases[number] = {"values": known, **case}
 
 
 def _new_split(
@@ -188,3 +208,368 @@ def _warn_of_changes(
             DataWarning,
             stacklevel=3,
         )
+
+
+# The lists of a bundle
+
+LEAST_PATIENTS = 3
+"""Folders below which they are not taken for patients: no split could hold them apart."""
+
+
+def listed_datalist(
+    training: Sequence[Mapping[str, Any]],
+    validation: Sequence[Mapping[str, Any]],
+    by_position: bool,
+    dataset_dir: str | os.PathLike[str],
+    file: str | os.PathLike[str] | None = None,
+    share: float = 0.2,
+    **split: Any,
+) -> dict[str, list[CaseFiles]]:
+    """Make the data list of a site from the lists of a bundle, or read it from ``file``.
+
+    A list of the bundle may be common to all sites: of its cases, those that the site has count.
+    Where it has none of them, its folder is looked at, see ``docs/data.md``. Cases whose images lie
+    in one folder are of one patient, where there are three such folders or more and one of them
+    holds several images.
+
+    Args:
+        training: cases with the files ``image`` and ``label``, as the bundle lists them.
+        validation: cases, the same way.
+        by_position: the bundle splits one list by position, so all its cases are split again; else
+            its two lists stay, and the test cases are drawn from the training cases.
+        dataset_dir: the site's folder.
+        file: the list, as :func:`~monai_fairfl.data.site_datalist` reads and writes it.
+        share: of the cases outside a fold that validates, or of the training cases that become the
+            test cases that a split lacks.
+        split: other arguments of :func:`~monai_fairfl.data.split_cases`.
+
+    Returns:
+        ``training``, ``validation`` and ``testing`` with absolute paths.
+
+    Raises:
+        DataError: the lists are not of such cases, none of them is at the site, or there are too
+            few for a split.
+
+    >>> import tempfile
+    >>> from monai_fairfl.data import SITES, find_cases, write_sites
+    >>> root = tempfile.mkdtemp()
+    >>> _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=4)
+    >>> cases = find_cases(f"{root}/alder")
+    >>> found = listed_datalist(cases[:-9], cases[-9:], True, f"{root}/alder")
+    >>> {part: len(members) for part, members in found.items()}
+    {'training': 2, 'validation': 1, 'testing': 1}
+    """
+    folder = Path(dataset_dir).absolute()
+    parts = {
+        "training": _cases_at(training, "training", folder),
+        "validation": _cases_at(validation, "validation", folder),
+    }
+    cases = {case["image"]: case for case in [*parts["training"], *parts["validation"]]}
+    if cases:
+        patients = _patients_by_folder(list(cases))
+        own_parts = None if by_position else parts
+        found = Found(sorted_by_image(cases.values()), parts=own_parts, patients=patients)
+    else:
+        try:
+            found = find(folder)
+        except DataError as error:
+            raise DataError(
+                f"{folder}: none of the {len(training) + len(validation)} cases of the bundle's"
+                f" lists is there. {error}"
+            ) from error
+    return datalist_of(found, folder, file, validation=share, **split)
+
+
+def are_cases(items: object) -> bool:
+    """Whether these are cases with the files ``image`` and ``label``; an empty list is one of them.
+
+    >>> are_cases([{"image": "a.nii.gz", "label": "b.nii.gz"}]), are_cases([{"image": ["a", "b"]}])
+    (True, False)
+    """
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        return False
+    for item in items:
+        if not isinstance(item, Mapping):
+            return False
+        for name in ("image", "label"):
+            if not isinstance(item.get(name), (str, os.PathLike)):
+                return False
+    return True
+
+
+def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> list[CaseFiles]:
+    """The cases of a list whose files are there, with absolute paths."""
+    if not are_cases(listed):
+        raise DataError(
+            f"{folder}: the bundle's {part} list is not one of cases with the files image and "
+            "label, so it cannot be split. Leave datalist out of the overlay, and the bundle's own "
+            "split stays"
+        )
+    cases = []
+    for item in listed:
+        image = os.path.abspath(item["image"])
+        label = os.path.abspath(item["label"])
+        if os.path.isfile(image) and os.path.isfile(label):
+            cases.append({**item, "image": image, "label": label})
+    return cases
+
+
+def _patients_by_folder(images: Sequence[str]) -> dict[str, str]:
+    """Image -> folder, where the folders hold patients; else nothing.
+
+    >>> _patients_by_folder(["a/1.png", "a/2.png", "b/1.png", "c/1.png"])["a/2.png"]
+    'a'
+    >>> _patients_by_folder(["images/1.png", "images/2.png"])
+    {}
+    """
+    folders = {image: os.path.dirname(image) for image in images}
+    images_of = Counter(folders.values())
+    if len(images_of) < LEAST_PATIENTS or max(images_of.values()) == 1:
+        return {}
+    return folders
+
+
+# The file
+
+
+def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None) -> dict[str, Any]:
+    """The arguments that decided a split.
+
+    Args:
+        arguments: of :func:`~monai_fairfl.data.split_cases`.
+        own_parts: names of the parts that came with the data; ``None``: all cases were split.
+    """
+    folds = arguments["folds"]
+    if own_parts is None:
+        names = ("fractions", "seed") if folds is None else ("folds", "fold", "validation", "seed")
+        # Tuples become lists, as they are when the file is read.
+        return json.loads(json.dumps({name: arguments[name] for name in names}))
+    record: dict[str, Any] = {}
+    # What the data's own split lacks was drawn from its training cases.
+    if len(own_parts) < len(PARTS):
+        record = {"validation": arguments["validation"], "seed": arguments["seed"]}
+    record["kept"] = [part for part in PARTS if part in own_parts]
+    if folds is not None:
+        record["folds"] = folds
+    return record
+
+
+def write_datalist(
+    file: Path,
+    folder: Path,
+    parts: Mapping[str, Sequence[CaseFiles]],
+    record: Mapping[str, Any],
+) -> None:
+    """Write a data list whole or not at all.
+
+    Args:
+        file: to write.
+        folder: which the written paths are relative to.
+        parts: the cases, with absolute paths.
+        record: see :func:`split_record`.
+    """
+    content: dict[str, Any] = {}
+    for part, cases in parts.items():
+        content[part] = []
+        for case in cases:
+            image = os.path.relpath(case["image"], folder)
+            label = os.path.relpath(case["label"], folder)
+            content[part].append({**case, "image": image, "label": label})
+    content["split"] = record
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # The process is in the name, because clients in several processes may share a list.
+    partial = Path(f"{file}.{os.getpid()}.part")
+    # It names cases, as a hospital's files do: for its owner alone.
+    partial.touch(mode=0o600)
+    partial.write_text(json.dumps(content, indent=2), encoding="utf-8")
+    os.replace(partial, file)
+
+
+def read_datalist(
+    file: Path, folder: Path, arguments: Mapping[str, Any]
+) -> tuple[dict[str, list[CaseFiles]], bool]:
+    """Read a data list.
+
+    Args:
+        file: to read.
+        folder: which its paths are relative to.
+        arguments: of :func:`~monai_fairfl.data.split_cases`, which must be those of the list.
+
+    Returns:
+        The parts with absolute paths, and whether :func:`write_datalist` wrote the list.
+
+    Raises:
+        DataError: the file is no data list, was made with other arguments, names files that do not
+            exist, or a case twice among those that are scored.
+    """
+    parts, stored_record = _read(file, folder)
+    if stored_record:
+        record = split_record(arguments, stored_record.get("kept"))
+        if stored_record != record:
+            raise DataError(
+                f"{file} was made with {stored_record}, not with {record}. To evaluate a model,"
+                " give the arguments that made the file. For a new training with another split,"
+                " name another file, or delete this one."
+            )
+    require_single(parts, str(file))
+    missing = missing_files(all_cases(parts))
+    if missing:
+        raise DataError(
+            f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}. Check"
+            " dataset_dir, or delete the list to have it rebuilt."
+        )
+    return parts, bool(stored_record)
+
+
+def _read(file: Path, folder: Path) -> tuple[dict[str, list[CaseFiles]], dict[str, Any]]:
+    """The parts of a data list with absolute paths, and the arguments that decided its split."""
+    parts: dict[str, list[CaseFiles]] = {}
+    try:
+        content = object_of_json(file.read_bytes())
+        for part in PARTS:
+            parts[part] = []
+            for case in content[part]:
+                absolute = dict(case)
+                for name in ("image", "label"):
+                    absolute[name] = os.path.normpath(folder / str(case[name]))
+                if "values" in case:
+                    absolute["values"] = check_values(case["values"], (), str(file))
+                parts[part].append(absolute)
+        return parts, dict(content.get("split") or {})
+    except DataError:
+        raise
+    except IsADirectoryError as error:
+        raise DataError(
+            f"{file}: this is a folder, where a file is needed; remove it to have the data list "
+            "made, or name another file"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
+            ' validation and testing, each a list of {"image": path, "label": path}. Mend it, or'
+            " delete it to have it made."
+        ) from error
+
+
+def cases_of_list(file: Path, dataset_dir: Path, parts: Sequence[str] = PARTS) -> list[CaseFiles]:
+    """The cases of a data list, with absolute paths, whatever arguments it was made with.
+
+    Args:
+        file: of the list.
+        dataset_dir: the site's folder, or its data list (NVFlare).
+        parts: of the list.
+
+    Raises:
+        DataError: the file is no data list.
+    """
+    content = _read(file, folder_of_site(dataset_dir))[0]
+    return all_cases({part: content[part] for part in parts})
+
+
+def settings_of_split(file: Path) -> dict[str, Any]:
+    """The keys of a bundle's configuration with which a data list was made, to read it again.
+
+    Args:
+        file: of the list.
+
+    Returns:
+        Key -> value; empty of a list that was made by hand, or is none.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp(), "elm.json")
+    >>> write_datalist(file, file.parent, {}, {"folds": 4, "fold": 1, "validation": 0.2, "seed": 0})
+    >>> settings_of_split(file)
+    {'split_folds': 4, 'split_fold': 1, 'split_validation': 0.2, 'split_seed': 0}
+    """
+    try:
+        record = object_of_json(file.read_bytes()).get("split") or {}
+    except (OSError, ValueError):
+        return {}
+    # What the data's own split kept is no setting.
+    return {f"split_{name}": value for name, value in record.items() if name != "kept"}
+
+
+def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> None:
+    """Refuse a case that would be scored twice: it would count as two, with no error between.
+
+    Args:
+        parts: the cases of a data list.
+        source: where they come from, for errors.
+
+    Raises:
+        DataError: naming the case and its part.
+    """
+    for part in ("validation", "testing"):
+        images = Counter(case["image"] for case in parts[part])
+        for image, times in images.items():
+            if times > 1:
+                raise DataError(
+                    f"{source} lists {image} {times} times under {part}, and each case counts once."
+                    " Keep one."
+                )
+
+
+# Pixel values of structures
+
+
+def stated_values(structures: Sequence[str], found: Found) -> Values:
+    """The pixel values of structures by a site's ``dataset.json`` or layout.
+
+    Where these name none of them, masks have two values, and the outermost structure is what is
+    above the background. No mask is read.
+
+    Args:
+        structures: names, the outermost first, in any case of letters.
+        found: the site's cases, and what each value means.
+
+    >>> labels = {"background": [0, 0], "Disc": [1, 2], "Cup": [2, 2]}
+    >>> stated_values(["disc", "cup"], Found([], labels=labels))
+    {'disc': [1, 2], 'cup': [2, 2]}
+    >>> stated_values(["disc", "cup"], Found([{"label": "7.png"}]))
+    {'disc': [1, 65535]}
+    """
+    by_letters = {name.lower(): bounds for name, bounds in found.labels.items()}
+    known = {}
+    for name in structures:
+        if name.lower() in by_letters:
+            known[name] = by_letters[name.lower()]
+    if known or not structures:
+        return known
+    has_noise = any(is_lossy(case["label"]) for case in found.cases)
+    return {structures[0]: ABOVE_NOISE if has_noise else ABOVE_BACKGROUND}
+
+
+def check_values(
+    values: Mapping[str, Sequence[int]], structures: Sequence[str], site: str = ""
+) -> Values:
+    """Check values given by hand, and convert them to what a data list stores.
+
+    Raises:
+        DataError: a name that is no structure, or no interval of whole pixel values.
+
+    >>> check_values({"disc": (1, 2)}, ["disc", "cup"])
+    {'disc': [1, 2]}
+    """
+    checked = {}
+    for name, bounds in values.items():
+        if structures and name not in structures:
+            raise DataError(
+                f"{site}: values name {name!r}, but the structures are {list(structures)}. Use"
+                " their names."
+            )
+        if not _is_interval(bounds):
+            raise DataError(
+                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], whole numbers"
+                " such as [128, 255]."
+            )
+        checked[name] = [int(bounds[0]), int(bounds[1])]
+    return checked
+
+
+def _is_interval(bounds: object) -> bool:
+    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
+        return False
+    # A half would be cut off: from 0.5 on would be from 0 on, with the background.
+    if not all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
+        return False
+    return bool(bounds[0] <= bounds[1])

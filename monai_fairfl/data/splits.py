@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from monai_fairfl.data.layouts import PARTS, CaseFiles, Found
-from monai_fairfl.data.layouts.base import all_named, sorted_by_image
+from monai_fairfl.data.layouts import PARTS, CaseFiles, Found, all_named, sorted_by_image
 from monai_fairfl.errors import DataError, DataWarning
 from monai_fairfl.utils.words import count_words
 

@@ -149,6 +149,12 @@ def read_series(files: Sequence[str | Path]) -> nib.Nifti1Image:
         # The pixels are decoded at once, so that an error names the file.
         try:
             dataset = pydicom.dcmread(file, force=True)
+            if "TransferSyntaxUID" not in dataset.file_meta:
+                # A data set without the header of a file, whose pixels are then not compressed.
+                is_implicit = dataset.original_encoding[0]
+                uid = pydicom.uid
+                syntax = uid.ImplicitVRLittleEndian if is_implicit else uid.ExplicitVRLittleEndian
+                dataset.file_meta.TransferSyntaxUID = syntax
             dataset.pixel_array  # noqa: B018  (stores them in the dataset)
         except Exception as error:
             raise ValueError(f"{Path(file).name} cannot be decoded ({error})") from error

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monai_fairfl.data.layouts.image_files import (
+from monai_fairfl.data.image_files import (
     begins_as_dicom,
+    files_under,
     is_named_as_dicom,
     is_unreadable_kind,
     may_be_dicom,
@@ -129,44 +129,6 @@ def frame_count(header: Any) -> int:
 def description_of(files: Sequence[HeaderedFile]) -> str:
     """Return the SeriesDescription of a series; an empty text where it has none."""
     return str(files[0].header.get("SeriesDescription") or "")
-
-
-def files_under(
-    folder: Path, on_unreadable: Callable[[OSError], None] | None = None
-) -> Iterator[Path]:
-    """Yield every file of a folder at any depth, none twice.
-
-    Folders come before those that are links to others.
-
-    Args:
-        folder: where to begin.
-        on_unreadable: gets the error of each folder that cannot be read, once for each folder.
-            Without it such folders are passed over.
-    """
-    # The list grows by the links that are found; what was seen is skipped, as links may form a
-    # loop.
-    starts = [folder]
-    seen: set[str] = set()
-
-    def note_once(error: OSError) -> None:
-        real_folder = os.path.realpath(error.filename)
-        if real_folder not in seen and on_unreadable is not None:
-            on_unreadable(error)
-        seen.add(real_folder)
-
-    for start in starts:
-        for parent, folders, names in os.walk(start, onerror=note_once):
-            real_parent = os.path.realpath(parent)
-            if real_parent in seen:
-                folders.clear()  # so that os.walk does not go deeper
-                continue
-            seen.add(real_parent)
-            for name in sorted(folders):
-                path = Path(parent, name)
-                if os.path.islink(path):
-                    starts.append(path)
-            for name in names:
-                yield Path(parent, name)
 
 
 def _is_dicom(path: Path) -> bool:

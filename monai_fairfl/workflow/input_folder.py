@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from monai_fairfl.data.layouts.image_files import stem
+from monai_fairfl.data.image_files import stem
 from monai_fairfl.errors import ConfigError, DataError
 from monai_fairfl.workflow.cases import Case
 

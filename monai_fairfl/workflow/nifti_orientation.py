@@ -11,7 +11,7 @@ import nibabel as nib
 import numpy as np
 from monai.data.utils import affine_to_spacing
 
-from monai_fairfl.data.layouts.image_files import (
+from monai_fairfl.data.image_files import (
     forms_fault,
     has_qform,
     has_sform,

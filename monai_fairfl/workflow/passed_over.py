@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from monai_fairfl.data.layouts.image_files import is_unreadable_kind
+from monai_fairfl.data.image_files import is_unreadable_kind
 
 
 def passed_over(
@@ -31,7 +31,7 @@ def passed_over(
         A sentence for each kind of file, and for readable ones in subfolders. Hidden files and
         names with ``_segmentation`` are left out.
 
-    >>> from monai_fairfl.data.layouts.image_files import is_nifti
+    >>> from monai_fairfl.data.image_files import is_nifti
     >>> files = [Path("in/a.mha"), Path("in/b.mha"), Path("in/P1/t2.nii.gz"), Path("in/notes.txt")]
     >>> for note in passed_over(Path("in"), files, is_nifti, "NIfTI file(s)", "NIfTI"):
     ...     print(note)

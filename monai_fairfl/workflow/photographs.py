@@ -17,11 +17,10 @@ from PIL import Image
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
 from monai_fairfl.data.fundus import is_pair
-from monai_fairfl.data.layouts.image_files import fault_of, is_picture
+from monai_fairfl.data.image_files import fault_of, files_under, is_picture
 from monai_fairfl.errors import DataError
 from monai_fairfl.metrics.cup_to_disc import vertical_cup_to_disc_ratio
 from monai_fairfl.workflow.cases import Case, CaseFile, CaseOutput, Cases
-from monai_fairfl.workflow.dicom_files import files_under
 from monai_fairfl.workflow.input_folder import file_cases, files_without_case, require_folders
 from monai_fairfl.workflow.passed_over import kinds_of, passed_over
 

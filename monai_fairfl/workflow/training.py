@@ -24,6 +24,7 @@ def check_data(
     values: Mapping[str, Sequence[int]] | None = None,
     stereo: bool | None = None,
     cases: Sequence[CaseFiles] | None = None,
+    field_of_view: float = 0.7,
 ) -> None:
     """Go on only with data without faults.
 
@@ -35,6 +36,7 @@ def check_data(
         values: see there.
         stereo: see there.
         cases: see there; a configuration that uses some cases of its data list names these.
+        field_of_view: see there.
 
     Raises:
         DataError: with the number of faults, and the first three. From the command line: the text,
@@ -55,7 +57,7 @@ def check_data(
     """
     with errors_in_one_line():
         try:
-            check_cases(dataset_dir, structures, values, stereo, cases)
+            check_cases(dataset_dir, structures, values, stereo, cases, field_of_view)
         except DataError as error:
             if cases is not None or datalist_file is None or not Path(datalist_file).exists():
                 raise

@@ -16,7 +16,13 @@ import numpy as np
 from monai.data import NibabelReader
 
 from monai_fairfl.bundle.configuration import errors_in_one_line
-from monai_fairfl.data.layouts.image_files import header_fault, is_nifti, read_nifti
+from monai_fairfl.data.image_files import (
+    count_of_files,
+    header_fault,
+    is_nifti,
+    kind_of_image,
+    read_nifti,
+)
 from monai_fairfl.errors import DataError
 from monai_fairfl.workflow.cases import Cases
 from monai_fairfl.workflow.dicom import dicom_cases
@@ -99,6 +105,15 @@ def find_images(
             )
         for note in notes:
             logger.warning("%s: %s", folder, note)
+        used: set[str] = set()
+        for case in found:
+            used.update(case.files or [case.source] if case.image else [])
+        rest = files_without_case(
+            [*files.dicom, *files.unreadable, *files.others], [], folder, report
+        )
+        rest = [path for path in rest if str(path) not in used]
+        refused = sum(bool(kind_of_image(path)) for path in rest)
+        logger.info("%s: %s", folder, count_of_files(len(used), refused, len(rest) - refused))
     return Cases(sorted(found, key=lambda case: case.name), report, scratch)
 
 

@@ -84,7 +84,7 @@ def test_a_check_names_every_fault_and_fails_only_where_a_training_would(
     (tmp_path / "oak" / "masks" / "eye11.png").unlink()
     words = ["doctor", tmp_path, *STRUCTURES]
     found = cli.json(*words, code=2)
-    assert found["sites"]["elm"]["values"] == {"disc": [64, 255], "cup": [192, 255]}
+    assert found["sites"]["elm"]["values"] == {"disc": [128, 255], "cup": [255, 255]}
     [problem] = found["problems"]
     assert "oak" in problem and "eye11.png" in problem
     assert found["sites"]["oak"]["num_cases"] == found["sites"]["elm"]["num_cases"] - 1

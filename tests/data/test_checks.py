@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import torch
 from helpers import public_layouts as made
 from helpers.command_line import run_json
 from helpers.refusals import noted, notes, refused
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from monai.data import NibabelReader
 from PIL import Image
 
@@ -28,6 +31,7 @@ from monai_fairfl.data import (
     site_datalist,
     site_folders,
 )
+from monai_fairfl.data.checks import overview
 
 STRUCTURES = ("disc", "cup")
 
@@ -50,7 +54,8 @@ def test_sound_sites_are_summarised_for_json(tmp_path: Path) -> None:
         "num_cases": 4,
         "labels": [0, 128, 255],
         "gland_slices": 4,
-        "values": {"disc": [64, 255], "cup": [192, 255]},
+        "names": {"background": [0, 0], "disc": [128, 255], "cup": [255, 255]},
+        "values": {"disc": [128, 255], "cup": [255, 255]},
     }
     summary = check_cases(made.saml(tmp_path / "oak"))
     volume = {"shape": [8, 8, 4], "spacing": [0.6, 0.6, 3.6], "labels": [0, 1], "gland_slices": 2}
@@ -83,8 +88,8 @@ def test_empty_labels_are_notes_unless_all_are(values: tuple[int, ...], tmp_path
     for n in range(25):
         made.write(site / "masks" / f"eye{n:02d}.png", np.full((48, 48), values[0], np.uint8))
     summary, found = checked(site)
-    assert summary["gland_slices"] == 1 and len(found) == 21
-    assert "images/eye00.png" in found[0] and "5 more" in found[-1]
+    assert summary["gland_slices"] == 1 and len(found) == 1
+    assert "25 label(s)" in found[0] and "images/eye00.png" in found[0] and "22 more" in found[0]
     made.write(site / "masks" / "eye25.png", np.full((48, 48), values[0], np.uint8))
     with refused(site, "all 26 labels"):
         check_cases(site)
@@ -121,6 +126,8 @@ def test_labels_in_the_half_that_is_cut_off_are_a_problem(tmp_path: Path, ending
         left, right = made.mask(n, made.GREY, 96, 30, 14), np.zeros((96, 96), np.uint8)
         made.write(tmp_path / "images" / f"{n}.png", np.hstack([made.photo(n, 96)] * 2))
         made.write(tmp_path / "masks" / f"{n}{ending}", np.hstack([left, right]))
+    labels = {"background": [0, 63], "disc": [64, 255], "cup": [192, 255]}
+    (tmp_path / "dataset.json").write_text(json.dumps({"labels": labels}))
     with noted(tmp_path, "4 photograph", "images/0.png", "stereo"):
         check_cases(tmp_path, STRUCTURES)
     made.write(tmp_path / "masks" / f"2{ending}", np.hstack([right, left]))
@@ -138,9 +145,9 @@ def test_a_structure_that_some_masks_lack_is_noted(tmp_path: Path) -> None:
         made.write(site / "masks" / f"eye{n:02d}.png", made.mask(n, made.GREY[:2]))
     cases = sum(site_datalist(site, structures=STRUCTURES).values(), [])
     cases.sort(key=lambda case: str(case["image"]))
-    for given in (None, cases):
+    for listed in (None, cases):
         with noted(site, "cup in 8 of 16", "eye00.png", "eye02.png", "5 more"):
-            check_cases(site, STRUCTURES, cases=given)
+            check_cases(site, STRUCTURES, cases=listed)
     assert not checked(site)[1]
     for case in cases[:8]:
         case["values"] = {"disc": case["values"]["disc"]}
@@ -235,7 +242,7 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     text = capsys.readouterr().out
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
     assert rows["birch"] == "saml 4 8 x 8 x 4 1 0.6 x 0.6 x 3.6 0, 1 0 2/1/1".split()
-    assert rows["elm"] == "folders 8 48 x 48 3 0, 128, 255 0 4/2/2".split()
+    assert rows["elm"] == "folders 8 48 x 48 3 0, 128 (disc), 255 (disc, cup) 0 4/2/2".split()
     assert rows["Domain1"][-1] == "5/1/2"
     assert rows["oak"][:2] == ["–", "0"] and rows["yew"][-1] == "–"
     found = run_json(capsys, "doctor", tmp_path, "--structures", *STRUCTURES, code=2)
@@ -243,24 +250,67 @@ def test_the_command_shows_every_site_also_those_that_cannot_be_used(
     for site, word in named:
         assert any(f"'{site}'" in line and word in line for line in found["problems"]), site
     assert len(found["problems"]) == 4
-    assert found["sites"]["fir"]["values"] == {"disc": [128, 255]}
+    assert found["sites"]["fir"]["values"] == {"disc": [1, 65535]}
+    files = found["files"]
+    everything = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert files["used"] + len(files["refused"]) + files["not_images"] == len(everything)
+    assert "photo" in files["refused"][str(tmp_path / "yew" / "masks" / "eye31.png")]
     assert found["sites"]["Domain1"]["testing"] == 2
     assert any("fir/images/eye20.png" in note and "2 times" in note for note in found["warnings"])
 
 
+FILES = [
+    "elm/Case0{}.nii.gz",
+    "elm/notes{}.txt",
+    "elm/old/a{}.nrrd",
+    "scan{}.dcm",
+    ".hidden{}",
+    "b/{}",
+]
+
+
+@settings(max_examples=12)
+@given(st.lists(st.sampled_from(FILES), max_size=8), st.booleans())
+def test_every_file_is_used_or_refused_or_no_image(names: list[str], damaged: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        site = made.saml(root / "elm", cases=3)
+        for number, name in enumerate(names):
+            path = root / name.format(number + 3)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"no image")
+        if damaged:
+            (site / "Case01.nii.gz").write_bytes(b"")
+        files = overview({"elm": site}, root=root)[0]["files"]
+        everything = [path for path in root.rglob("*") if path.is_file()]
+        refused_names = {Path(path).name for path in files["refused"]}
+        assert files["used"] + len(refused_names) + files["not_images"] == len(everything)
+        assert damaged == ("Case01.nii.gz" in refused_names)
+        assert all(files["refused"].values())
+
+
+def test_a_part_of_the_split_without_a_label_is_known_before_the_training(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    [tested] = site_datalist(site)["testing"]
+    made.write(Path(tested["label"]), np.zeros((8, 8, 4), np.uint8))
+    notes_of_check = overview({"elm": site})[0]["warnings"]
+    assert any("elm" in note and "testing" in note and "empty" in note for note in notes_of_check)
+
+
 # Real images
 
-REAL = {
-    "fundus/DRIONS": (78, {"disc": [128, 255]}),
-    "fundus/DrishtiGS1": (72, {"disc": [1, 2], "cup": [2, 2]}),
-    "fundus/IDRiD": (15, {"disc": [128, 255]}),
+REAL: dict[str, tuple[int, dict[str, list[int]] | None, dict[str, list[int]]]] = {
+    "fundus/DRIONS": (78, None, {"disc": [128, 255]}),
+    "fundus/DrishtiGS1": (72, {"disc": [1, 2], "cup": [2, 2]}, {"disc": [1, 2], "cup": [2, 2]}),
+    "fundus/IDRiD": (15, None, {"disc": [1, 65535]}),
 }
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_the_structures_of_a_real_fundus_site_are_found(realdata: Path, name: str) -> None:
+def test_a_real_fundus_site_is_sound(realdata: Path, name: str) -> None:
     if not (realdata / name).is_dir():
         pytest.skip(f"no real images in {name}: put images/ and masks/ there")
-    summary, found = checked(realdata / name, STRUCTURES)
-    assert (summary["num_cases"], summary["values"]) == REAL[name]
+    number, values, expected = REAL[name]
+    summary, found = checked(realdata / name, STRUCTURES, values)
+    assert (summary["num_cases"], summary["values"]) == (number, expected)
     assert not [note for note in found if "times" in note]

@@ -56,6 +56,28 @@ def test_what_does_not_begin_as_dicom_is_none(tmp_path: Path) -> None:
         assert list(site_folders(tmp_path)) == ["RUNMC"]
 
 
+def test_a_series_without_the_headers_of_files_is_read_as_with_them(tmp_path: Path) -> None:
+    """As scanners and archives leave them out, with no ending in the names."""
+    series = pytest.importorskip("helpers.dicom_series")
+    pydicom = pytest.importorskip("pydicom")
+    series.write_series(tmp_path / "in" / "P1", series.VOLUME)
+    (tmp_path / "in" / "P2").mkdir()
+    for number, file in enumerate(sorted((tmp_path / "in" / "P1").iterdir())):
+        dataset = pydicom.dcmread(file)
+        dataset.SeriesInstanceUID += ".2"
+        plain = pydicom.Dataset(dataset)
+        path = tmp_path / "in" / "P2" / f"IM{number:04d}"
+        plain.save_as(path, implicit_vr=True, little_endian=True, enforce_file_format=False)
+        assert path.read_bytes()[128:132] != b"DICM"
+    found = find_images(tmp_path / "in", tmp_path / "out.json")
+    first, second = (nib.Nifti1Image.from_filename(case.image) for case in found)
+    np.testing.assert_array_equal(np.asanyarray(first.dataobj), np.asanyarray(second.dataobj))
+    # Such files count as DICOM beside a site's cases, too.
+    site = made.saml(tmp_path / "in")
+    with noted(site / "P2", "6 DICOM", "dcm2niix"):
+        assert check_cases(site)["num_cases"] == 4
+
+
 @pytest.mark.parametrize("about_x", [None, 0, 40, 90])
 def test_a_series_lies_where_its_headers_place_it(about_x: int | None, tmp_path: Path) -> None:
     """Axial, oblique or coronal, or sagittal; the files lie in another order than the slices."""

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 from helpers import public_layouts as made
 from helpers.command_line import run_json
-from helpers.refusals import closed, folder_of_everybody, refused
+from helpers.refusals import closed, folder_of_everybody, noted, notes, refused
+from monai.transforms import LoadImaged, Orientationd
 from PIL import ExifTags, Image
 from scipy.spatial.transform import Rotation
 
@@ -218,6 +219,43 @@ def test_what_looks_like_a_fault_of_a_volume_is_none(name: str, tmp_path: Path) 
     assert (summary["num_cases"], summary["labels"]) == (4, labels)
 
 
+@pytest.mark.parametrize("order", ["RAS", "LPS", "SAL", "PIR"])
+def test_a_right_mask_in_another_order_of_axes_is_accepted(order: str, tmp_path: Path) -> None:
+    """MONAI's orientation brings both to one grid; the image's header would mirror the mask."""
+    site = made.saml(tmp_path / "elm")
+    file = site / "Case01_segmentation.nii.gz"
+    mask = nib.load(file)
+    start = nib.io_orientation(mask.affine)
+    turn = nib.orientations.ornt_transform(start, nib.orientations.axcodes2ornt(order))
+    turned = mask.as_reoriented(turn)
+    nib.save(turned, file)
+    assert check_cases(site)["num_cases"] == 4
+    case = LoadImaged(["image", "label"], ensure_channel_first=True)(find_cases(site)[1])
+    both = Orientationd(["image", "label"], axcodes="LPS", labels=None)(case)
+    assert np.allclose(both["image"].affine, both["label"].affine, atol=1e-4)
+    nib.save(nib.Nifti1Image(np.asarray(turned.dataobj), moved(1.0) @ np.eye(4)), file)
+    with refused(file):
+        check_cases(site)
+
+
+def test_an_organ_outside_the_field_of_the_network_is_noted(tmp_path: Path) -> None:
+    site = made.saml(tmp_path / "elm")
+    assert not about_field(site)
+    label = np.zeros((8, 8, 4), np.uint8)
+    label[5:8, 3:5, 1:3] = 1  # two of three columns lie in the central six
+    file = made.write(site / "Case01_segmentation.nii.gz", label)
+    for cases in (None, find_cases(site)):
+        with noted(site, file, "67%", "70%", "field_of_view"):
+            check_cases(site, cases=cases)
+    assert not about_field(site, field_of_view=1.0)
+
+
+def about_field(site: Path, **named: Any) -> list[str]:
+    with notes() as found:
+        check_cases(site, **named)
+    return [note for note in found if "field" in note]
+
+
 def test_a_mask_that_lies_beside_its_image_at_a_corner_is_named(tmp_path: Path) -> None:
     """Each entry of the affine is the image's within 0.01 mm, and the corner lies 1.9 mm off."""
     label = np.zeros((160, 160, 4), np.uint8)
@@ -337,9 +375,12 @@ def test_a_fault_of_a_picture_is_named(name: str, tmp_path: Path) -> None:
 
 OF_STRUCTURES: dict[str, tuple[Fault, dict[str, list[int]] | None]] = {
     "more than 8 bits": (("images", picture(DEEP), "eye02.png,8 bits"), None),
-    "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,[0, 1]"), None),
-    "mixed": (("masks", picture(made.mask(2, (0, 1, 255))), "eye02.png,[0, 1, 255]"), None),
-    "values of no mask": (("masks", lambda f: None, "'cup',[3, 9],128"), {"cup": [3, 9]}),
+    "another coding": (("masks", picture(made.mask(2, (0, 1))), "eye02.png,0, 1,no 1"), None),
+    "mixed": (("masks", picture(made.mask(2, (0, 1, 255))), "eye02.png,0, 1, 255,no 1"), None),
+    "values of no mask": (
+        ("masks", lambda f: None, "'cup',[3, 9],128"),
+        {"disc": [9, 255], "cup": [3, 9]},
+    ),
     "values of no structure": (("masks", lambda f: None, "'disk'"), {"disk": [1, 255]}),
 }
 
@@ -349,7 +390,6 @@ def test_a_fault_is_named_where_structures_are_asked_for(name: str, tmp_path: Pa
     site = made.folders(tmp_path / "elm")
     (named, damage, words), values = OF_STRUCTURES[name]
     damage(site / named / "eye02.png")
-    assert check_cases(site)["num_cases"] == 4
     with refused(site, "1 problem(s)", *words.split(",")):
         check_cases(site, STRUCTURES, values)
     if named == "masks":

@@ -237,10 +237,22 @@ def test_nnunet_takes_the_first_channel_and_names_files_that_do_not_pair(tmp_pat
     with notes() as found:  # three channels in one file need no choice
         assert check_cases(colour)["layout"] == "nnunet"
     assert not found
+    # Version 1 lists images without the channel; an ending may lack its dot.
+    names = [f"case_{n:03d}.nii.gz" for n in range(4)]
+    listed = [{"image": f"./imagesTr/{name}", "label": f"./labelsTr/{name}"} for name in names]
+    first = {"modality": {"0": "T2", "1": "ADC"}, "training": listed}
+    for description in (first, about | {"file_ending": "nii.gz", "labels": {}}):
+        touch(site, "dataset.json", text=json.dumps(description))
+        assert check_cases(site)["layout"] == "nnunet" and len(find_cases(site)) == 4
     (site / "labelsTr" / "case_000.nii.gz").unlink()
     (site / "imagesTr" / "case_002_0000.nii.gz").unlink()
     with refused("imagesTr/case_000_0000.nii.gz", "labelsTr/case_002.nii.gz"):
         find_cases(site)
+    for text in ("{", None):
+        broken = made.nnunet(tmp_path / f"broken {text}")
+        touch(broken, "dataset.json", text=text or "")
+        with refused(broken, "dataset.json"):
+            find_cases(broken)
     bare = touch(tmp_path / "bare", "dataset.json", text='{"file_ending": ".nii.gz"}')
     with refused(bare, ".nii.gz"):
         find_cases(bare)

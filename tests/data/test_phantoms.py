@@ -52,7 +52,8 @@ of_both_kinds = pytest.mark.parametrize(
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    files = [path for path in sorted(root.rglob("*.*")) if path.is_file()]
+    files = [path for path in sorted(root.rglob("*.*")) if path.name != "dataset.json"]
+    files = [path for path in files if path.is_file()]
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 

@@ -83,6 +83,15 @@ def folders(
     for n in range(first, first + cases):
         write(site / names[0] / f"eye{n:02d}{endings[0]}", photo(n))
         write(site / names[1] / f"eye{n:02d}{suffix}{endings[1]}", mask(n, values))
+    return named(site, values)
+
+
+def named(site: Path, values: Sequence[int] = GREY) -> Path:
+    """A site whose ``dataset.json`` names the values, where there are more than two."""
+    if len(values) > 2:
+        inner = [min(values[1:]), max(values[1:])]
+        labels = {"background": values[0], "disc": inner, "cup": values[2]}
+        (site / "dataset.json").write_text(json.dumps({"labels": labels}))
     return site
 
 

@@ -410,6 +410,8 @@ def clinics(root: Path) -> Path:
             picture, mask = photograph(number, case)
             Image.fromarray(picture).save(root / site / "images" / f"Case{case:02d}.png")
             Image.fromarray(mask).save(root / site / "masks" / f"Case{case:02d}.png")
+        labels = {"background": 0, "disc": [128, 255], "cup": 255}
+        (root / site / "dataset.json").write_text(json.dumps({"labels": labels}))
     return root
 
 

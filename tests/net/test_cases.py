@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Files and networks of others that go wrong today. Who mends one takes its mark away.
-
-Each says where it was met.
-"""
+"""Files and networks of others that once went wrong. Each says where it was met."""
 
 from __future__ import annotations
 
@@ -29,10 +26,6 @@ from monai_fairfl.workflow import find_images
 
 AFFINE = np.array([[-1.5, 0, 0, 36], [0, -1.5, 0, 36], [0, 0, 3, -18], [0, 0, 0, 1.0]])
 SHAPE = (48, 48, 12)
-
-
-def fails_today(reason: str) -> Any:
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
 
 
 def patient(number: int, left: int = 16) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +73,6 @@ def nnunet(
     (folder / "dataset.json").write_text(json.dumps(content))
 
 
-@fails_today("patients whose DICOM files lack the preamble are left out without a word")
 def test_dicom_without_preamble(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """pydicom issues 150 and 2231, GSTT-CSC/hazen issue 433, JuliaHealth/DICOM.jl issue 5.
 
@@ -104,7 +96,6 @@ def test_dicom_without_preamble(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert len(cases) == 2 or "P2" in caplog.text or "passed over" in caplog.text
 
 
-@fails_today("the fix that is proposed mirrors the mask, and is then accepted")
 def test_mask_in_another_orientation(tmp_path: Path) -> None:
     """MIC-DKFZ/nnUNet issue 1669: a mask at its image's place, stored in another axis order."""
     turned = AFFINE.copy()
@@ -116,7 +107,6 @@ def test_mask_in_another_orientation(tmp_path: Path) -> None:
     assert code == 0 or "header" not in " ".join(lines)
 
 
-@fails_today("the message names another cause")
 @pytest.mark.parametrize(
     "description, words",
     [
@@ -190,7 +180,6 @@ def test_network_with_other_state(kind: str) -> None:
             read_spec(network, image)
 
 
-@fails_today("what nobody annotated is trained and scored as gland, without a word")
 def test_label_to_ignore(tmp_path: Path) -> None:
     """MIC-DKFZ/nnUNet issues 1104, 2884, 2567: slices that have the label "ignore"."""
     labels = {"background": 0, "prostate": 1, "ignore": 2}
@@ -201,7 +190,6 @@ def test_label_to_ignore(tmp_path: Path) -> None:
     assert "ignore" in " ".join(lines).lower()
 
 
-@fails_today("nothing says that a part of the organ can never be found")
 def test_organ_outside_the_field(tmp_path: Path) -> None:
     """Project-MONAI/MONAI issues 6576, 6751 and 876: a central crop that leaves out the label."""
     for number, path in enumerate(write_sites(tmp_path)):

@@ -11,7 +11,7 @@ from typing import Any
 
 from monai_fairfl.bundle.adoption.refusals import EVALUATOR, TRAINER
 from monai_fairfl.bundle.adoption.training_config import TrainingConfig
-from monai_fairfl.data.listed import are_cases
+from monai_fairfl.data.datalist import are_cases
 from monai_fairfl.errors import ConfigError, in_words
 
 DATA_KEYS = ("data_dir", "data_root", "dataroot", "dataset_root", "datadir", "data_path")

@@ -16,9 +16,8 @@ from monai.transforms import LoadImage
 from monai_fairfl.bundle.configuration import data_folder_of, train_config
 from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import TRAIN
-from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.layouts.base import all_cases, all_named
-from monai_fairfl.data.layouts.image_files import WORKERS
+from monai_fairfl.data.image_files import WORKERS
+from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
 from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 
 

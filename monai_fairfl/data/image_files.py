@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import gzip
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,6 @@ HEADER_TOLERANCE = 0.1
 # fourth is computed as a square root. Where it is near 0, rounding turns a volume by up to 0.0013:
 # axes that point to the left and the back, as scanners write them, and are a little oblique.
 ROUNDED_ROTATION = 2e-3
-# Folders that images are looked for in, below a hospital's own: archives export DICOM series as
-# DICOM/PATIENT/STUDY/SERIES.
-DEEPEST = 4
-CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
 # The size of its header, with which a file of NIfTI-2 begins; either byte may come first.
 NIFTI_2 = (540).to_bytes(4, "little")
 WRITE_AGAIN = (
@@ -47,6 +44,20 @@ _UNREADABLE_IMAGE = re.compile(
     r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
     re.IGNORECASE,
 )
+
+
+# A warning of nibabel's on a header is told once, not for every file and every reading.
+_told: set[str] = set()
+
+
+def _is_new(record: logging.LogRecord) -> bool:
+    text = record.getMessage()
+    is_new = text not in _told
+    _told.add(text)
+    return is_new
+
+
+nib.imageglobals.logger.addFilter(_is_new)
 
 
 def stem(path: Path) -> str:
@@ -71,6 +82,11 @@ def is_picture(path: str | Path) -> bool:
     (True, False)
     """
     return _is_readable_kind(Path(path).name) and not is_nifti(path)
+
+
+def is_lossy(path: str | Path) -> bool:
+    """Whether the name ends as that of a JPEG file, whose values are not those that were drawn."""
+    return str(path).lower().endswith((".jpg", ".jpeg"))
 
 
 def is_image(name: str) -> bool:
@@ -101,10 +117,8 @@ def is_dicom(path: Path) -> bool:
     """
     if is_named_as_dicom(path.name):
         return True
-    if not may_be_dicom(path.name):
-        return False
     try:
-        return path.is_file() and begins_as_dicom(path)
+        return may_be_dicom(path.name) and path.is_file() and begins_as_dicom(path)
     except OSError:
         return False
 
@@ -129,17 +143,80 @@ def may_be_dicom(name: str) -> bool:
 
 
 def begins_as_dicom(path: Path) -> bool:
-    """Whether a file has the prefix of DICOM (PS3.10, 7.1).
+    """Whether a file has the prefix of DICOM (PS3.10, 7.1), or begins as a data set without it.
 
     Raises:
         OSError: it cannot be read.
     """
     with path.open("rb") as file:
-        return file.read(132)[128:] == b"DICM"
+        start = file.read(132)
+    if start[128:] == b"DICM":
+        return True
+    # Scanners and archives leave the prefix out. The first element is then one of group 0008, with
+    # its type in two capitals or its even length, in bytes, behind its number.
+    length = int.from_bytes(start[4:8], "little")
+    has_type = start[4:6].isalpha() and start[4:6].isupper()
+    begins_so = start[:2] == b"\x08\x00" and (has_type or (length % 2 == 0 and length < 256))
+    return begins_so and len(start) == 132 and may_be_dicom(path.name)
 
 
 def _is_readable_kind(name: str) -> bool:
     return name[0] != "." and _IMAGE.fullmatch(name) is not None
+
+
+def kind_of_image(path: Path) -> str:
+    """The ending of an image's name in capitals, or ``DICOM``; empty of other files."""
+    if is_image(path.name):
+        return path.name[len(stem(path)) + 1 :].upper()
+    return "DICOM" if is_dicom(path) else ""
+
+
+def count_of_files(used: int, refused: int, others: int) -> str:
+    """What became of the files of a folder, each of which is one of the three, in words.
+
+    >>> count_of_files(used=8, refused=1, others=2)
+    '11 file(s): 8 used, 1 image(s) refused, 2 not an image'
+    """
+    total = used + refused + others
+    return f"{total} file(s): {used} used, {refused} image(s) refused, {others} not an image"
+
+
+def files_under(
+    folder: Path, on_unreadable: Callable[[OSError], None] | None = None
+) -> Iterator[Path]:
+    """Yield every file of a folder at any depth, none twice.
+
+    Folders come before those that are links to others.
+
+    Args:
+        folder: where to begin.
+        on_unreadable: gets the error of each folder that cannot be read, once for each folder.
+            Without it such folders are passed over.
+    """
+    # The list grows by the links that are found; what was seen is skipped, as links may form a
+    # loop.
+    starts = [folder]
+    seen: set[str] = set()
+
+    def note_once(error: OSError) -> None:
+        real_folder = os.path.realpath(error.filename)
+        if real_folder not in seen and on_unreadable is not None:
+            on_unreadable(error)
+        seen.add(real_folder)
+
+    for start in starts:
+        for parent, folders, names in os.walk(start, onerror=note_once):
+            real_parent = os.path.realpath(parent)
+            if real_parent in seen:
+                folders.clear()  # so that os.walk does not go deeper
+                continue
+            seen.add(real_parent)
+            for name in sorted(folders):
+                path = Path(parent, name)
+                if os.path.islink(path):
+                    starts.append(path)
+            for name in names:
+                yield Path(parent, name)
 
 
 def images_in(folder: Path) -> list[Path]:

@@ -1,44 +1,68 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which layout a folder has, and which folders are sites.
-
-A layout of your own is one more module of this package, named in :data:`LAYOUTS`.
-"""
+"""Which folders are sites, which layout each has, and its cases."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from monai_fairfl.data.layouts import dofe, folders, msd, nnunet, nvflare, saml
-from monai_fairfl.data.layouts.base import Found, Layout
-from monai_fairfl.data.layouts.image_files import CONVERT_DICOM, DEEPEST, is_dicom, is_image, stem
+from monai_fairfl.data.image_files import files_under, is_dicom, is_image, stem
+from monai_fairfl.data.layouts import (
+    IMAGES,
+    LAYOUTS,
+    MASKS,
+    CaseFiles,
+    Found,
+    client_lists,
+    described_labels,
+    description_of,
+    fault_of_list,
+    folders_of_list,
+)
 from monai_fairfl.errors import DataError, DataWarning
 
-LAYOUTS: Mapping[str, Layout] = {
-    "saml": saml,
-    "folders": folders,
-    "dofe": dofe,
-    "nvflare": nvflare,
-    "msd": msd,
-    "nnunet": nnunet,
-}
-
+CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
 # Names, in small letters, that only a folder that is meant to be a site holds.
-_NAMES_IN_A_SITE = {
-    *folders.IMAGES,
-    *folders.MASKS,
-    "imagestr",
-    "labelstr",
-    "dataset.json",
-    "datalist_2d",
-}
-
+_NAMES_IN_A_SITE = {*IMAGES, *MASKS, "imagestr", "labelstr", "dataset.json", "datalist_2d"}
 # Folders of the file system itself, in small letters: a disk has them beside the hospitals.
 _OF_THE_FILE_SYSTEM = {"lost+found", "$recycle.bin", "system volume information"}
+
+
+def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
+    """Pair the images of a site with their masks.
+
+    Args:
+        site_dir: the site's folder, of any layout, or its data list (NVFlare).
+
+    Returns:
+        One ``{"image": path, "label": path}`` per case, sorted by image.
+
+    Raises:
+        DataError: no such folder, no layout recognises it, or files do not pair; the error names
+            all of them.
+
+    >>> find_cases("/no/such/folder")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    monai_fairfl.errors.DataError: /no/such/folder is not a folder...
+    """
+    return find(site_dir).cases
+
+
+def find(site_dir: str | os.PathLike[str]) -> Found:
+    """All that the files of a site say of its cases, whatever its layout; see :func:`layout_of`.
+
+    Raises:
+        DataError: no layout has such files, or they do not pair, are missing or cannot be
+            understood.
+    """
+    site = Path(site_dir)
+    found = LAYOUTS[layout_of(site)].find(site)
+    return replace(found, labels=described_labels(folder_of_site(site)) or found.labels)
 
 
 def layout_of(site_dir: str | os.PathLike[str]) -> str:
@@ -49,11 +73,6 @@ def layout_of(site_dir: str | os.PathLike[str]) -> str:
 
     Raises:
         DataError: no such folder, no layout recognises it, or several do.
-
-    >>> layout_of("/no/such/folder")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-        ...
-    monai_fairfl.errors.DataError: /no/such/folder is not a folder...
     """
     site = Path(site_dir)
     if not site.exists():
@@ -64,12 +83,12 @@ def layout_of(site_dir: str | os.PathLike[str]) -> str:
     if len(names) == 1:
         return names[0]
     if names:
-        kinds = "; ".join(f"{name} ({LAYOUTS[name].EXPECTS})" for name in names)
+        kinds = "; ".join(f"{name} ({LAYOUTS[name].expects})" for name in names)
         raise DataError(
             f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one"
             " elsewhere."
         )
-    expected = "\n".join(f"- {name}: {layout.EXPECTS}" for name, layout in LAYOUTS.items())
+    expected = "\n".join(f"- {name}: {layout.expects}" for name, layout in LAYOUTS.items())
     raise DataError(
         f"{site} holds no case. There is {_describe(site)}. A site's folder is one of\n{expected}"
     )
@@ -88,24 +107,6 @@ def _recognising_layouts(folder: Path) -> list[str]:
             f"{folder} cannot be read, because this account may not read it; change the"
             " permissions, or move it elsewhere"
         ) from error
-
-
-def find(site_dir: str | os.PathLike[str]) -> Found:
-    """The cases of a site, whatever its layout; see :func:`layout_of`.
-
-    Raises:
-        DataError: no layout has such files, or they do not pair, are missing or cannot be
-            understood.
-
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> from monai_fairfl.data import SITES, write_sites
-    >>> with tempfile.TemporaryDirectory() as root:
-    ...     _ = write_sites(root, sites=SITES[:1], size=(24, 24, 6), cases=2)
-    ...     [Path(case["image"]).name for case in find(f"{root}/alder").cases]
-    ['Case00.nii.gz', 'Case01.nii.gz']
-    """
-    return LAYOUTS[layout_of(site_dir)].find(Path(site_dir))
 
 
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
@@ -138,16 +139,17 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     if not root.is_dir():
         fault = "is not a folder" if root.exists() else "does not exist"
         raise DataError(f"{root} {fault}. Give the folder that holds one folder per site.")
-    sites = nvflare.lists(root)
-    lists = dict(sites)
+    lists = client_lists(root)
+    sites = dict(lists)
     # The folders above the images of the lists are not sites themselves, nor are those above them.
     listed: set[Path] = set()
     for file in lists.values():
-        listed |= nvflare.folders_of(file.absolute())
+        listed |= folders_of_list(file.absolute())
 
     notes = []
     for folder in folders_in(root):
-        path = _without_dots(folder)
+        # Without "..", as the folders of a data list are.
+        path = Path(os.path.abspath(folder))
         if path in listed or (lists and folder.name.startswith("datalist")):
             continue
         if _is_site(folder):
@@ -157,7 +159,7 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
                     " of them."
                 )
             sites[folder.name] = folder
-        elif any(is_image(file.name) or is_dicom(file) for file in _below(folder)):
+        elif any(is_image(file.name) or is_dicom(file) for file in files_under(folder)):
             notes.append(
                 f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
                 f" {_describe(folder)}"
@@ -191,15 +193,6 @@ def folders_in(root: Path) -> list[Path]:
     return found
 
 
-def _without_dots(path: Path) -> Path:
-    """The absolute path without ``..``, as the folders of a data list are.
-
-    >>> _without_dots(Path("/hospitals/../clinics/elm")).parts[1:]
-    ('clinics', 'elm')
-    """
-    return Path(os.path.abspath(path))
-
-
 def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     """The site at ``path``, or all sites under it, as :func:`site_folders` gives them.
 
@@ -214,16 +207,15 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     (['alder', 'birch'], ['alder'])
     """
     path = Path(path)
-    if path.is_file():
-        return {path.stem: path}
     if not path.exists():
         raise DataError(
             f"{path} does not exist. Give a site's folder, or the folder that holds one folder "
             "per site."
         )
     # A folder with a single data list is a site; one with several lists holds several sites.
-    if not _is_site(path) or (nvflare.lists(path) and len(site_folders(path)) > 1):
-        return site_folders(path)
+    if not path.is_file():
+        if not _is_site(path) or (client_lists(path) and len(site_folders(path)) > 1):
+            return site_folders(path)
     return {name_of_site(path): path}
 
 
@@ -235,7 +227,7 @@ def name_of_site(site_dir: Path) -> str:
     'elm'
     """
     # Also of "." and "..", which have no name of their own.
-    path = _without_dots(site_dir)
+    path = Path(os.path.abspath(site_dir))
     return path.stem if path.is_file() else path.name
 
 
@@ -251,22 +243,15 @@ def folder_of_site(site_dir: Path) -> Path:
 
 def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
-    if _without_dots(folder).name.startswith("."):
+    if Path(os.path.abspath(folder)).name.startswith("."):
         return False
     if _recognising_layouts(folder):
         return True
     return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """What is in a folder, or up to four folders deeper; the least deep first."""
-    for depth in range(DEEPEST + 1):
-        yield from folder.glob("/".join(["*"] * (depth + 1)))
-
-
 def _describe(site: Path) -> str:
-    """What a folder holds, which half of ``images/`` and ``masks/`` is missing, and how to convert
-    DICOM.
+    """What a folder holds, and what of a layout is missing in it.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -276,9 +261,8 @@ def _describe(site: Path) -> str:
     'images/ with 1 PNG, but masks/ is missing'
     """
     if site.is_file():
-        return f"a file that is no data list: {nvflare.fault_of(site)}"
-    clients = nvflare.lists(site)
-    if clients:
+        return f"a file that is no data list: {fault_of_list(site)}"
+    if clients := client_lists(site):
         first = next(iter(clients.values()))
         return f"a list for each of {len(clients)} sites; give one of them, such as {first}"
 
@@ -288,11 +272,13 @@ def _describe(site: Path) -> str:
         contents.append(files)
     description = ", ".join(contents) or "nothing in it"
     names = {path.name.lower() for path in inner}
-    has_images = not names.isdisjoint(folders.IMAGES)
-    has_masks = not names.isdisjoint(folders.MASKS)
+    has_images = not names.isdisjoint(IMAGES)
+    has_masks = not names.isdisjoint(MASKS)
     if has_images != has_masks:
         description += f", but {'masks' if has_images else 'images'}/ is missing"
-    if any(is_dicom(path) for path in _below(site)):
+    if not names.isdisjoint({"imagestr", "labelstr"}) and not description_of(site):
+        description += ", but no dataset.json that can be read (nnU-Net, Decathlon)"
+    if any(is_dicom(path) for path in files_under(site)):
         description += f"; convert the DICOM series {CONVERT_DICOM}"
     return description
 

@@ -1,0 +1,592 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The layouts of public data sets, each recognised by its files.
+
+A layout of your own is one more line of :data:`LAYOUTS`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monai_fairfl.data.image_files import images_in, stem
+from monai_fairfl.errors import DataError
+from monai_fairfl.utils.plain_values import object_of_json
+
+PARTS = ("training", "validation", "testing")
+
+CaseFiles = dict[str, Any]
+"""``{"image": path, "label": path}``, and ``"values"`` where pixel values code structures."""
+
+Values = dict[str, list[int]]
+"""Structure -> lowest and highest pixel value that belongs to it, both included."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The cases of one site, sorted by image, with absolute paths.
+
+    Args:
+        cases: all of them.
+        parts: the split that came with the data: some of ``training``, ``validation`` and
+            ``testing``. ``None``: none.
+        patients: image -> patient, where a patient has several cases; every other case is a patient
+            of its own.
+        channels: names of the channels of an image, where the layout states them.
+        labels: what each value of a label means, the background too, where the layout or a
+            ``dataset.json`` states it.
+        notes: what a user should know, in sentences.
+
+    >>> case = {"image": "/elm/Case00.nii.gz", "label": "/elm/Case00_segmentation.nii.gz"}
+    >>> found = Found([case], patients={case["image"]: "patient 7"})
+    >>> len(found.cases), found.parts, found.patients["/elm/Case00.nii.gz"]
+    (1, None, 'patient 7')
+    """
+
+    cases: list[CaseFiles]
+    parts: dict[str, list[CaseFiles]] | None = None
+    patients: Mapping[str, str] = field(default_factory=dict)
+    channels: tuple[str, ...] = ()
+    labels: Values = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+class Layout(NamedTuple):
+    """One way in which public data sets arrange a site's files.
+
+    Args:
+        expects: the layout in one line, for errors.
+        recognises: whether a folder has it; the folder need not be complete.
+        find: finds the cases of a site; raises a DataError that names all files that do not pair,
+            are missing or cannot be understood.
+    """
+
+    expects: str
+    recognises: Callable[[Path], bool]
+    find: Callable[[Path], Found]
+
+
+# Lists of cases, and texts about many of them
+
+
+def sorted_by_image(cases: Iterable[CaseFiles]) -> list[CaseFiles]:
+    """Cases in the order of their images' paths.
+
+    >>> sorted_by_image([{"image": "b.png"}, {"image": "a.png"}])
+    [{'image': 'a.png'}, {'image': 'b.png'}]
+    """
+    return sorted(cases, key=lambda case: case["image"])
+
+
+def all_cases(parts: Mapping[str, Sequence[CaseFiles]]) -> list[CaseFiles]:
+    """The cases of all parts of a split, one part after the other.
+
+    >>> all_cases({"training": [{"image": "a.png"}], "testing": [{"image": "b.png"}]})
+    [{'image': 'a.png'}, {'image': 'b.png'}]
+    """
+    return [case for members in parts.values() for case in members]
+
+
+def missing_files(cases: Sequence[CaseFiles]) -> list[str]:
+    """A problem for each image and label that does not exist."""
+    files = [path for case in cases for path in (case["image"], case["label"])]
+    return [f"{path} does not exist" for path in files if not Path(path).is_file()]
+
+
+def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") -> str:
+    """Join problems into one text, which names the first ``most`` and counts the others.
+
+    >>> all_named(["a is missing", "b is missing", "c is missing"], most=2)
+    'a is missing; b is missing; and 1 more'
+    """
+    named = list(problems[:most])
+    if len(problems) > most:
+        named.append(f"and {len(problems) - most} more")
+    return separator.join(named)
+
+
+def few(names: Iterable[object]) -> str:
+    """The first three of some files or folders, for a note.
+
+    >>> few(["elm/a.png", "elm/b.png", "elm/c.png", "elm/d.png"])
+    'elm/a.png, elm/b.png, elm/c.png, and 1 more'
+    """
+    return all_named([str(name) for name in names], 3, separator=", ")
+
+
+# Images paired with masks, and eyes with patients, by the names of their files
+
+# _mask, _OD; not _2, which is another image
+_MASK_SUFFIX = re.compile(r"[_\-. ][A-Za-z_\-. ]+")
+# Between two marks, or between a mark and an end of the name: P0_left_2020, OD_P0.
+_EYE_WORD = re.compile(r"(?<![^_\-. ])(L|R|OD|OS|left|right)(?![^_\-. ])", re.IGNORECASE)
+# After a number at the end, as in RET002OD. A single letter may be a series there, as in 2024R.
+_EYE_AFTER_NUMBER = re.compile(r"(?<=\d)(OD|OS)$", re.IGNORECASE)
+
+
+class UnpairedFiles(DataError):
+    """Some files of a site do not pair.
+
+    Args:
+        where: the site.
+        problems: one for each of them.
+        cases: of the other files.
+    """
+
+    def __init__(self, where: str, problems: Sequence[str], cases: list[CaseFiles]) -> None:
+        super().__init__(f"{where}: {all_named(problems)}")
+        self.problems = tuple(problems)
+        self.cases = cases
+
+
+Named = list[tuple[str, Path]]
+"""The name of a case, and a file of it."""
+
+
+def pair(images: Named, masks: Named, where: str, suffix: str = "") -> list[CaseFiles]:
+    """Pair the one image with the one mask of each case, sorted by image.
+
+    Args:
+        images: the image files.
+        masks: the mask files.
+        where: the site, for errors.
+        suffix: what the masks' names have beside the images', for errors.
+
+    Raises:
+        UnpairedFiles: files that do not pair; the error names all of them, and has the other cases.
+
+    >>> pair([("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))], "elm")
+    [{'image': 'images/7.jpg', 'label': 'masks/7_OD.tif'}]
+    """
+    files: dict[str, dict[str, list[Path]]] = {}
+    for kind, named in (("image", images), ("mask", masks)):
+        for case, path in named:
+            files.setdefault(case, {"image": [], "mask": []})[kind].append(path)
+    problems: list[str] = []
+    cases = []
+    for case, of_case in sorted(files.items()):
+        faults = []
+        for kind, other, partner in (("image", "mask", case + suffix), ("mask", "image", case)):
+            paths = of_case[kind]
+            if len(paths) > 1:
+                names = " and ".join(path.name for path in paths)
+                faults.append(f"{case} has {len(paths)} {kind}s, {names}; keep one")
+            if not of_case[other]:
+                file = paths[0]
+                ending = file.name.removeprefix(stem(file))
+                faults.append(
+                    f"{file.parent.name}/{file.name} has no {other} {partner}{ending}; add it, or"
+                    " remove the file"
+                )
+        problems += faults
+        if not faults:
+            cases.append({"image": str(of_case["image"][0]), "label": str(of_case["mask"][0])})
+    if problems:
+        raise UnpairedFiles(where, problems, cases)
+    return sorted_by_image(cases)
+
+
+def pair_by_stem(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[CaseFiles]:
+    """Pair images with the masks of the same stem, or of the same stem and one common suffix.
+
+    Raises:
+        DataError: files that do not pair, a stem that occurs twice, or several suffixes; the error
+            names all of them.
+    """
+    stems = {stem(path) for path in images}
+    example_of: dict[str, str] = {}
+    for path in masks:
+        mask = stem(path)
+        # The longest image stem that the mask's begins with.
+        begins = [mask[:end] for end in range(1, len(mask) + 1) if mask[:end] in stems]
+        added = mask.removeprefix(begins[-1]) if begins else ""
+        if _MASK_SUFFIX.fullmatch(added):
+            example_of.setdefault(added, path.name)
+    if len(example_of) > 1:
+        examples = " and ".join(sorted(example_of.values()))
+        raise DataError(
+            f"{where}: masks end differently, {examples}. Keep the masks of one kind there; a mask"
+            " that holds several structures codes them by its values."
+        )
+    suffix = next(iter(example_of), "")
+    named_masks = []
+    for path in masks:
+        case = stem(path)
+        named_masks.append((case if case in stems else case.removesuffix(suffix), path))
+    return pair([(stem(path), path) for path in images], named_masks, where, suffix)
+
+
+def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
+    """Map images to patients, where the names of files say which eye they show.
+
+    The eye is a word of the name, such as ``L``, ``OD`` or ``left``, or ``OD`` or ``OS`` after a
+    number at its end. What remains of the name is the patient.
+
+    >>> patients_of([{"image": "G-1-L.png"}, {"image": "G-1-R.png"}, {"image": "V0001.png"}])
+    {'G-1-L.png': 'G-1', 'G-1-R.png': 'G-1'}
+    >>> patients_of([{"image": "P0_left_2020.png"}, {"image": "OD_P0.png"}, {"image": "P0OS.png"}])
+    {'P0_left_2020.png': 'P0_2020', 'OD_P0.png': 'P0', 'P0OS.png': 'P0'}
+    """
+    patients = {}
+    for case in cases:
+        name = stem(Path(case["image"]))
+        patient = ""
+        words = list(_EYE_WORD.finditer(name))
+        if after_number := _EYE_AFTER_NUMBER.search(name):
+            patient = name[: after_number.start()]
+        elif words:
+            # Of several words the last one is the eye: L may be a series in L_12_OD. One of the
+            # marks beside it goes with it.
+            before, after = name[: words[-1].start()], name[words[-1].end() :]
+            patient = before[:-1] + after if before else after[1:]
+        if patient:
+            patients[case["image"]] = patient
+    return patients
+
+
+# saml: the public six-site prostate set of Liu et al., MS-Net, IEEE TMI 2020
+# (https://liuquande.github.io/SAML/). Both spellings of the suffix occur there.
+
+_NIFTI = re.compile(r"(?P<case>.+?)(?P<mask>_segmentation)?\.nii(\.gz)?", re.IGNORECASE)
+
+
+def _saml_files(folder: Path) -> tuple[Named, Named]:
+    """Images and masks directly in a folder; broken links too, so that a check can name them."""
+    images: Named = []
+    masks: Named = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        match = _NIFTI.fullmatch(path.name)
+        if match and not path.name.startswith(".") and not path.is_dir():
+            (masks if match["mask"] else images).append((match["case"], path))
+    return images, masks
+
+
+def _find_saml(folder: Path) -> Found:
+    return Found(pair(*_saml_files(folder), str(folder), "_segmentation"))
+
+
+# folders: images in one folder and masks in another
+
+IMAGES = ("images", "image", "imgs", "img")
+MASKS = ("masks", "mask", "labels", "label")
+
+
+def _filled(folder: Path, names: tuple[str, ...]) -> list[Path]:
+    """Folders that have one of the names, in any case of letters, and hold images."""
+    if not folder.is_dir():
+        return []
+    inner = sorted(path for path in folder.iterdir() if path.name.lower() in names)
+    return [path for path in inner if images_in(path)]
+
+
+def _find_folders(folder: Path) -> Found:
+    files = []
+    for names in (IMAGES, MASKS):
+        filled = _filled(folder, names)
+        if len(filled) > 1:
+            listed = " and ".join(f"{path.name}/" for path in filled)
+            raise DataError(f"{folder} has {listed}. Keep one, move the other away.")
+        files.append(images_in(filled[0]))
+    cases = pair_by_stem(files[0], files[1], str(folder))
+    return Found(cases, patients=patients_of(cases))
+
+
+# dofe: a domain of the multi-site fundus set of Wang et al., DoFE, IEEE TMI 2020
+# (https://github.com/emma-sjwang/Dofe): crops around the optic disc, with test images of its own.
+
+# Its masks are bright outside. These are the published bounds of cup and rim.
+_DOFE_LABELS = {"background": [201, 255], "disc": [0, 200], "cup": [0, 50]}
+
+
+def _find_dofe(folder: Path) -> Found:
+    parts = {}
+    for part, name in (("training", "train"), ("testing", "test")):
+        crops = folder / name / "ROIs"
+        images = images_in(crops / "image")
+        masks = images_in(crops / "mask")
+        if bool(images) != bool(masks) or (name == "train" and not images):
+            empty = crops / ("mask" if images else "image")
+            raise DataError(f"{empty} holds no image. Unpack the archive again.")
+        if images:
+            parts[part] = pair_by_stem(images, masks, str(crops))
+    cases = sorted_by_image(all_cases(parts))
+    own_parts = parts if "testing" in parts else None
+    return Found(cases, own_parts, patients_of(cases), labels=_DOFE_LABELS)
+
+
+# nvflare: a client's data list of NVIDIA FLARE's prostate example, which has its split
+# (https://github.com/NVIDIA/NVFlare, examples/advanced/prostate). The images lie beside the folder
+# of the lists or in dataset* there, those of one case as SITE/Image/CASE/SLICE.png.
+
+WRITTEN_HERE = "this package wrote it for another site's folder; give that folder"
+
+
+def client_lists(root: Path) -> dict[str, Path]:
+    """Map clients to their data lists, in ``root/datalist_2D`` or in ``root`` of such a name.
+
+    ``client_All``, which merges the lists, is left out, and so are lists that this package wrote.
+    Every other JSON file is a list, so that a damaged one is a site whose error names the damage.
+    """
+    folders = sorted(folder for folder in root.glob("datalist*") if _is_for_lists(folder))
+    if not folders and _is_for_lists(root):
+        folders = [root]
+    if len(folders) > 1:
+        names = " and ".join(folder.name for folder in folders)
+        raise DataError(f"{root} has lists in {names}. Give one of these folders.")
+    clients = {}
+    for folder in folders:
+        for file in sorted(folder.glob("[!.]*.json")):
+            if not file.stem.lower().endswith("_all") and fault_of_list(file) != WRITTEN_HERE:
+                clients[file.stem] = file
+    return clients
+
+
+def _is_for_lists(folder: Path) -> bool:
+    name = folder.absolute().name
+    return folder.is_dir() and (name == "datalist" or name.startswith("datalist_"))
+
+
+def fault_of_list(file: Path) -> str:
+    """Why a file is no data list of NVFlare; empty when it is one."""
+    try:
+        _read_list(file)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def _read_list(file: Path) -> dict[str, Any]:
+    """The content of a data list.
+
+    Windows begins files with a byte order mark, which the encoding skips.
+
+    Raises:
+        DataError: why the file is none.
+    """
+    try:
+        content = object_of_json(file.read_text(encoding="utf-8-sig"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"it cannot be read as JSON ({error}); export it again") from error
+    except ValueError as error:
+        raise DataError(f"{error}; export it again") from error
+    if "split" in content:
+        raise DataError(WRITTEN_HERE)
+    if not isinstance(content.get("training"), list):
+        raise DataError(
+            'it has no list "training" of {"image": path, "label": path}, but the keys '
+            f"{', '.join(content) or 'none'}; mend it"
+        )
+    return content
+
+
+def _has_one_list(folder: Path) -> bool:
+    if folder.is_file():
+        return not fault_of_list(folder)
+    return any(map(_is_for_lists, folder.glob("datalist*"))) and len(client_lists(folder)) == 1
+
+
+def _find_listed(folder: Path) -> Found:
+    file = folder if folder.is_file() else next(iter(client_lists(folder).values()))
+    content = _read_list(file)
+    base = _base_of_list(file, content["training"])
+    parts = {}
+    for part in PARTS:
+        if content.get(part):
+            parts[part] = _listed_cases(content[part], base, str(file))
+    cases = sorted_by_image(all_cases(parts))
+    patients = {}
+    for case in cases:
+        # Slices of one patient lie as SITE/Image/CASE/SLICE.png.
+        of_slices = Path(case["image"]).parent
+        if of_slices.parent.name.lower() in IMAGES:
+            patients[case["image"]] = str(of_slices)
+    return Found(cases, parts, patients)
+
+
+def _base_of_list(file: Path, cases: list[Any]) -> Path:
+    """The folder that the paths of a list begin from, found by the list's first image."""
+    beside = file.parent.parent
+    with suppress(IndexError, KeyError, TypeError):
+        for folder in (file.parent, beside, *sorted(beside.glob("dataset*/"))):
+            if (folder / cases[0]["image"]).is_file():
+                return folder
+    raise DataError(
+        f"{file}: its images are neither in {beside} nor in a folder dataset* there. Put the images"
+        " into one of these folders."
+    )
+
+
+def folders_of_list(file: Path) -> set[Path]:
+    """The folders above the images of a list; none where the list is damaged."""
+    folders: set[Path] = set()
+    with suppress(DataError):
+        for case in _find_listed(file).cases:
+            folders.update(Path(os.path.normpath(case["image"])).parents)
+    return folders
+
+
+def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[CaseFiles]:
+    """The cases of a list, with the folder before their paths.
+
+    Args:
+        entries: each with the paths ``image`` and ``label``.
+        folder: that the paths begin at.
+        where: the list, for errors.
+
+    Raises:
+        DataError: there is none, an entry is something else, or files do not exist.
+    """
+    cases: list[CaseFiles] = []
+    try:
+        for entry in entries:
+            image, label = folder / entry["image"], folder / entry["label"]
+            cases.append({"image": str(image), "label": str(label)})
+    except (TypeError, KeyError) as error:
+        raise DataError(
+            f'{where}: each entry, also of "training", must be {{"image": path, "label": path}}.'
+            " Mend it."
+        ) from error
+    problems = missing_files(cases) if cases else ["it lists no case"]
+    if problems:
+        raise DataError(
+            f"{where}: {all_named(problems)}. Unpack or export the images again, or mend the list."
+        )
+    return cases
+
+
+# msd: a task of the Medical Segmentation Decathlon (Antonelli et al., Nature Communications 2022).
+# nnunet: a raw data set of nnU-Net (Isensee et al., Nature Methods 2021), whose dataset.json names
+# the files' ending (version 2), or lists images without the channel in their names (version 1).
+
+
+def description_of(folder: Path) -> dict[str, Any]:
+    """The content of ``dataset.json``; empty when there is none or it is no JSON object."""
+    try:
+        return object_of_json((folder / "dataset.json").read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _is_nnunet(folder: Path) -> bool:
+    description = description_of(folder)
+    if isinstance(description.get("file_ending"), str):
+        return True
+    with suppress(IndexError, KeyError, TypeError):
+        image = folder / description["training"][0]["image"]
+        name, ending = stem(image), image.name.removeprefix(stem(image))
+        return not image.exists() and image.with_name(f"{name}_0000{ending}").exists()
+    return False
+
+
+def _find_nnunet(folder: Path) -> Found:
+    description = description_of(folder)
+    ending = "." + description.get("file_ending", ".nii.gz").lstrip(".")
+    images = _by_ending(folder / "imagesTr", f"_0000{ending}")
+    labels = _by_ending(folder / "labelsTr", ending)
+    if not images and not labels:
+        raise DataError(
+            f"{folder}: imagesTr/ and labelsTr/ hold no case with the ending {ending}, which is"
+            " file_ending of its dataset.json"
+        )
+    cases = pair(images, labels, str(folder))
+    notes: tuple[str, ...] = ()
+    if _by_ending(folder / "imagesTr", f"_0001{ending}"):
+        channels = description.get("channel_names") or description.get("modality") or {}
+        if isinstance(channels, list):
+            channels = dict(enumerate(channels))
+        listed = ", ".join(f"{key}: {name}" for key, name in channels.items())
+        notes = (f"channels are in files of their own ({listed}); the first, CASE_0000, is taken",)
+    return Found(cases, notes=notes)
+
+
+def _by_ending(folder: Path, ending: str) -> Named:
+    """The image files that have the ending, with the name before it."""
+    files = []
+    for path in images_in(folder):
+        if path.name.endswith(ending) and path.name != ending:
+            files.append((path.name.removesuffix(ending), path))
+    return files
+
+
+def _find_msd(folder: Path) -> Found:
+    """Take the cases under ``"training"``; those under ``"test"`` have no labels."""
+    description = description_of(folder)
+    cases = _listed_cases(description["training"], folder, f"{folder}/dataset.json")
+    modality = description.get("modality", {})
+    channels: tuple[str, ...] = ()
+    if isinstance(modality, dict):
+        channels = tuple(str(name) for name in modality.values())
+    return Found(sorted_by_image(cases), channels=channels)
+
+
+def described_labels(folder: Path) -> Values:
+    """What the values of a site's labels mean by its ``dataset.json``, in any layout.
+
+    nnU-Net writes ``{"background": 0, "disc": [1, 2], "cup": 2}``, its first version and the
+    Decathlon ``{"0": "background", "1": "disc"}``.
+
+    Returns:
+        Name -> lowest and highest value; empty where nothing is stated.
+
+    Raises:
+        DataError: the values of a label are no whole numbers.
+    """
+    labels = description_of(folder).get("labels")
+    named: Values = {}
+    for key, value in labels.items() if isinstance(labels, Mapping) else ():
+        name, values = (value, [key]) if isinstance(value, str) else (key, value)
+        try:
+            numbers = [int(number) for number in (values if isinstance(values, list) else [values])]
+            named[name] = [min(numbers), max(numbers)]
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"{folder}/dataset.json: the label {key!r} has the value {value!r}, where a number"
+                " or a list of numbers is needed. Mend it."
+            ) from error
+    return named
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "saml": Layout(
+        "CaseNN.nii.gz beside CaseNN_segmentation.nii.gz",
+        lambda folder: any(_saml_files(folder)),
+        _find_saml,
+    ),
+    "folders": Layout(
+        "images/NAME.png and masks/NAME.png, or NAME_mask.png (also jpg, tif, bmp, nii.gz)",
+        lambda folder: bool(_filled(folder, IMAGES) and _filled(folder, MASKS)),
+        _find_folders,
+    ),
+    "dofe": Layout(
+        "train/ROIs/image/NAME.png, train/ROIs/mask/NAME.png and the same under test/ (DoFE's"
+        " DomainN)",
+        lambda folder: any((folder / part / "ROIs").is_dir() for part in ("train", "test")),
+        _find_dofe,
+    ),
+    "nvflare": Layout(
+        'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they'
+        " list (NVFlare)",
+        _has_one_list,
+        _find_listed,
+    ),
+    "msd": Layout(
+        'dataset.json with "training": [{"image": ..., "label": ...}], imagesTr/ and labelsTr/'
+        " (Decathlon)",
+        lambda folder: isinstance(description_of(folder).get("training"), list)
+        and not _is_nnunet(folder),
+        _find_msd,
+    ),
+    "nnunet": Layout(
+        'dataset.json with "channel_names" and "file_ending", imagesTr/CASE_0000.nii.gz,'
+        " labelsTr/CASE.nii.gz (nnU-Net)",
+        _is_nnunet,
+        _find_nnunet,
+    ),
+}
