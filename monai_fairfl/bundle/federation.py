@@ -12,17 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.dealing import deal_out, display_of
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
-from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.bundle.runs import BundleRuns, RunFolders, failure_of
+from monai_fairfl.bundle.runs_display import deal_out, display_of
 from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.several_runs import (
-    RunFolders,
-    failure_of,
-    log_stop,
-    outcomes,
-)
 from monai_fairfl.bundle.site import closing_measurements
 from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.bundle.start_checks import check_start
@@ -161,9 +155,20 @@ class BundleFederation:
         self._check()
         start = self._start_files()
         found, stopped = self._run_each(jobs, start)
-        histories, failed = outcomes(found, self.folders.names)
+        histories: list[History] = []
+        failed: dict[str, str] = {}
+        for name in self.folders.names:
+            result = found.get(name)
+            if isinstance(result, Failed):
+                failed[name] = result.reason
+            elif result is not None:
+                histories.append(result)
         if stopped:
-            log_stop(histories)
+            unfinished = [history for history in histories if not history.finished]
+            for history in unfinished or histories[-1:]:
+                done, name = len(history.rounds), history.records[0]["name"]
+                words = "stopped after %d rounds of %s; the same command with --resume True goes on"
+                logger.info(words, done, name)
         try:
             finished = all(history.finished for history in histories)
             if self.valuations and finished and not stopped:

@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 
 from monai_fairfl.bundle.coalitions import CoalitionTraining
-from monai_fairfl.bundle.dealing import deal_out, display_of
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.run_config import digest_of_training
 from monai_fairfl.bundle.runs import BundleRuns
-from monai_fairfl.bundle.runs_display import show_text
+from monai_fairfl.bundle.runs_display import deal_out, display_of, show_text
 from monai_fairfl.errors import FederationError
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.round import Facts
