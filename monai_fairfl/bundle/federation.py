@@ -11,15 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.bundle import configuration, preflight
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.checks import check_start
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
 from monai_fairfl.bundle.runs import BundleRuns, RunFolders, failure_of
 from monai_fairfl.bundle.runs_display import deal_out, display_of
 from monai_fairfl.bundle.settings import Settings
 from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.bundle.sites import BundleSites
-from monai_fairfl.bundle.start_checks import check_start
+from monai_fairfl.bundle.sites import BundleSites, check_groups, site_names
 from monai_fairfl.bundle.valuing import RunsValuer
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.registry import guards_of
@@ -201,11 +201,11 @@ class BundleFederation:
             FairFLError: naming the setting or the folder, and the fix.
         """
         given = self.settings
-        self.names = preflight.site_names(
+        self.names = site_names(
             Path(given.sites_root), given.site_names, given.sites, given.any_folder
         )
         # From now on it is a mapping, which a worker process can be sent.
-        self.groups = preflight.check_groups(self.groups, self.names)
+        self.groups = check_groups(self.groups, self.names)
         self.settings = replace(given, groups=self.groups)
         self.runs = BundleRuns(
             sites=BundleSites(self.settings, self.names),
@@ -226,7 +226,7 @@ class BundleFederation:
         return None
 
     def _check(self) -> None:
-        """Find everything that is wrong, see :func:`~monai_fairfl.bundle.start_checks.check_start`.
+        """Find everything that is wrong, see :func:`~monai_fairfl.bundle.checks.check_start`.
 
         Raises:
             FairFLError: naming the setting, the site or the file, and the fix.
