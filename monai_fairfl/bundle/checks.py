@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -268,7 +267,7 @@ def check_config(bundle_root: str) -> None:
     parser = calling_parser()
     if parser is None:
         return
-    known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
+    known = list(configuration.read_keys(Path(bundle_root) / configuration.FEDERATE))
     with errors_in_one_line():
         config: dict[str, Any] = parser.config  # type: ignore[assignment]
         for key in config:
