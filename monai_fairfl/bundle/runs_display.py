@@ -147,13 +147,13 @@ def display_of(titles: Sequence[str], rounds: int, beside: int) -> Iterator[Runs
 
 
 def deal_out(
-    pieces: Mapping[str, Work], devices: Sequence[str], display: RunsDisplay | None
+    turns: Sequence[Mapping[str, Work]], devices: Sequence[str], display: RunsDisplay | None
 ) -> tuple[dict[str, Any], bool]:
     """Do all trainings, in their order as far as several are not done at a time.
 
     Args:
-        pieces: title -> a training. One that a signal stopped returns ``False``, or a history that
-            is not finished.
+        turns: title -> a training, of which those of a turn wait for all of the turn before. One
+            that a signal stopped returns ``False``, or a history that is not finished.
         devices: of the processes that work at a time.
         display: of all; ``None``: each shows itself.
 
@@ -176,7 +176,10 @@ def deal_out(
     if len(devices) > 1:
         logger.info("%d processes work at a time", len(devices))
     rounds_done = None if display is None else display.round_done
-    stopped = carry_out(pieces, len(devices), devices, rounds_done, ended)
+    stopped = False
+    for pieces in turns:
+        if pieces and not stopped:
+            stopped = carry_out(pieces, len(devices), devices, rounds_done, ended)
     return found, stopped
 
 

@@ -23,7 +23,7 @@ from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.runs import CONCERNS_ALL, logged_failure
 from monai_fairfl.bundle.runs_display import RunsDisplay, deal_out
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.transports.workers import Failed, Turn
+from monai_fairfl.transports.workers import Failed, Turn, Work
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,11 @@ def run_trainings(
     given.require_devices()
     processes = given.workers((most or len(first.names)) * len(todo), first.settings.threads)
     rounds = {training.title: training.rounds for training in trainings}
-    found: dict[str, bool | Failed] = {}
-    stopped = False
+    turns: tuple[dict[str, Work], dict[str, Work]] = ({}, {})
+    for training in todo:
+        turns[training.waits][training.title] = partial(_attempt, training.title, training.run)
     with RunsDisplay(rounds, [training.title for training in done], "cells") as display:
-        for waits in (False, True):
-            pieces = {}
-            for training in todo:
-                if training.waits == waits:
-                    pieces[training.title] = partial(_attempt, training.title, training.run)
-            if pieces and not stopped:
-                results, stopped = deal_out(pieces, given.devices_of(processes), display)
-                found.update(results)
+        found, stopped = deal_out(turns, given.devices_of(processes), display)
 
     unfinished = [title for title, result in found.items() if result is False]
     if stopped or unfinished:

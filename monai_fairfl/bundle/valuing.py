@@ -101,7 +101,7 @@ class RunsValuer:
         # Once, here: several processes would write it at a time.
         self.write_start()
         with display_of(list(pieces), runs.settings.rounds, beside) as display:
-            found, stopped = deal_out(pieces, runs.jobs.devices_of(jobs), display)
+            found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), display)
         if stopped:
             raise FederationError(STOPPED)
         for title, result in found.items():
