@@ -29,9 +29,9 @@ from monai_fairfl.data.inspection import digests_of_cases
 from monai_fairfl.data.layouts import CaseFiles
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.messages import RANGES
+from monai_fairfl.messages import CANDIDATES, RANGES
 from monai_fairfl.run import resuming
-from monai_fairfl.run.ledger import digest_of
+from monai_fairfl.run.ledger import count_rounds, digest_of
 from monai_fairfl.run.recorded_updates import check_recorded
 from monai_fairfl.run.records import names_of_guards
 from monai_fairfl.run.resuming import require_same_cases
@@ -180,6 +180,9 @@ def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updat
     if needs_updates:
         for folder in filter(resuming.begun, folders):
             check_recorded(folder)
+    for strategy, folder in zip(strategies, folders, strict=True):
+        if runs.settings.adapt_epochs and not isinstance(strategy, Standalone):
+            _require_last_mile_to_come(folder, runs.settings.rounds)
     weights, spec = runs.first_model()
     for strategy in strategies:
         strategy.check_model(spec, runs.settings.buffers)
@@ -193,6 +196,19 @@ def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updat
             "model": digest_of(weights),
         }
         resuming.check_openings(used, opening)
+
+
+def _require_last_mile_to_come(folder: Path, rounds: int) -> None:
+    """Refuse a last mile of a run that has ended without one: it would not take place."""
+    if not resuming.ended(folder):
+        return
+    records = resuming.records_of(folder)
+    had_one = any(set(CANDIDATES) & set(models) for models in records[-1]["scores"].values())
+    if count_rounds(records) >= rounds and not had_one:
+        raise ConfigError(
+            f"{folder} has ended without a last mile, and adapt_epochs (--adapt) adds none to it: "
+            f"choose another run_dir {resuming.FOR_TRAIN}"
+        )
 
 
 def _check_data(
