@@ -208,8 +208,9 @@ class BundleRuns:
             names: of the sites.
         """
         number = self.jobs.workers(len(names), self.settings.threads)
-        cases = {name: self.sites.cases[name] for name in names}
-        places = dealt_out(cases, number)
+        places = dict.fromkeys(names, 0)
+        if number > 1:
+            places = dealt_out({name: self.sites.cases[name] for name in names}, number)
         devices = self.jobs.devices_of(number)
         clients = {}
         for name in names:
