@@ -70,7 +70,6 @@ class CellOfStudy:
         """Return its training, which ends with its rows in the table."""
         return Training(
             title=f"{self.study.name} {self.cell.name}",
-            kind=f"{self.study.name} {self.cell.setting} {self.cell.strategy}",
             rounds=self.study.rounds_of(self.cell),
             folder=self.folder,
             federation=self.federation,

@@ -77,7 +77,6 @@ def trainings(out: Path, rounds: int, seed: int) -> list[Training]:
         found.append(
             Training(
                 title=story.what,
-                kind=story.name,
                 rounds=rounds,
                 folder=out / story.name,
                 federation=federation,

@@ -38,9 +38,7 @@ def main() -> None:
     out = arguments.out.absolute()
     write_demo(out / "hospitals", arguments.seed, sites=HOSPITALS)
     try:
-        failed = run_trainings(
-            trainings(out, arguments.rounds, arguments.seed), jobs="auto", unit="trainings"
-        )
+        failed = run_trainings(trainings(out, arguments.rounds, arguments.seed), jobs="auto")
     except FairFLError as error:
         sys.exit(str(error))
     if failed:

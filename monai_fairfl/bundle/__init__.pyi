@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
 
+from .checks import check_config as check_config
 from .federation import BundleFederation as BundleFederation
 from .initial import initial_model as initial_model
-from .preflight import check_config as check_config
 from .settings import SiteSettings as SiteSettings
 from .shipped import find_bundle as find_bundle
 from .site import bundle_client as bundle_client

@@ -22,8 +22,8 @@ from monai_fairfl import __version__
 from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.initial import digests_of_configs
+from monai_fairfl.bundle.runs import failure_of
 from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.several_runs import failure_of
 from monai_fairfl.bundle.site import has_evaluation
 from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged, run_trainings
 from monai_fairfl.errors import ConfigError, FederationError
@@ -335,7 +335,6 @@ class Comparison:
         federation = partial(self._federation, [cell.strategy], cell.fold, changes)
         return Training(
             title=cell.title,
-            kind=cell.strategy,
             rounds=self.federation.settings.rounds,
             folder=folder,
             federation=federation,

@@ -4,22 +4,23 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-import json
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
+from monai.bundle.utils import merge_kv
 from monai.utils import ensure_tuple
 
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.errors import ConfigError, FairFLError, did_you_mean, in_words
 from monai_fairfl.model_files.recipe import ModelRecipe
-from monai_fairfl.utils.plain_values import object_of_json
 
 FEDERATE = Path("configs", "federate.json")
 """The configuration of a federation, in the folder of its bundle."""
@@ -98,15 +99,18 @@ def train_config(
     """
     names = ensure_tuple(config)
     files = [bundle_root / name for name in names]
+    merged = ConfigParser({})
     for file in files:
         if not file.exists():
             raise ConfigError(f"{file} does not exist: {_hint_for_missing_file(bundle_root)}")
         try:
-            ConfigParser.load_config_file(str(file))
+            content = _content_of(file)
         except Exception as error:  # of JSON, of YAML
             raise ConfigError(f"{file} is not a configuration: {in_words(error)}") from error
+        for key, value in content.items():
+            merge_kv(merged, key, value)
     parser = ConfigParser()
-    parser.read_config([str(file) for file in files])
+    parser.read_config(dict(merged.get()))
     for key, value in overrides.items():
         if not _is_plain(value):
             raise ConfigError(
@@ -120,6 +124,20 @@ def train_config(
             raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
         parser[key] = value
     return parser
+
+
+def _content_of(file: Path) -> dict[str, Any]:
+    """What a configuration file holds, which the caller may change; it is read once."""
+    found = file.stat()
+    return copy.deepcopy(_loaded(file, found.st_mtime_ns, found.st_size))
+
+
+@lru_cache(maxsize=64)
+def _loaded(file: Path, *version: int) -> dict[str, Any]:
+    content = ConfigParser.load_config_file(str(file))
+    if not isinstance(content, dict):
+        raise ValueError("it holds no object")
+    return content
 
 
 def read_configs(bundle_root: Path, names: Sequence[str]) -> ConfigParser:
@@ -187,7 +205,7 @@ def read_keys(file: Path) -> dict[str, Any]:
         ConfigError: the file is damaged.
     """
     try:
-        return object_of_json(file.read_bytes())
+        return _content_of(file)
     except ValueError as error:
         raise ConfigError(f"{file} is damaged ({error}): restore it from a copy") from error
 
@@ -263,11 +281,11 @@ def input_shape(bundle_root: Path) -> tuple[int, ...]:
 
     file = bundle_root / METADATA
     try:
-        image = json.loads(file.read_text())["network_data_format"]["inputs"]["image"]
+        image = read_keys(file)["network_data_format"]["inputs"]["image"]
         channels = int(image["num_channels"])
         spatial = _get_fake_spatial_shape(image["spatial_shape"], p=4, n=4, any=64)
         return (1, channels, *spatial)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ConfigError, ValueError, KeyError) as error:
         raise ConfigError(
             f"{file} must give network_data_format.inputs.image with its shape: {error!r}"
         ) from error

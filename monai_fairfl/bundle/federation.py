@@ -11,21 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.bundle import configuration, preflight
-from monai_fairfl.bundle.dealing import deal_out, display_of
+from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.checks import check_start
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.run_config import StartFiles, text_of_config
-from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.bundle.runs import BundleRuns, RunFolders, failure_of
+from monai_fairfl.bundle.runs_display import deal_out, display_of
 from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.several_runs import (
-    RunFolders,
-    failure_of,
-    log_stop,
-    outcomes,
-)
 from monai_fairfl.bundle.site import closing_measurements
-from monai_fairfl.bundle.sites import BundleSites
-from monai_fairfl.bundle.start_checks import check_start
+from monai_fairfl.bundle.sites import BundleSites, check_groups, site_names
 from monai_fairfl.bundle.valuing import RunsValuer
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.guards.registry import guards_of
@@ -154,20 +148,34 @@ class BundleFederation:
     def run_with(self) -> list[History]:
         """As :meth:`run`, but an error is always raised, also under ``python -m monai.bundle``."""
         self.read_settings()
-        jobs = self._processes()
+        # Processes work on sites of all strategies.
+        jobs = self.jobs.workers(len(self.strategies) * len(self.names), self.settings.threads)
         if jobs > 1:
             # Libraries are imported for the workers while this process checks the sites.
             prepare()
-        self._check()
-        start = self._start_files()
+        self.digests = check_start(self.runs, self.strategies, self.valuations)
+        text = text_of_config(self.runs, [valuation.name for valuation in self.valuations])
+        start = StartFiles(self.run_dir, self.runs.sites.datalists, self.digests, text)
         found, stopped = self._run_each(jobs, start)
-        histories, failed = outcomes(found, self.folders.names)
+        ended: dict[str, History] = {}
+        failed: dict[str, str] = {}
+        for name in self.folders.names:
+            result = found.get(name)
+            if isinstance(result, Failed):
+                failed[name] = result.reason
+            elif result is not None:
+                ended[name] = result
+        histories = list(ended.values())
+        unfinished = [history for history in histories if not history.finished]
         if stopped:
-            log_stop(histories)
+            for history in unfinished or histories[-1:]:
+                done, name = len(history.rounds), history.records[0]["name"]
+                words = "stopped after %d rounds of %s; the same command with --resume True goes on"
+                logger.info(words, done, name)
         try:
-            finished = all(history.finished for history in histories)
-            if self.valuations and finished and not stopped:
-                self._value(histories, start)
+            if self.valuations and not unfinished and not stopped:
+                folders = {name: history.run_dir for name, history in ended.items()}
+                RunsValuer(self.runs, folders, start.write).value(self.valuations, histories)
         finally:  # a valuation that failed does not cost the report
             if self.settings.report:
                 self._write_report(histories, failed)
@@ -185,7 +193,7 @@ class BundleFederation:
                 fix.
         """
         self.read_settings()
-        self._check()
+        self.digests = check_start(self.runs, self.strategies, self.valuations)
 
     def read_settings(self) -> None:
         """Find the sites: all that is known before the checks.
@@ -196,11 +204,11 @@ class BundleFederation:
             FairFLError: naming the setting or the folder, and the fix.
         """
         given = self.settings
-        self.names = preflight.site_names(
+        self.names = site_names(
             Path(given.sites_root), given.site_names, given.sites, given.any_folder
         )
         # From now on it is a mapping, which a worker process can be sent.
-        self.groups = preflight.check_groups(self.groups, self.names)
+        self.groups = check_groups(self.groups, self.names)
         self.settings = replace(given, groups=self.groups)
         self.runs = BundleRuns(
             sites=BundleSites(self.settings, self.names),
@@ -220,25 +228,7 @@ class BundleFederation:
                 return self.folders.folder_of(strategy) / "models"
         return None
 
-    def _check(self) -> None:
-        """Find everything that is wrong, see :func:`~monai_fairfl.bundle.start_checks.check_start`.
-
-        Raises:
-            FairFLError: naming the setting, the site or the file, and the fix.
-        """
-        self.digests = check_start(self.runs, self.strategies, self.valuations)
-
-    def _start_files(self) -> StartFiles:
-        """What is written before anything else of the runs."""
-        valuations = [valuation.name for valuation in self.valuations]
-        text = text_of_config(self.runs, valuations)
-        return StartFiles(self.run_dir, self.runs.sites.datalists, self.digests, text)
-
     # ---- the runs
-
-    def _processes(self) -> int:
-        """How many processes work at a time: on sites of all strategies."""
-        return self.jobs.workers(len(self.strategies) * len(self.names), self.settings.threads)
 
     def _run_each(self, jobs: int, start: StartFiles) -> tuple[dict[str, History | Failed], bool]:
         """Run the strategies, several at a time where there are processes for it.
@@ -255,50 +245,21 @@ class BundleFederation:
             Name of each strategy that ran -> its history, or why it failed; and whether a signal
             asked to stop.
         """
-        found: dict[str, History | Failed] = {}
-        stopped = False
         runs: dict[str, Work] = {}
+        # Where there is a last mile, the models of those that train alone are candidates of others.
+        alone: dict[str, Work] = {}
         for strategy in self.strategies:
-            runs[strategy.name] = partial(self.runs.run_strategy, strategy, start.write)
-        beside = at_a_time(runs, jobs)
+            first = self.settings.adapt_epochs and isinstance(strategy, Standalone)
+            work = partial(self.runs.run_strategy, strategy, start.write)
+            (alone if first else runs)[strategy.name] = work
+        beside = at_a_time({**alone, **runs}, jobs)
         if beside > 1:
             # Once, here: several processes would write it at a time.
             start.write()
-        with display_of(list(runs), self.settings.rounds, beside) as display:
-            for strategies in self._in_turn():
-                pieces = {strategy.name: runs[strategy.name] for strategy in strategies}
-                results, stopped = deal_out(pieces, self.jobs.devices_of(jobs), display)
-                found.update(results)
-                if stopped:
-                    break
-        return found, stopped
-
-    def _in_turn(self) -> list[list[Strategy]]:
-        """The strategies in groups, of which each waits for the one before.
-
-        Where there is a last mile, the models of those that train alone are candidates of others.
-        """
-        alone: list[Strategy] = []
-        together: list[Strategy] = []
-        for strategy in self.strategies:
-            if self.settings.adapt_epochs and isinstance(strategy, Standalone):
-                alone.append(strategy)
-            else:
-                together.append(strategy)
-        return [group for group in (alone, together) if group]
+        with display_of([*alone, *runs], self.settings.rounds, beside) as display:
+            return deal_out([alone, runs], self.jobs.devices_of(jobs), display)
 
     # ---- after the runs
-
-    def _value(self, histories: Sequence[History], start: StartFiles) -> None:
-        """Make every valuation of every finished run."""
-        done = {history.run_dir for history in histories}
-        finished = {}
-        for strategy in self.strategies:
-            folder = self.folders.folder_of(strategy)
-            if folder in done:
-                finished[strategy.name] = folder
-        valuer = RunsValuer(self.runs, finished, start.write)
-        valuer.value(self.valuations, histories)
 
     def _write_report(self, histories: Sequence[History], failed: Mapping[str, str]) -> None:
         """Report these runs and those of previous strategies.

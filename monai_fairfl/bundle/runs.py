@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,14 @@ from typing import Any
 from monai_fairfl.bundle.initial import bundle_recipe, initial_model
 from monai_fairfl.bundle.jobs import Jobs
 from monai_fairfl.bundle.settings import Settings
-from monai_fairfl.bundle.several_runs import CONCERNS_ALL, RunFolders, logged_failure
 from monai_fairfl.bundle.sites import BundleSites
-from monai_fairfl.errors import FairFLError
+from monai_fairfl.errors import (
+    DiskFullError,
+    FairFLError,
+    FederationError,
+    TransportAborted,
+    in_words,
+)
 from monai_fairfl.guards import Guard
 from monai_fairfl.messages import ModelSpec, Weights
 from monai_fairfl.model_files.recipe import ModelRecipe
@@ -27,6 +33,48 @@ from monai_fairfl.transports.in_process import InProcess
 from monai_fairfl.transports.workers import Failed, Turn, WorkerClients, dealt_out
 from monai_fairfl.utils.tensors import own_random_state
 from monai_fairfl.utils.terminal import quiet, stopping_on_signals
+
+logger = logging.getLogger(__name__)
+
+CONCERNS_ALL = (OSError, DiskFullError, TransportAborted)
+"""Errors of one run that the other ones would meet, too."""
+
+
+class SomeFailed(FederationError):
+    """Some of several trainings failed; what the others reached is written."""
+
+
+class RunFolders:
+    """Where the runs of some strategies lie: a single one in ``run_dir``, several below it.
+
+    Args:
+        run_dir: of the single run or the comparison.
+        strategies: that are to run.
+    """
+
+    def __init__(self, run_dir: Path, strategies: Sequence[Strategy]):
+        self.run_dir = run_dir
+        self.names = [strategy.name for strategy in strategies]
+
+    def folder_of(self, strategy: Strategy) -> Path:
+        """The folder of a strategy's run."""
+        if len(self.names) == 1:
+            return self.run_dir
+        return self.run_dir / strategy.name
+
+    def previous(self) -> list[str]:
+        """Strategies whose runs the comparison in ``run_dir`` holds and that are not to run now."""
+        recorded = resuming.compared(self.run_dir)
+        return [name for name in recorded if name not in self.names]
+
+    def used(self) -> list[Path]:
+        """Folders that hold a run which goes on, or with which the new runs are compared.
+
+        A run of a comparison that is not to run now is one of them.
+        """
+        if resuming.begun(self.run_dir):
+            return [self.run_dir]
+        return [self.run_dir / name for name in resuming.compared(self.run_dir, self.names)]
 
 
 @dataclass(frozen=True)
@@ -160,8 +208,9 @@ class BundleRuns:
             names: of the sites.
         """
         number = self.jobs.workers(len(names), self.settings.threads)
-        cases = {name: self.sites.cases[name] for name in names}
-        places = dealt_out(cases, number)
+        places = dict.fromkeys(names, 0)
+        if number > 1:
+            places = dealt_out({name: self.sites.cases[name] for name in names}, number)
         devices = self.jobs.devices_of(number)
         clients = {}
         for name in names:
@@ -199,3 +248,30 @@ class _Start(Observer):
     def run_started(self) -> None:
         self.has_come = True
         self._write_start()
+
+
+def logged_failure(name: str, error: Exception) -> str:
+    """Log that strategy ``name`` failed, and return why, in words.
+
+    The log has the traceback where the error is a fault of the code.
+    """
+    if isinstance(error, FairFLError):
+        logger.error("%s failed: %s", name, error)
+        return str(error)
+    logger.error("%s failed", name, exc_info=error)
+    return in_words(error)
+
+
+def failure_of(failed: Mapping[str, str], number: int, what: str = "strategies") -> SomeFailed:
+    """The error that ends a comparison in which some runs failed.
+
+    Args:
+        failed: name of each -> reason.
+        number: of all runs.
+        what: the runs are called.
+    """
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in failed.items())
+    return SomeFailed(
+        f"{len(failed)} of {number} {what} failed ({reasons}). What the others reached is "
+        f"not lost. The same command with --resume True tries again: {', '.join(failed)}"
+    )

@@ -1,19 +1,25 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One display of several runs, such as the cells of a comparison, with the time left for all."""
+"""Several runs, such as the cells of a comparison: dealt out to processes, and shown together."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from statistics import median
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
+
+from monai_fairfl.server.federation import History
+from monai_fairfl.transports.workers import Failed, Work, carry_out
+from monai_fairfl.utils.terminal import quiet
+
+logger = logging.getLogger(__name__)
 
 LINES = 10
 """So many lines of progress, evenly over the rounds, where there is no terminal for a bar."""
@@ -46,151 +52,143 @@ def show_text(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
 
-def is_shown() -> bool:
-    """Whether a command shows the runs of this moment, so that none shows itself."""
-    return _console.get() is not None
-
-
 class RunsDisplay:
-    """Shows how many runs are done and how long the others will take.
+    """Shows how many runs are done and how long the others will take, on standard error.
 
-    It is a bar on a terminal, and a line for each run elsewhere, on standard error. For a command,
-    see :func:`shown_on`, it prints a line now and then elsewhere.
+    It is a bar on a terminal, and elsewhere a line for each run and now and then one between. The
+    time left is that of the rounds left, each as long as those so far in the mean.
 
     Args:
-        kinds: title of each run -> what decides how long its rounds take, such as its strategy.
-        rounds: of each run, or title -> rounds of that run.
-        done: title of each run that is done before -> seconds of its rounds.
-        at_a_time: how many run at a time.
+        rounds: title of each run -> number of its rounds.
+        done: titles of those that are done before.
         unit: what the runs are called.
     """
 
-    def __init__(
-        self,
-        kinds: Mapping[str, str],
-        rounds: int | Mapping[str, int],
-        done: Mapping[str, Sequence[float]] | None = None,
-        at_a_time: int = 1,
-        unit: str = "runs",
-    ):
-        self.kinds = dict(kinds)
-        if isinstance(rounds, int):
-            rounds = dict.fromkeys(kinds, rounds)
-        self.rounds = rounds
-        self.at_a_time = at_a_time
+    def __init__(self, rounds: Mapping[str, int], done: Collection[str] = (), unit: str = "runs"):
+        self.rounds = dict(rounds)
         self.unit = unit
-        self.rounds_done: dict[str, int] = dict.fromkeys(kinds, 0)
-        # Kind -> seconds of the rounds that were timed.
-        self.seconds: dict[str, list[float]] = {}
-        self.ended = 0
-        for title, seconds in (done or {}).items():
-            self.ended += 1
-            self.rounds_done[title] = self.rounds[title]
-            self.seconds.setdefault(self.kinds[title], []).extend(seconds)
-        # Title of each that runs -> when it began or its last round was done.
-        self.running: dict[str, float] = {}
-        self.of_a_command = _console.get()
-        console = self.of_a_command or Console(stderr=True, highlight=False)
-        self.is_terminal = console.is_terminal
-        # Rounds of all runs at the last line.
-        self.rounds_printed = sum(self.rounds_done.values())
-        self.bar = Progress(
-            TextColumn("{task.fields[runs]}"),
-            BarColumn(),
-            TextColumn("{task.fields[news]}"),
-            TextColumn("{task.fields[left]}"),
-            console=console,
-            disable=not self.is_terminal,
-        )
-        self.task: TaskID | None = None
+        # Rounds of each run that are done, and how many of these were before this began.
+        self.done = {title: rounds[title] if title in done else 0 for title in rounds}
+        self.before = sum(self.done.values())
+        self.begun = set(done)
+        self.ended = len(done)
+        self.began = time.monotonic()
+        console = _console.get() or Console(stderr=True, highlight=False)
+        self.printed = self.before
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[news]}"))
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task("", total=sum(self.rounds.values()), news="")
 
     def __enter__(self) -> RunsDisplay:
         self.bar.__enter__()
-        total = sum(self.rounds.values())
-        self.task = self.bar.add_task("", total=total, runs="", news="", left="")
         self._show("")
         return self
 
     def __exit__(self, *error: Any) -> None:
         self.bar.__exit__(*error)
 
-    def round_done(self, title: str, done: int, took: float | None = None) -> None:
+    def round_done(self, title: str, done: int) -> None:
         """A run begins or goes on, or has finished another round.
 
         Args:
             title: of the run.
             done: its rounds that are done.
-            took: seconds of the last one; ``None``: the time since the call before.
         """
-        now = time.monotonic()
-        if title in self.running and done > self.rounds_done[title]:
-            seconds = now - self.running[title] if took is None else took
-            self.seconds.setdefault(self.kinds[title], []).append(seconds)
-        self.running[title] = now
-        self.rounds_done[title] = done
-        news = f"{title}: round {done}/{self.rounds[title]}"
-        self._show(news)
-        if self.of_a_command is not None:
-            self._print_now_and_then(news)
+        if title not in self.begun:
+            self.begun.add(title)
+            self.before += done
+        self.done[title] = done
+        step = max(1, sum(self.rounds.values()) // LINES)
+        is_due = sum(self.done.values()) - self.printed >= step
+        self._show(f"{title}: round {done}/{self.rounds[title]}", is_due)
 
     def run_ended(self, title: str, failed: str | None = None) -> None:
         """A run is done, or failed for this reason."""
         self.ended += 1
-        self.running.pop(title, None)
-        self.rounds_done[title] = self.rounds[title]
-        outcome = f"{title}: done"
-        if failed is not None:
-            outcome = f"{title} failed: {failed}"
-        self._show(outcome)
-        if not self.is_terminal or failed is not None:
-            line = f"{self.ended}/{len(self.kinds)} {outcome}{self._left_words()}"
-            self._print(line)
+        self.done[title] = self.rounds[title]
+        outcome = f"{title}: done" if failed is None else f"{title} failed: {failed}"
+        self._show(outcome, True, failed is not None)
 
-    def _print_now_and_then(self, news: str) -> None:
-        """A line of progress where there is no bar."""
-        done = sum(self.rounds_done.values())
-        step = max(1, sum(self.rounds.values()) // LINES)
-        if self.is_terminal or done - self.rounds_printed < step:
-            return
-        self.rounds_printed = done
-        self._print(f"{news}{self._left_words()}")
+    def _show(self, news: str, line: bool = False, always: bool = False) -> None:
+        """Show news in the bar, or as a line where there is none, or always."""
+        done = sum(self.done.values())
+        runs = f"{self.ended}/{len(self.rounds)} {self.unit}"
+        news += self._left(done)
+        self.bar.update(self.task, completed=done, description=runs, news=news)
+        if always or (line and self.bar.disable):
+            self.printed = done
+            self.bar.console.print(f"{runs}, {news}", markup=False, soft_wrap=True)
 
-    def _print(self, line: str) -> None:
-        self.bar.console.print(line, markup=False, soft_wrap=True)
-
-    def seconds_left(self) -> float | None:
-        """Seconds that the rounds left will take; ``None`` where no round was timed.
-
-        A run's rounds take as long as those of its kind so far, or as those of all where that has
-        none: as their median, because the first round of a run loads its images too. So many at a
-        time share the sum, and nothing is done before its longest run.
-        """
-        timed: list[float] = []
-        for seconds in self.seconds.values():
-            timed.extend(seconds)
-        if not timed:
-            return None
-        left = []
-        for title, kind in self.kinds.items():
-            of_kind = self.seconds.get(kind, timed)
-            left.append(median(of_kind) * (self.rounds[title] - self.rounds_done[title]))
-        return max(sum(left) / self.at_a_time, max(left))
-
-    def _left_words(self) -> str:
-        left = self.seconds_left()
-        if left is None or self.ended == len(self.kinds):
+    def _left(self, done: int) -> str:
+        left = sum(self.rounds.values()) - done
+        fresh = done - self.before
+        if self.ended == len(self.rounds) or (left and fresh < 1):
             return ""
-        if self.rounds_done == self.rounds:
+        if not left:
             return "; the last measurements follow"
-        return f"; about {timedelta(seconds=max(1, round(left)))} left for all"
+        seconds = (time.monotonic() - self.began) / fresh * left
+        return f"; about {timedelta(seconds=max(1, round(seconds)))} left"
 
-    def _show(self, news: str) -> None:
-        if self.task is None:
-            return
-        self.bar.update(
-            self.task,
-            completed=sum(self.rounds_done.values()),
-            runs=f"{self.ended}/{len(self.kinds)} {self.unit}",
-            news=news,
-            left=self._left_words().removeprefix("; "),
-        )
+
+@contextmanager
+def display_of(titles: Sequence[str], rounds: int, beside: int) -> Iterator[RunsDisplay | None]:
+    """One display of the trainings of these titles; ``None`` where each shows itself.
+
+    Args:
+        titles: of the trainings.
+        rounds: of each.
+        beside: how many processes work on them beside each other.
+    """
+    if beside == 1 and _console.get() is None:
+        yield None
+        return
+    with quiet(), RunsDisplay(dict.fromkeys(titles, rounds)) as display:
+        yield display
+
+
+def deal_out(
+    turns: Sequence[Mapping[str, Work]], devices: Sequence[str], display: RunsDisplay | None
+) -> tuple[dict[str, Any], bool]:
+    """Do all trainings, in their order as far as several are not done at a time.
+
+    Args:
+        turns: title -> a training, of which those of a turn wait for all of the turn before. One
+            that a signal stopped returns ``False``, or a history that is not finished.
+        devices: of the processes that work at a time.
+        display: of all; ``None``: each shows itself.
+
+    Returns:
+        Title -> result of those that ended, in the order in which they did; and whether a signal
+        asked to stop.
+
+    Raises:
+        Exception: what a training raised; the others end at once.
+    """
+    found: dict[str, Any] = {}
+
+    def ended(title: str, result: Any) -> None:
+        found[title] = result
+        if display is not None and isinstance(result, Failed):
+            display.run_ended(title, result.reason)
+        elif display is not None and is_finished(result):
+            display.run_ended(title)
+
+    if len(devices) > 1:
+        logger.info("%d processes work at a time", len(devices))
+    rounds_done = None if display is None else display.round_done
+    stopped = False
+    for pieces in turns:
+        if pieces and not stopped:
+            stopped = carry_out(pieces, len(devices), devices, rounds_done, ended)
+    return found, stopped
+
+
+def is_finished(result: Any) -> bool:
+    """Whether a training that did not fail came to its end, and no signal stopped it.
+
+    >>> is_finished(True), is_finished(False), is_finished(None)
+    (True, False, True)
+    """
+    if isinstance(result, History):
+        return result.finished
+    return result is not False

@@ -15,6 +15,8 @@ from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.settings import SiteSettings
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.client.algo import FairMonaiAlgo
+from monai_fairfl.data.layouts import CaseFiles
+from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
 from monai_fairfl.measurements.features import count_different, network_inputs
 from monai_fairfl.utils.files import private_folder
 
@@ -164,3 +166,41 @@ def images_of_site(client: FairMonaiAlgo, site: str, data: str) -> int:
         return count_different(network_inputs(engine))
     finally:
         client.finalize()
+
+
+def listed_cases(
+    site_dir: str | Path,
+    bundle_root: str | Path,
+    config: Sequence[str] = TRAIN,
+    overrides: Mapping[str, Any] | None = None,
+    file: Path | None = None,
+) -> dict[str, list[CaseFiles]]:
+    """The cases that a bundle lists at a site, by part; nothing is written.
+
+    Args:
+        site_dir: the site's folder.
+        bundle_root: of the bundle.
+        config: its training configuration.
+        overrides: of the configuration.
+        file: the site's data list, which is read where it is there.
+
+    Raises:
+        DataError: there are none, or too few for a split.
+        ConfigError: the configuration has no ``datalist``.
+    """
+    root = Path(bundle_root).absolute()
+    parser = configuration.train_config(root, overrides or {}, config)
+    if "datalist" not in parser:
+        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
+    parser["bundle_root"] = str(root)
+    parser["dataset_dir"] = configuration.data_folder_of(parser, str(site_dir))
+    # Nothing is written beside the run.
+    parser["datalist_file"] = str(file) if file is not None and file.exists() else None
+    try:
+        parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
+    except Exception as error:  # whatever an expression of the bundle raises
+        cause = error.__cause__
+        if isinstance(cause, FairFLError):
+            raise cause from error
+        raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
+    return parts

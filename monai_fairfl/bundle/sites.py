@@ -4,22 +4,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from monai_fairfl.bundle import preflight
-from monai_fairfl.bundle.adoption.site_check import listed_cases
 from monai_fairfl.bundle.configuration import data_folder_of, train_config
 from monai_fairfl.bundle.jobs import number_of_cases
 from monai_fairfl.bundle.settings import Settings, SiteSettings
-from monai_fairfl.bundle.site import bundle_client, images_of_site
+from monai_fairfl.bundle.site import bundle_client, images_of_site, listed_cases
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.errors import ConfigError, DataError, in_words
+from monai_fairfl.data.sites import folders_in, site_folders
+from monai_fairfl.errors import ConfigError, DataError, did_you_mean, in_words
+from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.settings import checked_mapping
 from monai_fairfl.utils.terminal import quiet
+
+OF_A_DESKTOP = {"thumbs.db", "desktop.ini"}
+"""Files, in small letters, that Windows writes into the folders that somebody opens."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class BundleSites:
 
     @cached_property
     def _folders(self) -> dict[str, Path]:
-        return preflight.data_folders(Path(self.settings.sites_root), self.settings.any_folder)
+        return data_folders(Path(self.settings.sites_root), self.settings.any_folder)
 
     @cached_property
     def cases(self) -> dict[str, int]:
@@ -184,3 +189,130 @@ class BundleSites:
                         f"site {name!r}: its {data} images cannot be read: {in_words(error)}"
                     ) from error
         return counts
+
+
+def site_names(
+    sites_root: Path,
+    chosen: str | Sequence[str] | None,
+    sites: Mapping[str, Mapping[str, Any]],
+    any_folder: bool = False,
+) -> list[str]:
+    """The sites that take part, sorted.
+
+    Args:
+        sites_root: one folder per site.
+        chosen: names of those that take part, or the name of a single one; ``None``: all.
+        sites: site -> its additions.
+        any_folder: as of :func:`data_folders`.
+
+    Raises:
+        ConfigError: when the folder is missing or empty, none is chosen or one twice, or a chosen
+            or configured site has no data there.
+    """
+    elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
+    known = sorted({*data_folders(sites_root, any_folder), *elsewhere})
+    if not known and not sites_root.is_dir():
+        fault = "is a file" if sites_root.exists() else "does not exist"
+        raise ConfigError(
+            f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital"
+        )
+    if not known:
+        raise ConfigError(
+            f"sites_root {sites_root} holds no site: give it one folder per hospital "
+            "(SITE/CaseNN.nii.gz, or another layout of docs/data.md)"
+        )
+    names = known
+    if chosen is not None:
+        names = _chosen_names(chosen)
+    for name in [*names, *sites]:
+        if name not in known:
+            raise ConfigError(
+                f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
+            )
+    return sorted(safe_name(name, "the name of the hospital's folder") for name in names)
+
+
+def _chosen_names(chosen: str | Sequence[str]) -> list[str]:
+    """The names of ``site_names``: at least one, each once."""
+    names = [chosen] if isinstance(chosen, str) else list(chosen)
+    if not names:
+        raise ConfigError("site_names names no site: leave it out for all sites, or name some")
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(f"site_names must hold names in quotes, got {name!r}")
+        # It would train and weigh twice.
+        if names.count(name) > 1:
+            raise ConfigError(f"site_names names {name!r} twice: name each site once")
+    return names
+
+
+def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
+    """Where each site's data is: what its ``dataset_dir`` must be.
+
+    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
+    federation without it. So is one that holds no more than what a desktop has left there.
+
+    Args:
+        sites_root: one folder per site.
+        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
+            else those whose layout is known.
+    """
+    if not sites_root.is_dir():
+        return {}
+    folders = folders_in(sites_root)
+    if any_folder:
+        return {path.name: path for path in folders}
+    found = dict(site_folders(sites_root, must=False))
+    if any(path.is_file() for path in found.values()):
+        return found  # data lists: a folder beside them is no site
+    for path in folders:
+        if _is_empty(path):
+            found[path.name] = path
+    return found
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing, or only hidden files and those that a desktop writes."""
+    for path in folder.iterdir():
+        if not path.name.startswith(".") and path.name.lower() not in OF_A_DESKTOP:
+            return False
+    return True
+
+
+def check_groups(
+    groups: (
+        Mapping[str, Sequence[str]] | Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None
+    ),
+    sites: Sequence[str],
+) -> dict[str, list[str]]:
+    """The groups of sites that were asked for.
+
+    Args:
+        groups: name -> sites, or a function from all sites to these.
+        sites: that take part.
+
+    Raises:
+        ConfigError: when a group is no list, or names a site that does not take part, or one that
+            is named already.
+
+    >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
+    {'corrupted': ['elm']}
+    """
+    found = checked_mapping("groups", groups(list(sites)) if callable(groups) else groups)
+    group_of: dict[str, str] = {}
+    for name, members in found.items():
+        if isinstance(members, str) or not isinstance(members, Iterable):
+            raise ConfigError(f"groups: {name!r} must be a list of sites, got {members!r}")
+        for site in members:
+            if site not in sites:
+                raise ConfigError(
+                    f"group {name!r} names {site!r}, which does not take part; the sites are "
+                    f"{list(sites)}"
+                )
+            if site in group_of:
+                # Within a group, it would count twice in the mean.
+                raise ConfigError(
+                    f"{site!r} is in the groups {group_of[site]!r} and {name!r}; name it once"
+                )
+            group_of[site] = name
+    return {name: list(members) for name, members in found.items()}

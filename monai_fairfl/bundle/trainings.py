@@ -18,14 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from monai_fairfl.bundle.dealing import deal_out
 from monai_fairfl.bundle.federation import BundleFederation
 from monai_fairfl.bundle.jobs import Jobs
-from monai_fairfl.bundle.runs_display import RunsDisplay
-from monai_fairfl.bundle.several_runs import CONCERNS_ALL, logged_failure
+from monai_fairfl.bundle.runs import CONCERNS_ALL, logged_failure
+from monai_fairfl.bundle.runs_display import RunsDisplay, deal_out
 from monai_fairfl.errors import FairFLError, FederationError, in_words
-from monai_fairfl.run.checkpoint import Schedule
-from monai_fairfl.transports.workers import Failed, Turn
+from monai_fairfl.transports.workers import Failed, Turn, Work
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class Training:
 
     Args:
         title: how messages call it; each has one of its own.
-        kind: what decides how long its rounds take, such as its strategy.
         rounds: of it.
         folder: of its run.
         federation: makes it, with what it may use. Nothing is trained by that.
@@ -45,7 +42,6 @@ class Training:
     """
 
     title: str
-    kind: str
     rounds: int
     folder: Path
     federation: Callable[[Turn], BundleFederation]
@@ -59,7 +55,6 @@ def run_trainings(
     jobs: int | str | None = 1,
     devices: Sequence[str] | None = None,
     most: int | None = None,
-    unit: str = "cells",
 ) -> dict[str, str]:
     """Run all trainings that are not done, several at a time where there are processes for it.
 
@@ -72,80 +67,36 @@ def run_trainings(
             numbers are the same.
         devices: of the processes, in turn; ``None``: those of the first federation.
         most: processes that a training may use; ``None``: one for each of its sites.
-        unit: what the display calls the trainings.
 
     Returns:
         Title -> reason of those that failed.
 
     Raises:
-        FairFLError: what is wrong with the settings of a training; or a signal stopped them.
+        FairFLError: what is wrong with the settings of the first training; or a signal stopped
+            them, then it names those that it ended.
     """
     todo = [training for training in trainings if training not in done]
     if not todo:
         return {}
-    federations: dict[str, BundleFederation] = {}
-    for training in todo:
-        if training.kind not in federations:
-            federations[training.kind] = training.federation(Turn())
-    first = federations[todo[0].kind]
+    first = todo[0].federation(Turn())
     first.read_settings()
-    most = most or len(first.names)
     given = Jobs(jobs, devices or first.jobs.devices)
     given.require_devices()
-    processes = given.workers(most * len(todo), first.settings.threads)
-    with _display(trainings, done, processes, unit) as display:
-        return _carry_out(todo, given.devices_of(processes), display)
+    processes = given.workers((most or len(first.names)) * len(todo), first.settings.threads)
+    rounds = {training.title: training.rounds for training in trainings}
+    turns: tuple[dict[str, Work], dict[str, Work]] = ({}, {})
+    for training in todo:
+        turns[training.waits][training.title] = partial(_attempt, training.title, training.run)
+    with RunsDisplay(rounds, [training.title for training in done], "cells") as display:
+        found, stopped = deal_out(turns, given.devices_of(processes), display)
 
-
-def _display(
-    trainings: Sequence[Training], done: Sequence[Training], processes: int, unit: str
-) -> RunsDisplay:
-    kinds = {}
-    rounds = {}
-    seconds = {}
-    for training in trainings:
-        kinds[training.title] = training.kind
-        rounds[training.title] = training.rounds
-        if training in done:
-            seconds[training.title] = list(Schedule.read(training.folder).seconds.values())
-    return RunsDisplay(kinds, rounds, seconds, processes, unit)
-
-
-def _carry_out(
-    todo: Sequence[Training], devices: Sequence[str], display: RunsDisplay
-) -> dict[str, str]:
-    """Deal out the trainings, those that wait after the others.
-
-    Returns:
-        Title -> reason of those that failed.
-
-    Raises:
-        FederationError: when a signal stopped them; it names those that it ended.
-    """
-    found: dict[str, bool | Failed] = {}
-    stopped = False
-    for waits in (False, True):
-        pieces = {}
-        for training in todo:
-            if training.waits == waits:
-                pieces[training.title] = partial(_attempt, training.title, training.run)
-        if pieces and not stopped:
-            results, stopped = deal_out(pieces, devices, display)
-            found.update(results)
-
-    failed = {}
-    unfinished = []
-    for title, result in found.items():
-        if isinstance(result, Failed):
-            failed[title] = result.reason
-        elif not result:
-            unfinished.append(title)
+    unfinished = [title for title, result in found.items() if result is False]
     if stopped or unfinished:
         where = f" in {' and in '.join(unfinished)}" if unfinished else ""
         raise FederationError(
             f"stopped{where}: the same command goes on after the last whole round"
         )
-    return failed
+    return {title: result.reason for title, result in found.items() if isinstance(result, Failed)}
 
 
 def _attempt(title: str, run: Callable[[Turn], bool], turn: Turn) -> bool | Failed:

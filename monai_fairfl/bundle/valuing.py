@@ -4,31 +4,36 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from monai_fairfl.bundle.coalitions import CoalitionTraining
-from monai_fairfl.bundle.dealing import deal_out, display_of
 from monai_fairfl.bundle.initial import digests_of_configs
 from monai_fairfl.bundle.run_config import digest_of_training
 from monai_fairfl.bundle.runs import BundleRuns
-from monai_fairfl.bundle.runs_display import show_text
+from monai_fairfl.bundle.runs_display import deal_out, display_of, show_text
 from monai_fairfl.errors import FederationError
+from monai_fairfl.messages import Weights
+from monai_fairfl.run.checkpoint import Checkpoints
+from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.server.federation import History
 from monai_fairfl.server.round import Facts
-from monai_fairfl.strategies import Strategy
+from monai_fairfl.strategies import FedAvg, Strategy
 from monai_fairfl.transports.workers import Failed, Turn, at_a_time
 from monai_fairfl.utils.devices import torch_threads
-from monai_fairfl.utils.terminal import quiet
+from monai_fairfl.utils.terminal import quiet, stopping_on_signals
 from monai_fairfl.valuation import FinishedRun, Panel, RunValuation
 from monai_fairfl.valuation.run import value_run
+
+STOPPED = "stopped; the same command with --resume True goes on"
 
 
 @dataclass(frozen=True)
 class RunsValuer:
-    """Makes valuations of finished runs.
+    """Makes valuations of finished runs, and trains coalitions of their sites for these.
 
     Models that are trained for coalitions are common to all runs.
 
@@ -52,37 +57,22 @@ class RunsValuer:
         Raises:
             FederationError: when a run cannot be valued, or a training was stopped.
         """
-        digest = digest_of_training(self.runs)
-        retrained = self.runs.folders.run_dir / "valuations" / f"retrained-{digest}"
-        with quiet(), torch_threads(self.runs.settings.threads):
+        runs, names = self.runs, self.runs.sites.names
+        digest = digest_of_training(runs)
+        retrained = runs.folders.run_dir / "valuations" / f"retrained-{digest}"
+        evaluation = digests_of_configs(runs.sites.bundle_root).get("evaluate.json", "")
+        with quiet(), torch_threads(runs.settings.threads):
             for history in histories:
-                self._value_run(valuations, history, retrained)
-
-    def _value_run(
-        self, valuations: Sequence[RunValuation], history: History, retrained: Path
-    ) -> None:
-        names = self.runs.sites.names
-        panel = Panel(
-            self.runs.transport(history.run_dir, names),
-            names,
-            expected=self.runs.settings.expected({}),
-            facts=Facts(records=history.records),
-        )
-        run = FinishedRun(
-            history.run_dir,
-            names,
-            panel,
-            _coalition_training(self.runs, self.finished),
-            retrained,
-            self._train_ahead,
-            digests_of_configs(self.runs.sites.bundle_root).get("evaluate.json", ""),
-            show_text,
-        )
-        try:
-            for valuation in valuations:
-                value_run(valuation, run)
-        finally:
-            panel.close()
+                folder = history.run_dir
+                expected, facts = runs.settings.expected({}), Facts(records=history.records)
+                panel = Panel(runs.transport(folder, names), names, expected=expected, facts=facts)
+                trains = (self.train, retrained, self._train_ahead)
+                run = FinishedRun(folder, names, panel, *trains, evaluation, show_text)
+                try:
+                    for valuation in valuations:
+                        value_run(valuation, run)
+                finally:
+                    panel.close()
 
     def _train_ahead(
         self, coalitions: Mapping[frozenset[str], Path], strategy: Strategy | None
@@ -99,12 +89,10 @@ class RunsValuer:
             FederationError: when the training was stopped, or a coalition's failed.
         """
         runs = self.runs
-        training = _coalition_training(runs, self.finished)
         pieces = {}
         for coalition, folder in coalitions.items():
-            if training.needs_training(coalition, strategy):
-                given = (runs, self.finished, coalition, strategy, folder)
-                pieces[folder.name] = partial(train_coalition, *given)
+            if coalition and self._model_of_finished_run(coalition, strategy or FedAvg()) is None:
+                pieces[folder.name] = partial(_train_apart, self, coalition, strategy, folder)
         most = len(pieces) * len(runs.sites.names)
         jobs = runs.jobs.workers(most, runs.settings.threads)
         beside = at_a_time(pieces, jobs)
@@ -113,44 +101,94 @@ class RunsValuer:
         # Once, here: several processes would write it at a time.
         self.write_start()
         with display_of(list(pieces), runs.settings.rounds, beside) as display:
-            found, stopped = deal_out(pieces, runs.jobs.devices_of(jobs), display)
+            found, stopped = deal_out([pieces], runs.jobs.devices_of(jobs), display)
         if stopped:
-            raise FederationError("stopped; the same command with --resume True goes on")
+            raise FederationError(STOPPED)
         for title, result in found.items():
             if isinstance(result, Failed):
                 raise FederationError(f"coalition {title}: {result.reason}; use --resume True")
 
+    def train(self, coalition: frozenset[str], strategy: Strategy | None, folder: Path) -> Weights:
+        """The model that a coalition trains, in a federation that goes on where it was stopped.
 
-def train_coalition(
-    runs: BundleRuns,
-    finished: Mapping[str, Path],
-    coalition: frozenset[str],
-    strategy: Strategy | None,
-    folder: Path,
-    turn: Turn,
+        Args:
+            coalition: names of its sites; without any, nothing is trained.
+            strategy: with which they train; ``None``: FedAvg.
+            folder: of the coalition's run.
+
+        Raises:
+            FederationError: when the training was stopped; it names the way to go on.
+        """
+        if not coalition:
+            return self.runs.first_model()[0]
+        strategy = FedAvg() if strategy is None else copy.deepcopy(strategy)
+        trained = self._model_of_finished_run(coalition, strategy)
+        if trained is not None:
+            return trained
+
+        settings = self.runs.settings
+        per_round = settings.clients_per_round or len(coalition)
+        samples = {site: n for site, n in settings.samples.items() if site in coalition}
+        federation = self.runs.federation(
+            strategy,
+            folder,
+            sorted(coalition),
+            min_clients=min(len(coalition), per_round),
+            evaluate=(),
+            final=(),
+            record_updates=False,
+            adapt_epochs=0,
+            adapt_fuse=False,
+            samples=samples,
+        )
+        with stopping_on_signals(federation.stop):
+            if not federation.run(resume=True).finished:
+                raise FederationError(STOPPED)
+        return federation.strategy.weights
+
+    def _model_of_finished_run(
+        self, coalition: frozenset[str], strategy: Strategy
+    ) -> Weights | None:
+        """The model of the finished run of all sites, if no other site ever took part in it."""
+        run = self.finished.get(strategy.name)
+        if run is None or coalition != set(self.runs.sites.names):
+            return None
+        records = read_ledger(run / "ledger.jsonl")
+        if not trained_by(records, sorted(coalition), self.runs.settings.clients_per_round):
+            return None
+        checkpoint = Checkpoints(run / "checkpoints").load()
+        return None if checkpoint is None else checkpoint.weights
+
+
+def _train_apart(
+    valuer: RunsValuer, coalition: frozenset[str], strategy: Any, folder: Path, turn: Turn
 ) -> None:
-    """Train one coalition to its end, so that its model is there when somebody asks for it.
+    """Train one coalition to its end, so that its model is there when somebody asks for it."""
+    replace(valuer, runs=valuer.runs.for_turn(turn)).train(coalition, strategy, folder)
+
+
+def trained_by(
+    records: Sequence[Mapping[str, Any]], clients: Sequence[str], per_round: int | None
+) -> bool:
+    """Whether just these clients trained a run's model in every round, and none was ever missing.
 
     Args:
-        runs: of the federation.
-        finished: as :class:`RunsValuer`.
-        coalition: names of its sites.
-        strategy: with which they train; ``None``: FedAvg.
-        folder: of the coalition's run.
-        turn: what this training may use.
+        records: of the run's ledger.
+        clients: names of the clients in question.
+        per_round: how many of them a round samples; ``None``: all.
 
-    Raises:
-        FederationError: when the training was stopped.
+    >>> rounds = [{"kind": "round", "clients": ["A", "B"], "missing": {}}]
+    >>> run = [{"kind": "start", "clients": ["A", "B"]}, *rounds]
+    >>> trained_by(run, ["A", "B"], None), trained_by(run, ["A"], None)
+    (True, False)
     """
-    _coalition_training(runs.for_turn(turn), finished)(coalition, strategy, folder)
-
-
-def _coalition_training(runs: BundleRuns, finished: Mapping[str, Path]) -> CoalitionTraining:
-    """Trains a coalition's model."""
-    return CoalitionTraining(
-        sites=runs.sites.names,
-        settings=runs.settings,
-        finished=finished,
-        first_model=lambda: runs.first_model()[0],
-        federation=runs.federation,
-    )
+    if set(records[0]["clients"]) != set(clients):
+        return False
+    size = min(len(clients), per_round or len(clients))
+    for record in records:
+        if record["kind"] != "round":
+            continue
+        others = set(record["clients"]) - set(clients)
+        if others or record["missing"] or len(record["clients"]) != size:
+            return False
+    return True

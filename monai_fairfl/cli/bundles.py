@@ -136,7 +136,7 @@ def _adopt(args: argparse.Namespace) -> Answer:
 
 def _sites(root: Path) -> list[Path]:
     """The folders of the sites, at least two."""
-    from monai_fairfl.bundle.preflight import data_folders
+    from monai_fairfl.bundle.sites import data_folders
     from monai_fairfl.cli.choosing import require_two_sites
 
     if not root.is_dir():

@@ -11,8 +11,8 @@ import numpy as np
 from PIL import Image
 
 from monai_fairfl.bundle.configuration import read_metadata, takes_any_folder
-from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import bundle_names, find_bundle, locate_bundle
+from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import is_nifti
 from monai_fairfl.data.sites import find_cases, site_folders
 from monai_fairfl.errors import ConfigError, DataError

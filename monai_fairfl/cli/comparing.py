@@ -69,7 +69,7 @@ def compare(args: argparse.Namespace) -> Answer:
       monai-fairfl compare hospitals --strategy Standalone FedAvg FedCE --quick
       monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
     """
-    from monai_fairfl.bundle.several_runs import SomeFailed
+    from monai_fairfl.bundle.runs import SomeFailed
     from monai_fairfl.report.repeated_tables import comparison_text
 
     line = line_of(args, Path(args.folder).absolute())

@@ -433,7 +433,7 @@ def _reading(args: argparse.Namespace) -> Callable[[str], None]:
 
 def _write_lists(args: argparse.Namespace) -> Answer:
     """Check all sites, and then write the split of each into cases."""
-    from monai_fairfl.bundle.preflight import check_sites
+    from monai_fairfl.bundle.checks import check_sites
     from monai_fairfl.cli.choosing import STRUCTURES, bundle_for
     from monai_fairfl.data import check_cases, site_datalist
     from monai_fairfl.data.sites import sites_at

@@ -278,10 +278,9 @@ def _rounds_shown(rounds: int, run: Path, name: str) -> Iterator[None]:
             seconds = Schedule.read(run).seconds
             if len(seconds) > known:
                 known = len(seconds)
-                # Not the time of the engine's start, which the first round waits for.
-                display.round_done(name, known, seconds[max(seconds)])
+                display.round_done(name, known)
 
-    with RunsDisplay({name: name}, rounds) as display:
+    with RunsDisplay({name: rounds}) as display:
         thread = threading.Thread(target=look, args=(display,), daemon=True)
         thread.start()
         try:

@@ -19,7 +19,8 @@ from monai_fairfl.bundle.adaptation import (
     values_of,
     values_of_list,
 )
-from monai_fairfl.bundle.adoption.site_check import listed_cases, listed_sites
+from monai_fairfl.bundle.adoption.site_check import listed_sites
+from monai_fairfl.bundle.checks import check_sites
 from monai_fairfl.bundle.configuration import (
     TRAIN,
     settings_of_files,
@@ -27,7 +28,7 @@ from monai_fairfl.bundle.configuration import (
     train_config,
 )
 from monai_fairfl.bundle.first_look import recipe as training_of
-from monai_fairfl.bundle.preflight import check_sites
+from monai_fairfl.bundle.site import listed_cases
 from monai_fairfl.bundle.site_scores import scores_at_site
 from monai_fairfl.cli.asked import is_recorded, record_asked, state_of_files
 from monai_fairfl.cli.inference import OVERLAY

@@ -104,7 +104,7 @@ def carry_out(line: MonaiLine, texts: Sequence[str], args: argparse.Namespace) -
         FederationError: a signal stopped it.
     """
     from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
-    from monai_fairfl.bundle.several_runs import RunFolders
+    from monai_fairfl.bundle.runs import RunFolders
     from monai_fairfl.cli.running import require_end, text_of_report
     from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.registry import strategy_of

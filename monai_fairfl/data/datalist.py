@@ -183,7 +183,9 @@ def _new_split(
             f" folds={folds} would undo. Leave folds out, or give a data list of your own for each"
             " fold."
         )
-    parts = complete_split(found, arguments["validation"], arguments["seed"], str(dataset_dir))
+    tests = list(arguments["fractions"][2:]) != [0]
+    drawn = arguments["validation"], arguments["seed"]
+    parts = complete_split(found, *drawn, str(dataset_dir), tests)
     require_single(parts, str(dataset_dir))
     return parts
 

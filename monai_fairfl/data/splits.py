@@ -33,7 +33,7 @@ def split_cases(
     Args:
         cases: any order; they are sorted first.
         fractions: shares of training, validation and testing, which sum to 1; not used with
-            ``folds``.
+            ``folds``. The last one may be 0: then no case tests.
         folds: number of folds, at least 2.
         fold: which fold is tested, from 0; only with ``folds``.
         validation: share of the cases outside the fold that validates, rounded, at least one case.
@@ -49,6 +49,9 @@ def split_cases(
     >>> cases = [{"image": f"image{n:02d}.png", "label": f"mask{n:02d}.png"} for n in range(39)]
     >>> {part: len(members) for part, members in split_cases(cases).items()}
     {'training': 20, 'validation': 10, 'testing': 9}
+    >>> no_tests = split_cases(cases, fractions=(0.75, 0.25, 0))
+    >>> {part: len(members) for part, members in no_tests.items()}
+    {'training': 29, 'validation': 10, 'testing': 0}
     >>> {part: len(members) for part, members in split_cases(cases, folds=3, fold=1).items()}
     {'training': 21, 'validation': 5, 'testing': 13}
     """
@@ -56,21 +59,25 @@ def split_cases(
     groups = _by_patient(cases, patients or {})
     n = len(groups)
     unit = "patient" if patients else "case"
-    if n < 3:
+    has_tests = folds is not None or list(fractions[2:]) != [0]
+    least = 2 + has_tests
+    if n < least:
         raise DataError(
-            f"{n} {unit}(s) cannot be split into training, validation and testing. Add cases; 3 is"
-            " the least."
+            f"{n} {unit}(s) cannot be split into training, validation{' and testing' * has_tests}."
+            f" Add cases; {least} is the least."
         )
     np.random.default_rng(seed).shuffle(groups)
     if folds is None:
-        if len(fractions) != 3 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:
+        sums_to_one = abs(sum(fractions) - 1) <= 1e-6
+        if len(fractions) != 3 or not sums_to_one or min(fractions[:2]) <= 0 or fractions[2] < 0:
             raise DataError(
-                f"fractions={tuple(fractions)}: give three positive shares that sum to 1, as (0.5,"
-                " 0.25, 0.25)."
+                f"fractions={tuple(fractions)}: give three shares that sum to 1, as (0.5, 0.25,"
+                " 0.25); only the last one, of testing, may be 0."
             )
         # One group must remain for validation and one for testing.
-        num_training = min(max(1, round(fractions[0] * n)), n - 2)
-        first_testing = min(num_training + max(1, round(fractions[1] * n)), n - 1)
+        num_training = min(max(1, round(fractions[0] * n)), n - 1 - has_tests)
+        num_validating = max(1, round(fractions[1] * n)) if has_tests else n
+        first_testing = min(num_training + num_validating, n - has_tests)
         training = groups[:num_training]
         validating = groups[num_training:first_testing]
         testing = groups[first_testing:]
@@ -112,7 +119,7 @@ def require_folds(folds: int | None, fold: int) -> None:
 
 
 def complete_split(
-    found: Found, validation: float = 0.2, seed: int = 0, site: str = ""
+    found: Found, validation: float = 0.2, seed: int = 0, site: str = "", tests: bool = True
 ) -> dict[str, list[CaseFiles]]:
     """Complete the split that came with the data.
 
@@ -124,6 +131,7 @@ def complete_split(
         validation: share of the training patients that such a part gets, rounded, at least one.
         seed: of the draw.
         site: for errors.
+        tests: whether test cases are drawn where the split has none.
 
     Raises:
         DataError: too few training patients.
@@ -139,7 +147,7 @@ def complete_split(
     parts = {part: list(own_parts.get(part, [])) for part in PARTS}
     warn_of_shared(parts, found.patients, site)
     for part in PARTS:
-        if parts[part]:
+        if parts[part] or (part == "testing" and not tests):
             continue
         groups = _by_patient(parts["training"], found.patients)
         if len(groups) < 2 or not 0 < validation < 1:

@@ -45,6 +45,9 @@ def test_part_sizes_are_those_of_the_released_fedce_data() -> None:
     assert sizes(split_cases(case_list(25), folds=5, validation=0.25)) == [15, 5, 5]
     assert sizes(split_cases(case_list(10), fractions=(0.2, 0.1, 0.7))) == [2, 1, 7]
     assert sizes(split_cases(case_list(3), fractions=(0.98, 0.01, 0.01))) == [1, 1, 1]
+    # A site may keep no case for testing.
+    assert sizes(split_cases(case_list(10), fractions=(0.8, 0.2, 0))) == [8, 2, 0]
+    assert sizes(split_cases(case_list(2), fractions=(0.5, 0.5, 0.0))) == [1, 1, 0]
 
 
 def test_the_draw_of_a_seed_is_that_of_every_release() -> None:

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.adoption import acting, cases, places, schedule, scores
-from monai_fairfl.bundle.adoption.refusals import read_training
-from monai_fairfl.bundle.adoption.training_config import TrainingConfig
+from monai_fairfl.bundle.adoption import cases, engines, schedule, scores
+from monai_fairfl.bundle.adoption.training_config import TrainingConfig, read_training
 from monai_fairfl.bundle.configuration import FEDERATE
 from monai_fairfl.bundle.settings import federate_config
 from monai_fairfl.bundle.shipped import IGNORED, bundle_names, check_new, find_bundle
@@ -86,11 +85,11 @@ def adopt_bundle(
     configuration.input_shape(root)
     cases.adopt_data_folder(config, data_key)
     has_test = cases.adopt_split(config, site)
-    places.adopt_folders(config)
-    places.adopt_workers(config)
-    amp = places.adopt_precision(config)
-    places.adopt_lengths(config)
-    acting.adopt_handlers(config)
+    engines.adopt_folders(config)
+    engines.adopt_workers(config)
+    amp = engines.adopt_precision(config)
+    engines.adopt_lengths(config)
+    engines.adopt_handlers(config)
     length = schedule.adopt_length(config)
     schedule.adopt_schedule(config, length)
     scores.adopt_score(config)
@@ -124,10 +123,10 @@ def _declare_recipe(config: TrainingConfig) -> None:
 def _evaluation(config: TrainingConfig) -> dict[str, Any]:
     """What comes after the bundle's own ``evaluate.json``, which may undo some of the overlay."""
     evaluation = config.followed_by(EVALUATE)
-    places.adopt_folders(evaluation)
-    places.adopt_workers(evaluation)
-    places.adopt_precision(evaluation)
-    acting.adopt_handlers(evaluation)
+    engines.adopt_folders(evaluation)
+    engines.adopt_workers(evaluation)
+    engines.adopt_precision(evaluation)
+    engines.adopt_handlers(evaluation)
     scores.adopt_score(evaluation)
     scores.score_test_cases(evaluation)
     return evaluation.overlay

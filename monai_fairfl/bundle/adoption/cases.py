@@ -9,8 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from monai_fairfl.bundle.adoption.refusals import EVALUATOR, TRAINER
-from monai_fairfl.bundle.adoption.training_config import TrainingConfig
+from monai_fairfl.bundle.adoption.training_config import EVALUATOR, TRAINER, TrainingConfig
 from monai_fairfl.data.datalist import are_cases
 from monai_fairfl.errors import ConfigError, in_words
 

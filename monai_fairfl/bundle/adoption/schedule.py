@@ -7,9 +7,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from monai_fairfl.bundle.adoption.acting import HANDLERS, handlers_of
-from monai_fairfl.bundle.adoption.refusals import TRAINER
-from monai_fairfl.bundle.adoption.training_config import TrainingConfig, target_of
+from monai_fairfl.bundle.adoption.engines import HANDLERS, handlers_of
+from monai_fairfl.bundle.adoption.training_config import TRAINER, TrainingConfig, target_of
 
 MOST_ROUNDS = 100
 DEFAULT_EPOCHS = 100

@@ -10,8 +10,12 @@ import torch
 from monai.networks.utils import eval_mode, train_mode
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.adoption.refusals import EVALUATOR, TRAINER
-from monai_fairfl.bundle.adoption.training_config import TrainingConfig, target_of
+from monai_fairfl.bundle.adoption.training_config import (
+    EVALUATOR,
+    TRAINER,
+    TrainingConfig,
+    target_of,
+)
 from monai_fairfl.errors import in_words
 from monai_fairfl.utils.tensors import own_random_state
 

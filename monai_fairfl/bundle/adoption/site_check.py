@@ -5,20 +5,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from monai.transforms import LoadImage
 
-from monai_fairfl.bundle.configuration import data_folder_of, train_config
-from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import TRAIN
+from monai_fairfl.bundle.site import listed_cases
+from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.data.image_files import WORKERS
 from monai_fairfl.data.layouts import CaseFiles, all_cases, all_named
-from monai_fairfl.errors import ConfigError, DataError, FairFLError, in_words
+from monai_fairfl.errors import ConfigError, DataError, in_words
 
 
 def check_listed_site(
@@ -67,44 +66,6 @@ def check_listed_site(
         listed = all_named(faults, separator="\n- ")
         raise DataError(f"{site_dir}: {len(faults)} problem(s)\n- {listed}")
     return {part: len(members) for part, members in parts.items()}
-
-
-def listed_cases(
-    site_dir: str | Path,
-    bundle_root: str | Path,
-    config: Sequence[str] = TRAIN,
-    overrides: Mapping[str, Any] | None = None,
-    file: Path | None = None,
-) -> dict[str, list[CaseFiles]]:
-    """The cases that a bundle lists at a site, by part; nothing is written.
-
-    Args:
-        site_dir: the site's folder.
-        bundle_root: of the bundle.
-        config: its training configuration.
-        overrides: of the configuration.
-        file: the site's data list, which is read where it is there.
-
-    Raises:
-        DataError: there are none, or too few for a split.
-        ConfigError: the configuration has no ``datalist``.
-    """
-    root = Path(bundle_root).absolute()
-    parser = train_config(root, overrides or {}, config)
-    if "datalist" not in parser:
-        raise ConfigError(f"{', '.join(config)} of {root} has no key datalist: adopt it again")
-    parser["bundle_root"] = str(root)
-    parser["dataset_dir"] = data_folder_of(parser, str(site_dir))
-    # Nothing is written beside the run.
-    parser["datalist_file"] = str(file) if file is not None and file.exists() else None
-    try:
-        parts: dict[str, list[CaseFiles]] = parser.get_parsed_content("datalist")
-    except Exception as error:  # whatever an expression of the bundle raises
-        cause = error.__cause__
-        if isinstance(cause, FairFLError):
-            raise cause from error
-        raise DataError(f"{site_dir}: its cases cannot be listed: {in_words(error)}") from error
-    return parts
 
 
 def listed_sites(folder: Path, bundle_root: Path, config: Sequence[str] = TRAIN) -> dict[str, Path]:

@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from monai_fairfl.bundle import configuration
+from monai_fairfl.bundle.checks import check_strategies
 from monai_fairfl.bundle.initial import (
     bundle_recipe,
     digests_of_configs,
     initial_model,
     warn_of_other_training,
 )
-from monai_fairfl.bundle.preflight import check_strategies, site_names
 from monai_fairfl.bundle.settings import rows_of
 from monai_fairfl.bundle.shipped import bundle_names, locate_bundle
 from monai_fairfl.bundle.site import closing_measurements
+from monai_fairfl.bundle.sites import site_names
 from monai_fairfl.errors import ConfigError, FederationError, did_you_mean
 from monai_fairfl.run.resuming import ended
 from monai_fairfl.server.settings import RunSettings

@@ -14,9 +14,9 @@ import torch
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.preflight import data_folders
 from monai_fairfl.bundle.shipped import locate_bundle
 from monai_fairfl.bundle.site import bundle_client
+from monai_fairfl.bundle.sites import data_folders
 from monai_fairfl.client.algo import FairMonaiAlgo
 from monai_fairfl.errors import ConfigError, in_words
 from monai_fairfl.messages import Reply, Request

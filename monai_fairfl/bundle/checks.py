@@ -4,20 +4,28 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_fairfl import guards
-from monai_fairfl import strategies as shipped
+from monai_fairfl import guards as guards_room
+from monai_fairfl import strategies as strategies_room
+from monai_fairfl import valuation as valuation_room
+from monai_fairfl.bundle import configuration
 from monai_fairfl.bundle.configuration import calling_parser, errors_in_one_line
+from monai_fairfl.bundle.initial import warn_of_other_training
+from monai_fairfl.bundle.run_config import config_of_runs
+from monai_fairfl.bundle.runs import BundleRuns
+from monai_fairfl.bundle.shipped import is_shipped
+from monai_fairfl.bundle.sites import BundleSites
 from monai_fairfl.data.checks import (
     Summary,
+    check_cases,
     check_duplicates,
     check_label_values,
     digests_of_cases,
@@ -26,20 +34,232 @@ from monai_fairfl.data.checks import (
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.sites import folder_of_site, folders_in, site_folders
+from monai_fairfl.data.sites import folder_of_site
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
-from monai_fairfl.messages import RANGES
-from monai_fairfl.strategies.base import Strategy
+from monai_fairfl.messages import CANDIDATES, RANGES
+from monai_fairfl.run import resuming
+from monai_fairfl.run.ledger import count_rounds, digest_of
+from monai_fairfl.run.recorded_updates import check_recorded
+from monai_fairfl.run.records import names_of_guards
+from monai_fairfl.run.resuming import require_same_cases
+from monai_fairfl.run.training_config import FullRun
+from monai_fairfl.strategies import Standalone, Strategy
 from monai_fairfl.strategies.registry import strategy_of
-from monai_fairfl.utils.files import safe_name
-from monai_fairfl.utils.named_classes import find, load_by_path
-from monai_fairfl.utils.settings import checked_mapping, one_or_several
+from monai_fairfl.utils.named_classes import load_by_path
+from monai_fairfl.utils.settings import one_or_several
+from monai_fairfl.valuation import Retraining, RunValuation
+from monai_fairfl.valuation.run import check_valuations
 
 logger = logging.getLogger(__name__)
 
-OF_A_DESKTOP = {"thumbs.db", "desktop.ini"}
-"""Files, in small letters, that Windows writes into the folders that somebody opens."""
+Check = Callable[..., Any]
+"""Called with a site's folder, and with what its overrides set of the files, such as a suffix."""
+
+
+def check_start(
+    runs: BundleRuns,
+    strategies: Sequence[Strategy],
+    valuations: Sequence[RunValuation],
+) -> dict[str, list[str]]:
+    """Find everything that is wrong before hours of training are spent.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+        valuations: of the finished runs.
+
+    Returns:
+        Site -> digests of its cases.
+
+    Raises:
+        FairFLError: naming the setting, the site or the file, and the fix.
+    """
+    sites = runs.sites
+    settings = runs.settings
+
+    # The settings and the bundle's files.
+    FullRun.read(settings.full_run)
+    runs.jobs.require_devices()
+    train = _checked_training_config(sites)
+    check_strategies(strategies, sites.names, train, settings.clients_per_round)
+    check_measurements(settings.evaluate, "evaluate", in_training=True)
+    check_measurements(settings.final, "final")
+    if settings.adapt_fuse:
+        _check_fusing(runs, strategies)
+
+    # What the folder of the runs holds, and the model that they begin with.
+    needs_updates = any(valuation.needs_updates for valuation in valuations)
+    _check_run_dir(runs, strategies, settings.record_updates or needs_updates)
+    for strategy in strategies:
+        # A federation refuses, where it is made, what its strategy cannot do with the settings.
+        runs.federation(strategy, runs.folders.folder_of(strategy), sites.names)
+    check_valuations(valuations, sites.bundle_root, sites.names, settings.keywords())
+    _check_retraining(runs, valuations, train)
+    if settings.initial is not None:
+        warn_of_other_training(settings.initial, runs.recipe())
+
+    return _check_images(runs, strategies)
+
+
+def _check_images(runs: BundleRuns, strategies: Sequence[Strategy]) -> dict[str, list[str]]:
+    """Each site's images can be read, are those of the runs that go on, and are enough.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+
+    Returns:
+        As :func:`check_start`.
+    """
+    sites = runs.sites
+    check = sites.settings.check
+    folders = {name: sites.data_of(name) for name in sites.names}
+    digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
+    if runs.folders.used():
+        require_same_cases(sites.datalists, digests)
+    sites.require_datalists()
+    if runs.settings.adapt_epochs and runs.trained_alone is not None:
+        check_trained_alone(runs.trained_alone, folders, sites.listed)
+    new = []
+    for strategy in strategies:
+        if not resuming.begun(runs.folders.folder_of(strategy)):
+            new.append(strategy)
+    check_images(new, partial(sites.count_images, runs.jobs.devices[0]))
+    return digests
+
+
+def _check_fusing(runs: BundleRuns, strategies: Sequence[Strategy]) -> None:
+    """There are models to fuse, and the bundle's inference can run a fused one."""
+    others = [strategy for strategy in strategies if not isinstance(strategy, Standalone)]
+    if others and runs.trained_alone is None:
+        raise ConfigError(
+            "adapt_fuse fuses a site's model with the one that it trained alone, and there is none:"
+            " add Standalone to the strategies, or name the folder of such models as trained_alone"
+        )
+    file = runs.sites.bundle_root / configuration.INFERENCE
+    if file.is_file() and "network_of" not in file.read_text():
+        raise ConfigError(
+            f"{file} could not run a fused model, so adapt_fuse is of no use: let its network be "
+            '{"_target_": "monai_fairfl.workflow.network_of", "network_def": "@network_def", '
+            '"ckpt_path": "@ckpt_path", "device": "@device"}'
+        )
+
+
+def _checked_training_config(sites: BundleSites) -> ConfigParser:
+    """The training configuration of all; that of each site can be read, too."""
+    settings = sites.settings
+    train = configuration.train_config(sites.bundle_root, settings.overrides, settings.config)
+    for name in sites.names:
+        # With a folder of its own, which the configuration must know as any other key.
+        of_site = settings.for_site(settings.sites.get(name, {}))
+        configuration.train_config(sites.bundle_root, of_site.overrides, of_site.config)
+    return train
+
+
+def _check_retraining(
+    runs: BundleRuns, valuations: Sequence[RunValuation], train: ConfigParser
+) -> None:
+    """A strategy that is to train coalitions at the end could train all sites, too."""
+    per_round = runs.settings.clients_per_round
+    for valuation in valuations:
+        if not isinstance(valuation, Retraining) or valuation.strategy is None:
+            continue
+        try:
+            check_strategies([valuation.strategy], runs.sites.names, train, per_round)
+        except ConfigError as error:
+            raise ConfigError(f"valuation {valuation.name} trains coalitions: {error}") from error
+
+
+def _check_run_dir(runs: BundleRuns, strategies: Sequence[Strategy], needs_updates: bool) -> None:
+    """``run_dir`` is new, or what it holds goes on with the same settings.
+
+    The strategies must be able to train the first model, too.
+
+    Args:
+        runs: of the federation.
+        strategies: that are to run.
+        needs_updates: whether every round's updates must be recorded.
+    """
+    run_dir = runs.folders.run_dir
+    resuming.check_folder(run_dir, runs.folders.names, runs.resume)
+    folders = [runs.folders.folder_of(strategy) for strategy in strategies]
+    resuming.check_checkpoints(folders)
+    if needs_updates:
+        for folder in filter(resuming.begun, folders):
+            check_recorded(folder)
+    for strategy, folder in zip(strategies, folders, strict=True):
+        if runs.settings.adapt_epochs and not isinstance(strategy, Standalone):
+            _require_last_mile_to_come(folder, runs.settings.rounds)
+    weights, spec = runs.first_model()
+    for strategy in strategies:
+        strategy.check_model(spec, runs.settings.buffers)
+
+    used = runs.folders.used()
+    if used:
+        resuming.check_training(run_dir, config_of_runs(runs), runs.sites.names)
+        opening = {
+            **runs.settings.compared(),
+            "guards": names_of_guards(runs.guards),
+            "model": digest_of(weights),
+        }
+        resuming.check_openings(used, opening)
+
+
+def _require_last_mile_to_come(folder: Path, rounds: int) -> None:
+    """Refuse a last mile of a run that has ended without one: it would not take place."""
+    if not resuming.ended(folder):
+        return
+    records = resuming.records_of(folder)
+    had_one = any(set(CANDIDATES) & set(models) for models in records[-1]["scores"].values())
+    if count_rounds(records) >= rounds and not had_one:
+        raise ConfigError(
+            f"{folder} has ended without a last mile, and adapt_epochs (--adapt) adds none to it: "
+            f"choose another run_dir {resuming.FOR_TRAIN}"
+        )
+
+
+def _check_data(
+    folders: Mapping[str, str], check: Check | None, given: Check | None, bundle_root: Path
+) -> dict[str, list[str]]:
+    """Run the bundle's check on each site's folder.
+
+    Args:
+        folders: site -> its folder.
+        check: of a folder; ``None``: no check.
+        given: the same as the user gave it.
+        bundle_root: the bundle.
+
+    Returns:
+        Site -> digests of its cases, as :func:`~monai_fairfl.bundle.check_sites`.
+
+    Raises:
+        DataError: naming the problems, and how to switch the check off in a bundle of one's own.
+    """
+    try:
+        return check_sites(folders, check)
+    except DataError as error:
+        is_of_shipped = getattr(given, "func", given) is check_cases
+        if is_shipped(bundle_root) or not is_of_shipped:
+            raise
+        file = bundle_root / configuration.FEDERATE
+        raise DataError(
+            f"{error}\nIf the bundle is for another organ, set check to null in {file}"
+        ) from None
+
+
+def _check_of_sites(sites: BundleSites, check: Check | None) -> Check | None:
+    """The check of a site's folder, with what its overrides set of the files."""
+    given = {}
+    for name in sites.names:
+        overrides = sites.settings_of(name).overrides
+        given[sites.data_of(name)] = configuration.settings_of_files(overrides)
+    if check is None or not any(given.values()):
+        return check
+    return lambda site: check(site, **given[site])
+
+
+# ---- what needs no federation
 
 
 def check_config(bundle_root: str) -> None:
@@ -71,202 +291,56 @@ def check_config(bundle_root: str) -> None:
     parser = calling_parser()
     if parser is None:
         return
-    known = list(json.loads((Path(bundle_root) / "configs" / "federate.json").read_text()))
+    known = list(configuration.read_keys(Path(bundle_root) / configuration.FEDERATE))
     with errors_in_one_line():
         config: dict[str, Any] = parser.config  # type: ignore[assignment]
         for key in config:
             if key not in known and not key.startswith("_"):
                 raise ConfigError(f"unknown key {key!r} for a federation{did_you_mean(key, known)}")
+        guards_given = config.get("guards")
+        if guards_given is not None and not isinstance(guards_given, list):
+            raise ConfigError(
+                "guards must be a list, or null for the default ones, such as "
+                f"['NonFinite', 'TooLong'], got {guards_given!r}"
+            )
         # A text is a single name, or an expression.
-        strategies = one_or_several(config.get("strategies") or [])
-        for strategy in [config.get("strategy"), *strategies]:
-            check_targets(strategy)
+        named = [config.get("strategy"), *one_or_several(config.get("strategies") or [])]
+        for strategy in named:
             if isinstance(strategy, str) and not strategy.startswith(("@", "$", "%")):
                 strategy_of(strategy)
-        _check_guards(config.get("guards"))
-        for valuation in config.get("valuations") or []:
-            if isinstance(valuation, Mapping):
-                load_by_path(valuation.get("_target_"), "valuation")
+        check_targets(named, strategies_room)
+        check_targets(guards_given, guards_room)
+        check_targets(config.get("valuations"), valuation_room)
 
 
-def _check_guards(given: object) -> None:
-    """Refuse a guard that cannot be found, before MONAI builds it.
+def check_targets(component: object, package: Any) -> None:
+    """Refuse a component with a ``_target_``, its own or of a part, that cannot be imported.
+
+    Args:
+        component: of a configuration, or a list of such.
+        package: whose classes may be meant by a name without its path, or with a misspelt one.
 
     Raises:
-        ConfigError: naming the guard and why.
+        ConfigError: naming the target, and the one that looks most like it or why.
     """
-    if given is None:
+    if isinstance(component, (list, tuple)):
+        for one in component:
+            check_targets(one, package)
+    if not isinstance(component, Mapping):
         return
-    if not isinstance(given, list):
-        raise ConfigError(
-            f"guards must be a list, or null for the default ones, got {given!r}: such as "
-            '[{"_target_": "monai_fairfl.guards.NonFinite"}]'
-        )
-    for guard in given:
-        target = guard.get("_target_") if isinstance(guard, Mapping) else guard
-        if str(target).startswith(("@", "$", "%")):
-            continue
-        find(target, guards, guards.Guard)
-        if isinstance(guard, Mapping) and target in guards.__all__:
-            # MONAI finds classes by their paths only.
-            raise ConfigError(
-                f"unknown guard {target!r}; did you mean 'monai_fairfl.guards.{target}'?"
-            )
-
-
-def check_targets(component: object) -> None:
-    """Refuse a strategy whose target, or the target of one of its parts, cannot be imported.
-
-    Raises:
-        ConfigError: naming the target and why.
-    """
-    if isinstance(component, Mapping):
-        if "_target_" in component:
-            _check_target(component["_target_"])
-        for part in component.values():
-            check_targets(part)
-
-
-def _check_target(target: object) -> None:
-    """Refuse a ``_target_`` that cannot be imported."""
-    package, _, name = str(target).rpartition(".")
-    try:
-        load_by_path(target, "strategy")
-    except ConfigError as error:
-        # A shipped name without its path, or with another one of this package.
-        ours = not package or package.partition(".")[0] == "monai_fairfl"
-        if not (ours and name in shipped.__all__):
-            raise
-        raise ConfigError(
-            f"unknown strategy {target!r}; did you mean 'monai_fairfl.strategies.{name}'?"
-        ) from error
-
-
-def site_names(
-    sites_root: Path,
-    chosen: str | Sequence[str] | None,
-    sites: Mapping[str, Mapping[str, Any]],
-    any_folder: bool = False,
-) -> list[str]:
-    """The sites that take part, sorted.
-
-    Args:
-        sites_root: one folder per site.
-        chosen: names of those that take part, or the name of a single one; ``None``: all.
-        sites: site -> its additions.
-        any_folder: as of :func:`data_folders`.
-
-    Raises:
-        ConfigError: when the folder is missing or empty, none is chosen or one twice, or a chosen
-            or configured site has no data there.
-    """
-    elsewhere = [name for name, additions in sites.items() if "dataset_dir" in additions]
-    known = sorted({*data_folders(sites_root, any_folder), *elsewhere})
-    if not known and not sites_root.is_dir():
-        fault = "is a file" if sites_root.exists() else "does not exist"
-        raise ConfigError(
-            f"sites_root {sites_root} {fault}: give the folder that holds one folder per hospital"
-        )
-    if not known:
-        raise ConfigError(
-            f"sites_root {sites_root} holds no site: give it one folder per hospital "
-            "(SITE/CaseNN.nii.gz, or another layout of docs/data.md)"
-        )
-    names = known
-    if chosen is not None:
-        names = _chosen_names(chosen)
-    for name in [*names, *sites]:
-        if name not in known:
-            raise ConfigError(
-                f"site {name!r} has no folder in {sites_root}{did_you_mean(name, known)}"
-            )
-    return sorted(safe_name(name, "the name of the hospital's folder") for name in names)
-
-
-def _chosen_names(chosen: str | Sequence[str]) -> list[str]:
-    """The names of ``site_names``: at least one, each once."""
-    names = [chosen] if isinstance(chosen, str) else list(chosen)
-    if not names:
-        raise ConfigError("site_names names no site: leave it out for all sites, or name some")
-    for name in names:
-        if not isinstance(name, str):
-            raise ConfigError(f"site_names must hold names in quotes, got {name!r}")
-        # It would train and weigh twice.
-        if names.count(name) > 1:
-            raise ConfigError(f"site_names names {name!r} twice: name each site once")
-    return names
-
-
-def data_folders(sites_root: Path, any_folder: bool = False) -> dict[str, Path]:
-    """Where each site's data is: what its ``dataset_dir`` must be.
-
-    An empty folder is a site too, whose data did not arrive: its check reports that, instead of a
-    federation without it. So is one that holds no more than what a desktop has left there.
-
-    Args:
-        sites_root: one folder per site.
-        any_folder: every folder is a site, whatever it holds, since the bundle lists its own files;
-            else those whose layout is known.
-    """
-    if not sites_root.is_dir():
-        return {}
-    folders = folders_in(sites_root)
-    if any_folder:
-        return {path.name: path for path in folders}
-    found = dict(site_folders(sites_root, must=False))
-    if any(path.is_file() for path in found.values()):
-        return found  # data lists: a folder beside them is no site
-    for path in folders:
-        if _is_empty(path):
-            found[path.name] = path
-    return found
-
-
-def _is_empty(folder: Path) -> bool:
-    """Whether a folder holds nothing, or only hidden files and those that a desktop writes."""
-    for path in folder.iterdir():
-        if not path.name.startswith(".") and path.name.lower() not in OF_A_DESKTOP:
-            return False
-    return True
-
-
-def check_groups(
-    groups: (
-        Mapping[str, Sequence[str]] | Callable[[Sequence[str]], Mapping[str, Sequence[str]]] | None
-    ),
-    sites: Sequence[str],
-) -> dict[str, list[str]]:
-    """The groups of sites that were asked for.
-
-    Args:
-        groups: name -> sites, or a function from all sites to these.
-        sites: that take part.
-
-    Raises:
-        ConfigError: when a group is no list, or names a site that does not take part, or one that
-            is named already.
-
-    >>> check_groups(lambda sites: {"corrupted": sites[:1]}, ["elm", "oak"])
-    {'corrupted': ['elm']}
-    """
-    found = checked_mapping("groups", groups(list(sites)) if callable(groups) else groups)
-    group_of: dict[str, str] = {}
-    for name, members in found.items():
-        if isinstance(members, str) or not isinstance(members, Iterable):
-            raise ConfigError(f"groups: {name!r} must be a list of sites, got {members!r}")
-        for site in members:
-            if site not in sites:
-                raise ConfigError(
-                    f"group {name!r} names {site!r}, which does not take part; the sites are "
-                    f"{list(sites)}"
-                )
-            if site in group_of:
-                # Within a group, it would count twice in the mean.
-                raise ConfigError(
-                    f"{site!r} is in the groups {group_of[site]!r} and {name!r}; name it once"
-                )
-            group_of[site] = name
-    return {name: list(members) for name, members in found.items()}
+    target = component.get("_target_")
+    if target is not None and not str(target).startswith(("@", "$", "%")):
+        try:
+            load_by_path(target, "class")
+        except ConfigError as error:
+            path, _, name = str(target).rpartition(".")
+            # Another package's path is as its author gave it.
+            if path and path.partition(".")[0] != "monai_fairfl":
+                raise
+            known = [f"{package.__name__}.{each}" for each in package.__all__]
+            meant = did_you_mean(f"{package.__name__}.{name}", known)
+            raise ConfigError(f"unknown class {target!r}{meant}") from error
+    check_targets(list(component.values()), package)
 
 
 def check_measurements(names: Iterable[str], asking: str, in_training: bool = False) -> None:
