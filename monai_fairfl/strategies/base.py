@@ -383,26 +383,34 @@ class Strategy(Checked, ABC):
             values = self._clipped(replies, values, name, self.parts.clip_reports)
         return values
 
-    def measured(self, replies: Replies, name: str) -> np.ndarray:
+    def measured(self, replies: Replies, name: str, least: float = -math.inf) -> np.ndarray:
         """Read a measurement of all present clients.
 
         Args:
             replies: those of the exchange that asked for it.
             name: of the measurement.
+            least: a lower value counts as absent.
 
         Returns:
             Shape (N,), in the order of the replies. A client that sent none, or one that was
             dropped, gets the mean of the others, and a note.
 
         Raises:
-            FederationError: if no client sent one.
+            FederationError: if no client sent one, or all are lower than ``least``.
         """
         values = self.known(replies, name)
-        absent = np.isnan(values)
-        mean = values[~absent].sum() / (~absent).sum()
-        for row in np.flatnonzero(absent):
-            self.note(replies[row].client, f"{name} absent, {mean:.6g} used: mean of the others")
-        return np.where(absent, mean, values)
+        usable = values >= least
+        if not usable.any():
+            lowest = int(np.nanargmin(values))
+            raise FederationError(
+                f"{type(self).__name__} needs a {name} of at least {least:g}, and that of "
+                f"{replies[lowest].client!r} is {values[lowest]:.4g}"
+            )
+        mean = values[usable].sum() / usable.sum()
+        for row in np.flatnonzero(~usable):
+            sent = "absent" if np.isnan(values[row]) else f"{values[row]:.4g}, below {least:g}"
+            self.note(replies[row].client, f"{name} {sent}, {mean:.6g} used: mean of the others")
+        return np.where(usable, values, mean)
 
     def _nobody_measured(self, replies: Replies, name: str) -> FederationError:
         """Why there is no measurement ``name``: nobody sent it, or all were dropped."""

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from monai_fairfl.errors import FederationError
 from monai_fairfl.messages import Train
-from monai_fairfl.replies import Replies, normalise, unit_of_powers
+from monai_fairfl.replies import normalise, unit_of_powers
 from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
 
@@ -36,7 +35,8 @@ class QFedAvg(Strategy):
         variant: ``"paper"`` as above; ``"released"``, FedISM's authors: a plain average with the
             weights :math:`F_k^q / \sum_j F_j^q`.
 
-    It trusts the training losses that clients report.
+    A loss below 0 has no powers, and counts as the mean of the others: use 1 - Dice in place of
+    -Dice. It trusts the training losses that clients report.
 
     >>> QFedAvg(q=2.0).name
     'QFedAvg-q_2.0'
@@ -59,7 +59,7 @@ class QFedAvg(Strategy):
         local = yield [Train(client, self.start_of(client), ("global_loss",)) for client in clients]
 
         # The powers F_k^q, divided by their sum, are the weights of the average.
-        losses = self._losses(local) + LEAST_LOSS
+        losses = self.measured(local, "global_loss", least=0.0) + LEAST_LOSS
         unit = unit_of_powers(losses, self.q)
         losses = losses / unit
         powers = losses**self.q
@@ -77,25 +77,3 @@ class QFedAvg(Strategy):
         # updates times one factor.
         factor = lipschitz * powers.sum() / curvatures.sum()
         return self.finish(local, weights, weights, scale=np.full(len(local), factor))
-
-    def _losses(self, local: Replies) -> np.ndarray:
-        """The loss of every client; an absent one, and one below 0, is the mean of the others.
-
-        Raises:
-            FederationError: when no loss is at least 0.
-        """
-        losses = self.known(local, "global_loss")
-        usable = losses >= 0
-        if not usable.any():
-            lowest = int(np.nanargmin(losses))
-            raise FederationError(
-                f"QFedAvg takes powers of losses, and that of {local[lowest].client!r} is "
-                f"{losses[lowest]:.4g}: use a loss from 0 on, such as 1 - Dice for -Dice"
-            )
-        mean = losses[usable].sum() / usable.sum()
-        for row in np.flatnonzero(~usable):
-            reported = "absent" if np.isnan(losses[row]) else f"{losses[row]:.4g}, below 0"
-            self.note(
-                local[row].client, f"global_loss {reported}, {mean:.6g} used: mean of the others"
-            )
-        return np.where(usable, losses, mean)
