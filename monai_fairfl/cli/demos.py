@@ -28,6 +28,8 @@ SMALLEST_SIDE = {"demo": 12, "prostate": 12, "fundus": 32}
 DEMO: dict[str, Any] = {
     "rounds": 30,
     "adapt_epochs": 10,
+    # For `monai-fairfl value demo/run`.
+    "record_updates": True,
     # The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
     "full_run": {"rounds": 30, "local_epochs": 4, "mean_dice": 0.5},
 }

@@ -30,6 +30,7 @@ from monai_fairfl.cli import (
     runs,
     training,
     using,
+    valuing,
 )
 from monai_fairfl.cli.command import Answer
 from monai_fairfl.errors import FairFLError, closest
@@ -44,6 +45,7 @@ COMMANDS: dict[str, tuple[Command, Options]] = {
     "try": (training.try_, training.try_options),
     "train": (training.train, training.train_options),
     "compare": (training.compare, training.compare_options),
+    "value": (valuing.value, valuing.value_options),
     "infer": (using.infer, using.infer_options),
     "evaluate": (using.evaluate, using.evaluate_options),
     "adapt": (adapting.adapt, adapting.adapt_options),

@@ -220,6 +220,8 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
             _refuse_late_last_mile(runs[name], rounds)
 
     opening = f"{', '.join(runs)}. Log: {run_dir / 'log.txt'}"
+    if line.arguments.get("record_updates"):
+        opening += f"\n{_updates_in_words(line, len(runs))}"
     print(opening, file=progress_stream(args), flush=True)
     line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)
@@ -248,6 +250,21 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
         "models": models,
     }
     return Answer(data, "\n".join([*lines, text_of_report(run_dir)]))
+
+
+def _updates_in_words(line: MonaiLine, runs: int) -> str:
+    """How much disk the recorded updates of all rounds take."""
+    from monai_fairfl.bundle.initial import initial_model
+    from monai_fairfl.bundle.preflight import data_folders
+
+    settings = line.configuration()
+    sites = data_folders(Path(settings["sites_root"]), bool(settings.get("any_folder")))
+    bundle, overrides = Path(settings["bundle_root"]), settings.get("overrides") or {}
+    weights, _ = initial_model(bundle, overrides, None, settings["config"])
+    size = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
+    # Of each round the model that was sent, and what every hospital sent back.
+    gigabytes = runs * settings["rounds"] * (len(sites) + 1) * size / 1e9
+    return f"The updates of all rounds take at most {gigabytes:.2g} GB."
 
 
 def _refuse_late_last_mile(run: Path, rounds: int) -> None:
