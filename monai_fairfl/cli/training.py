@@ -203,7 +203,7 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
     """
     from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
     from monai_fairfl.bundle.several_runs import RunFolders
-    from monai_fairfl.cli.running import require_end, text_of_report
+    from monai_fairfl.cli.running import output_into, require_end, text_of_report
     from monai_fairfl.strategies import Standalone
     from monai_fairfl.strategies.registry import strategy_of
     from monai_fairfl.utils.words import count_words
@@ -221,7 +221,8 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
 
     opening = f"{', '.join(runs)}. Log: {run_dir / 'log.txt'}"
     if line.arguments.get("record_updates"):
-        opening += f"\n{_updates_in_words(line, len(runs))}"
+        with output_into(run_dir / "log.txt", args.verbose):
+            opening += f"\n{_updates_in_words(line, len(runs))}"
     print(opening, file=progress_stream(args), flush=True)
     line.run(run_dir / "log.txt", args.verbose)
     require_end(run_dir)

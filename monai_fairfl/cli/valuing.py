@@ -129,7 +129,7 @@ def _ask(folder: Path, runs: Sequence[Path], sites: int) -> None:
     Raises:
         ConfigError: nobody wants it.
     """
-    from monai_fairfl.run.resuming import Schedule
+    from monai_fairfl.run.checkpoint import Schedule
 
     seconds = [sum(Schedule.read(run).seconds.values()) for run in runs]
     minutes = max(1, round(max(seconds) * (sites + 1) / 60))

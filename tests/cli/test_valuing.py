@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import monai.bundle  # noqa: F401  # its logger writes to the standard output of its first import
 import pytest
 from helpers.command_line import FEDCE, TINY, Commands, bytes_of
 
