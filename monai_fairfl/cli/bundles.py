@@ -162,7 +162,7 @@ def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any
         FairFLError: why it failed. The run and its log stay.
     """
     from monai_fairfl.bundle.adoption.adopt import OVERLAY
-    from monai_fairfl.cli.federation_line import federation_line
+    from monai_fairfl.cli.options import federation_line
     from monai_fairfl.cli.running import require_end
     from monai_fairfl.utils.plain_values import object_of_json
 
@@ -171,7 +171,7 @@ def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any
     overrides = {name: value for name, value in ONE_STEP.items() if name in overlay}
     overrides.update(given)
     line = federation_line(
-        bundle, root, folder / "run", ["FedAvg"], overrides=overrides, site_names=sites, **CHECK
+        bundle, root, folder / "run", overrides=overrides, site_names=sites, **CHECK
     )
     try:
         line.run(folder / "log.txt")

@@ -1,20 +1,17 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""First looks: ``demo`` at synthetic hospitals, and ``try`` at your own."""
+"""The command ``demo``: synthetic hospitals, and a federation of them."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.cli.command import (
-    STEREO,
     Answer,
     add_out,
-    add_stereo,
     add_verbose,
     out_folder,
     positive,
@@ -31,6 +28,8 @@ SMALLEST_SIDE = {"demo": 12, "prostate": 12, "fundus": 32}
 DEMO: dict[str, Any] = {
     "rounds": 30,
     "adapt_epochs": 10,
+    # For `monai-fairfl value demo/run`.
+    "record_updates": True,
     # The demo's first look is its own full run: docs/demo.md has what came out on six seeds.
     "full_run": {"rounds": 30, "local_epochs": 4, "mean_dice": 0.5},
 }
@@ -96,22 +95,20 @@ def demo(args: argparse.Namespace) -> Answer:
     if args.kind != "demo":
         raise ConfigError(f"--kind {args.kind} is for --data-only: then train what it has written")
 
+    from monai_fairfl.bundle.first_look import quick_file
     from monai_fairfl.bundle.shipped import find_bundle
     from monai_fairfl.cli.choosing import PROSTATE
-    from monai_fairfl.cli.federation_line import federation_line
+    from monai_fairfl.cli.options import federation_line
     from monai_fairfl.cli.training import carry_out
 
     _write_hospitals(args, out / "hospitals")
-    line = federation_line(
-        find_bundle(PROSTATE),
-        out / "hospitals",
-        out / "run",
-        DEMO_STRATEGIES,
-        quick=True,
-        seed=args.seed,
-        **DEMO,
+    bundle = find_bundle(PROSTATE)
+    files = [quick_file(bundle)]
+    keys = {**DEMO, "seed": args.seed}
+    return carry_out(
+        federation_line(bundle, out / "hospitals", out / "run", files, DEMO_STRATEGIES, **keys),
+        args,
     )
-    return carry_out(line, DEMO_STRATEGIES, args)
 
 
 def _write_hospitals(args: argparse.Namespace, folder: Path) -> list[str]:
@@ -132,53 +129,3 @@ def _write_hospitals(args: argparse.Namespace, folder: Path) -> list[str]:
         return write_clinics(folder, size=size[0], **settings)
     write = write_demo if args.kind == "demo" else write_sites
     return write(folder, size=tuple(size), **settings)
-
-
-# --- try
-
-
-def try_options(command: argparse.ArgumentParser) -> None:
-    """Add the options of ``try``."""
-    command.add_argument("folder", metavar="DATA", help="one folder per hospital")
-    command.add_argument(
-        "--rounds",
-        type=positive,
-        metavar="N",
-        help="train each strategy for this many rounds (default: 20, as in a first look)",
-    )
-    add_stereo(command)
-    add_out(command, "folder for the bundle and the run, which goes on (default: try-NAME here)")
-    command.add_argument(
-        "--jobs",
-        type=positive,
-        metavar="N",
-        help=(
-            "how many strategies, or hospitals of one strategy, to train at a time, "
-            "each in its own process (default: as many as cores and memory allow)"
-        ),
-    )
-    add_verbose(command)
-
-
-def try_(args: argparse.Namespace) -> Answer:
-    """Compare Standalone, FedAvg and FedCE on your hospitals at a small size, and report.
-
-    Every file is checked first.
-
-    examples:
-      monai-fairfl try hospitals        # volumes or photographs, in any layout of docs/data.md
-      monai-fairfl try hospitals --rounds 30 --out runs/try --jobs 2
-    """
-    from monai_fairfl.cli.trying import try_sites
-
-    root = Path(args.folder).absolute()
-    out = out_folder(args.out, f"try-{root.name}")
-    output = None
-    if args.json:
-        output = sys.stderr  # standard output is for the JSON object alone
-    found = try_sites(root, out, args.rounds, STEREO[args.stereo], output, args.jobs, args.verbose)
-    text = (
-        "To go on: monai-fairfl train, without --quick; or other settings, in the printed command "
-        f"or in {found['bundle']}/configs"
-    )
-    return Answer(found, text)

@@ -18,31 +18,15 @@ from monai_fairfl.cli.command import (
     add_recipe,
     add_settings,
     out_folder,
-    plain_mapping,
-    positive,
     progress_stream,
-    whole,
 )
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.utils.plain_values import object_of_json, written_value
+from monai_fairfl.utils.plain_values import object_of_json
 
 ENGINES = ("flare", "flower")
 
 NAMES_OF_A_JOB = {"rounds": "num_rounds", "initial": "initial_ckpt"}
 """Key of ``federate.json`` -> argument of a job, where they differ."""
-
-OPTIONS = (
-    "rounds",
-    "local_epochs",
-    "config",
-    "seed",
-    "min_clients",
-    "timeout",
-    "initial",
-    "guards",
-    "name",
-)
-"""Options of a command that are a job's own, under the same name."""
 
 SECONDS_BETWEEN_LOOKS = 1.0
 """How often the progress of a simulation is looked at."""
@@ -50,6 +34,8 @@ SECONDS_BETWEEN_LOOKS = 1.0
 
 def job_options(command: argparse._ActionsContainer) -> None:
     """Add the options of a job that is written."""
+    from monai_fairfl.cli.options import add_keys
+
     command.add_argument(
         "--strategy",
         metavar="STRATEGY",
@@ -59,55 +45,13 @@ def job_options(command: argparse._ActionsContainer) -> None:
             "configuration (default: FedCE)"
         ),
     )
-    command.add_argument(
-        "--rounds", type=positive, metavar="N", help="number of rounds (default: of the bundle)"
-    )
-    command.add_argument(
-        "--local-epochs",
-        type=positive,
-        metavar="N",
-        help="local epochs in each round (default: of the bundle)",
-    )
     add_recipe(command)
-    command.add_argument(
-        "--overrides",
-        type=plain_mapping,
-        metavar="{...}",
-        help="values for the bundle's configuration, such as \"{'size': [64, 64]}\"",
-    )
     add_settings(command)
-    command.add_argument(
-        "--config",
-        nargs="+",
-        metavar="FILE",
-        help="training configuration, files relative to the bundle (default: of the bundle)",
-    )
-    command.add_argument(
-        "--seed", type=whole, metavar="S", help="of all random numbers (default: 0)"
-    )
-    command.add_argument(
-        "--min-clients", type=positive, metavar="N", help="smallest number of sites (default: 2)"
-    )
     command.add_argument(
         "--timeout",
         type=float,
         metavar="SECONDS",
         help="how long to wait for the sites' replies to each request (default: for all)",
-    )
-    command.add_argument(
-        "--initial",
-        metavar="FILE",
-        help="state_dict file of the first model (default: random weights)",
-    )
-    command.add_argument(
-        "--guards",
-        type=guards,
-        metavar="[...]",
-        help=(
-            "checks of updates in place of the default guards: names or "
-            "configurations, such as \"['NonFinite', {'_target_': "
-            "'monai_fairfl.guards.TooLong', 'times': 8.0}]\"; [] means none"
-        ),
     )
     command.add_argument(
         "--name", metavar="NAME", help="name of the job and its run (default: BUNDLE-STRATEGY)"
@@ -120,18 +64,7 @@ def job_options(command: argparse._ActionsContainer) -> None:
             "--flare-policy"
         ),
     )
-
-
-def guards(text: str) -> list[Any]:
-    """Parse a list of guards, for ``type=`` of an argument; the job checks what is in it."""
-    expected = "a list of names or configurations, such as \"['NonFinite', 'TooLong']\""
-    try:
-        found = written_value(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, expected {expected}") from error
-    if not isinstance(found, list):
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
-    return found
+    add_keys(command, ("rounds", "local_epochs", "overrides", "seed", "min_clients", "guards"))
 
 
 def job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
@@ -141,6 +74,7 @@ def job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
         ConfigError: when there is no such recipe, or the file is none.
     """
     from monai_fairfl.bundle.first_look import first_look, recipe
+    from monai_fairfl.cli.options import keys_given
 
     trains = first_look(bundle) if args.quick else recipe(bundle, args.recipe)
     keys: dict[str, Any] = {"rounds": trains.rounds, "local_epochs": trains.local_epochs}
@@ -154,10 +88,12 @@ def job_arguments(args: argparse.Namespace, bundle: Path) -> dict[str, Any]:
             raise ConfigError(f"--settings {args.settings} cannot be read: {error}") from error
         overrides.update(of_file.pop("overrides", {}))
         keys.update(of_file)
-    overrides.update(args.overrides or {})
+    given = keys_given(args)
+    overrides.update(given.pop("overrides", {}))
+    keys.update(given)
     if overrides:
         keys["overrides"] = overrides
-    for name in OPTIONS:
+    for name in ("timeout", "name"):
         if getattr(args, name, None) is not None:
             keys[name] = getattr(args, name)
     return {NAMES_OF_A_JOB.get(name, name): value for name, value in keys.items()}
@@ -217,9 +153,6 @@ def simulate(args: argparse.Namespace) -> Answer:
 
     if args.strategy and len(args.strategy) > 1:
         raise ConfigError(f"--engine {args.engine} trains one strategy at a time: name one")
-    for option, given in (("--devices", args.devices), ("--jobs", args.jobs)):
-        if given and (option, args.engine) != ("--jobs", "flower"):
-            raise ConfigError(f"{option} is not for --engine {args.engine}: leave it out")
     out = out_folder(args.out, f"train-{Path(args.folder).name}-{args.engine}")
     if args.bundle is not None:
         # A wrong name is refused before the imports, which take many seconds.
@@ -235,8 +168,6 @@ def simulate(args: argparse.Namespace) -> Answer:
     if args.strategy:
         [arguments["strategy"]] = args.strategy
     strategy_of(arguments["strategy"])
-    if args.adapt is not None:
-        arguments["adapt_epochs"] = args.adapt
     sites = arguments.pop("site_names", None)
     watch = partial(_rounds_shown, arguments["num_rounds"])
     if args.engine == "flare":
@@ -246,7 +177,7 @@ def simulate(args: argparse.Namespace) -> Answer:
     else:
         from monai_fairfl.transports.flower.simulation import simulate_job as simulate_app
 
-        start = partial(simulate_app, out, root, sites, watch, args.jobs)
+        start = partial(simulate_app, out, root, sites, watch, arguments.pop("jobs", None))
     if not args.verbose:
         print(f"Log: {out / 'log.txt'}", file=progress_stream(args), flush=True)
     # Standard output is for the answer of the command.

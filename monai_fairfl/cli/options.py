@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.bundle.settings import Settings, rows_of
-from monai_fairfl.errors import ConfigError, in_words
+from monai_fairfl.cli.command import plain_mapping
+from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.plain_values import written_value
 from monai_fairfl.utils.settings import LEAD, meanings
@@ -29,7 +30,7 @@ OF_THE_COMMAND = ("bundle_root", "sites_root", "run_dir", "resume", "strategy", 
 """Keys that a command sets itself, by DATA, ``--bundle``, ``--out`` and ``--strategy``."""
 
 
-def add_keys(command: argparse.ArgumentParser, shown: Sequence[str], who: str = LEAD) -> None:
+def add_keys(command: argparse._ActionsContainer, shown: Sequence[str], who: str = LEAD) -> None:
     """Add an option for each setting that somebody may set, such as all keys of ``federate.json``.
 
     Args:
@@ -57,9 +58,7 @@ def add_keys(command: argparse.ArgumentParser, shown: Sequence[str], who: str = 
             plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", texts[name])
             help_text = plain.replace("`", "").replace("%", "%%")
         option = f"--{name.replace('_', '-')}"
-        command.add_argument(
-            *dict.fromkeys((option, f"--{name}")), metavar="VALUE", help=help_text, **given
-        )
+        command.add_argument(option, metavar="VALUE", help=help_text, **given)
 
 
 def _value_of(row: Field[Any], text: str) -> Any:
@@ -69,6 +68,8 @@ def _value_of(row: Field[Any], text: str) -> Any:
     except ValueError:
         value = text
     kind, allowed = str(row.type), row.metadata["allowed"]
+    if kind.startswith("Mapping"):
+        return plain_mapping(text)
     try:
         if allowed or kind == "bool":
             check_value(row.name, value, kind, allowed)
@@ -90,7 +91,8 @@ class _Listed(argparse.Action):
 
 def keys_given(args: argparse.Namespace) -> dict[str, Any]:
     """The keys that the options of a command give."""
-    return {name: getattr(args, name) for name in rows_of(LEAD) if hasattr(args, name)}
+    names = [name for name in rows_of(LEAD) if name not in OF_THE_COMMAND]
+    return {name: getattr(args, name) for name in names if hasattr(args, name)}
 
 
 def federation_line(
@@ -121,23 +123,19 @@ def federation_line(
     >>> line.arguments["strategies"], line.arguments["rounds"], "seed" in line.arguments
     (['FedCE'], 3, False)
     """
-    from monai.bundle import ConfigParser
-
     from monai_fairfl.bundle.configuration import FEDERATE
     from monai_fairfl.cli.running import MonaiLine
 
     # The line is recorded with the run, and may be used in another folder.
     names = [str(file.absolute()) for file in (bundle / FEDERATE, *files)]
-    try:
-        of_files = ConfigParser.load_config_files(names)
-    except Exception as error:  # of a file that is not there, of JSON, of YAML
-        raise ConfigError(f"a file of settings cannot be used: {in_words(error)}") from error
     places = {"bundle_root": bundle, "sites_root": sites_root, "run_dir": run_dir}
     arguments: dict[str, Any] = {key: str(place) for key, place in places.items()}
     arguments["resume"] = True
     if strategies is not None:
         arguments["strategies"] = list(strategies)
     arguments.update(keys)
+    line = MonaiLine(names, arguments)
+    of_files = MonaiLine(names, {}).configuration()
     if keys.get("overrides"):
         arguments["overrides"] = {**(of_files.get("overrides") or {}), **keys["overrides"]}
-    return MonaiLine(names, arguments)
+    return line

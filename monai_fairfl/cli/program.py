@@ -15,6 +15,7 @@ import inspect
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn, TextIO
@@ -22,7 +23,6 @@ from typing import NoReturn, TextIO
 from monai_fairfl.cli import (
     adapting,
     bundles,
-    comparing,
     demos,
     doctoring,
     exporting,
@@ -30,6 +30,7 @@ from monai_fairfl.cli import (
     runs,
     training,
     using,
+    valuing,
 )
 from monai_fairfl.cli.command import Answer
 from monai_fairfl.errors import FairFLError, closest
@@ -41,9 +42,10 @@ Command = Callable[[argparse.Namespace], Answer]
 COMMANDS: dict[str, tuple[Command, Options]] = {
     "demo": (demos.demo, demos.demo_options),
     "doctor": (doctoring.doctor, doctoring.doctor_options),
-    "try": (demos.try_, demos.try_options),
+    "try": (training.try_, training.try_options),
     "train": (training.train, training.train_options),
-    "compare": (comparing.compare, comparing.compare_options),
+    "compare": (training.compare, training.compare_options),
+    "value": (valuing.value, valuing.value_options),
     "infer": (using.infer, using.infer_options),
     "evaluate": (using.evaluate, using.evaluate_options),
     "adapt": (adapting.adapt, adapting.adapt_options),
@@ -262,8 +264,11 @@ class _Parser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        """Parse all arguments, or end the program."""
-        known, unknown = self.parse_known_args(args, namespace)
+        """Parse all arguments, or end the program; a key may have its underscores."""
+        words = [
+            re.sub("^--[^=]+", lambda name: name[0].replace("_", "-"), word) for word in args or ()
+        ]
+        known, unknown = self.parse_known_args(words, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant(unknown)}")
         return known

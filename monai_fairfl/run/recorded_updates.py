@@ -31,7 +31,7 @@ from monai_fairfl.utils.plain_values import object_of_json
 
 RECORD_UPDATES = (
     "the key record_updates true (--record_updates True for MONAI's command, "
-    '"record_updates": true in the file of --config for monai-fairfl train)'
+    "--record-updates for monai-fairfl train)"
 )
 """How a user lets a run keep its updates."""
 

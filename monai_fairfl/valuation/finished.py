@@ -18,6 +18,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+from scipy import stats
+
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.games import (
     MOST_PLAYERS,
@@ -192,9 +195,7 @@ class RunValuation(Checked, ABC):
         Raises:
             FederationError: naming a client that could not score a model.
         """
-        file, identity = self.stored(run)
-        evaluator = Evaluator(self.name, self.worth, run.panel, file, identity, run.show)
-        games = self.games(run, evaluator)
+        games, evaluator = self._begun(run)
         for game in games:
             one_more = len(game.players) + 1
             most = {"leave_one_out": one_more, "permutation": self.samples * one_more}
@@ -203,6 +204,47 @@ class RunValuation(Checked, ABC):
         if self.judged_by == "others":
             return self._judged_by_others(games, evaluator)
         return self.play(games)
+
+    def intervals(self, run: FinishedRun) -> dict[str, tuple[float, float]]:
+        r"""client -> 95 % interval of its value over the hospitals that judge, by the jackknife.
+
+        The games are played again without the scores of each judge :math:`j` in turn:
+
+        .. math:: \phi_i \pm t_{N-1} \sqrt{\frac{N-1}{N} \sum_j (\phi_i^{(-j)} - \bar\phi_i)^2}
+
+        With the utility ``"mean"`` that is Student's interval of the judges' own values. It says
+        how far the hospitals agree; another seed of the training is not in it. Empty where
+        coalitions were sampled, or each value has judges of its own.
+
+        Args:
+            run: that was valued, so that no model is measured again.
+        """
+        if self.method not in ("exact", "leave_one_out") or self.judged_by == "others":
+            return {}
+        games, evaluator = self._begun(run)
+        judges = len(run.clients)
+        if judges < 2:
+            return {}
+        values = self.play(games).values
+        replayed = []
+        for client in run.clients:
+            evaluator.left_out = client
+            found = self.play([Game(game.players, game.utility) for game in games]).values
+            replayed.append([float(found[player]) for player in values])
+        deviations = np.array(replayed) - np.mean(replayed, axis=0)
+        errors = np.sqrt((judges - 1) / judges * (deviations**2).sum(axis=0))
+        widths = stats.t.ppf(0.975, judges - 1) * errors
+        found_intervals = {}
+        for player, width in zip(values, widths.tolist(), strict=True):
+            value = float(values[player])
+            found_intervals[player] = (value - width, value + width)
+        return found_intervals
+
+    def _begun(self, run: FinishedRun) -> tuple[list[Game], Evaluator]:
+        """The games of a run, and what measures their models."""
+        file, identity = self.stored(run)
+        evaluator = Evaluator(self.name, self.worth, run.panel, file, identity, run.show)
+        return self.games(run, evaluator), evaluator
 
     def _judged_by_others(self, games: Sequence[Game], evaluator: Evaluator) -> Valuation:
         """Play the games once for each client, with what the others measured; its value counts."""

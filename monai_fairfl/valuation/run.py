@@ -89,6 +89,7 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         return None
 
     found = valuation.value(run)
+    intervals = valuation.intervals(run)
     scores = _own_scores(last_round)
     own = _as_shares(scores)
     agreement: dict[str, Any] | None = None
@@ -108,13 +109,14 @@ def value_run(valuation: RunValuation, run: FinishedRun) -> Valuation | None:
         "data": valuation.data,
         "judged_by": valuation.judged_by,
         **found.to_json(),
+        "intervals": intervals,
         "own": to_json(own) or None,
         "fidelity": agreement,
     }
     text = json.dumps(to_json(result), indent=1, allow_nan=False)
     write_atomically(run.run_dir / "valuations" / f"{valuation.name}.json", text.encode())
 
-    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own)]
+    lines = [f"Valuation {valuation.name} of {strategy}", *_table(found, own, intervals)]
     table = "\n".join([*lines, f"  {strategy}'s own shares {words}"])
     print(table)
     if run.show is not None:
@@ -150,7 +152,11 @@ def _as_shares(scores: Valuation) -> dict[str, Estimate]:
     return found
 
 
-def _table(found: Valuation, own: Mapping[str, Estimate]) -> list[str]:
+def _table(
+    found: Valuation,
+    own: Mapping[str, Estimate],
+    intervals: Mapping[str, tuple[float, float]],
+) -> list[str]:
     """The clients' values, the best first, beside the method's own shares."""
     shares = found.shares()
     width = max(len("client"), *map(len, found.values))
@@ -160,7 +166,12 @@ def _table(found: Valuation, own: Mapping[str, Estimate]) -> list[str]:
         share = f"{shares[client]:.1%}" if client in shares else "-"
         of_method = f"{own[client].value:.1%}" if client in own else "-"
         cells = f"{value.value:8.4f}  {error:>7}  {share:>6}  {of_method:>6}"
+        if client in intervals:
+            low, high = intervals[client]
+            cells += f"  {low:.4f} to {high:.4f}"
         lines.append(f"  {client:<{width}}  {cells}")
+    if intervals:
+        lines[0] += "  95 % interval over the hospitals that score"
     stability = "unknown" if found.rank_stability is None else f"{found.rank_stability:.2f}"
     return [
         *lines,
