@@ -256,7 +256,7 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
 def _updates_in_words(line: MonaiLine, runs: int) -> str:
     """How much disk the recorded updates of all rounds take."""
     from monai_fairfl.bundle.initial import initial_model
-    from monai_fairfl.bundle.preflight import data_folders
+    from monai_fairfl.bundle.sites import data_folders
 
     settings = line.configuration()
     sites = data_folders(Path(settings["sites_root"]), bool(settings.get("any_folder")))
@@ -324,7 +324,7 @@ def compare(args: argparse.Namespace) -> Answer:
       monai-fairfl compare hospitals --strategy Standalone FedAvg FedCE --quick
       monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
     """
-    from monai_fairfl.bundle.several_runs import SomeFailed
+    from monai_fairfl.bundle.runs import SomeFailed
     from monai_fairfl.report.repeated_tables import comparison_text
 
     out = _out_of(args, "compare", Path(args.folder).absolute().name)
