@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.messages import is_plain_estimate
 from monai_fairfl.replies import weights_of_model
-from monai_fairfl.run.resuming import read_digests
-from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.checkpoint import Schedule
+from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
+from monai_fairfl.run.resuming import read_digests
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
 from monai_fairfl.utils.spreadsheets import read_csv_text

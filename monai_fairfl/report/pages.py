@@ -23,8 +23,7 @@ from monai_fairfl.report.hospitals import (
 )
 from monai_fairfl.report.plots import dots, lines
 from monai_fairfl.report.scores import CASES_OF, FLOOR, MARGIN, VERDICTS
-from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.files import safe_name
+from monai_fairfl.utils.files import safe_name, write_atomically
 
 SITE_REPORTS = "site_reports"
 """Folder of the pages that are for one site, each ``SITE.html``."""
