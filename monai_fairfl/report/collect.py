@@ -28,23 +28,13 @@ from monai_fairfl.utils.spreadsheets import read_csv_text
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},
-    "round": {
-        "round": int,
-        "clients": list,
-        "aggregation": dict,
-        "contributions": dict,
-        "measurements": dict,
-        "of_round": dict,
-        "verdicts": dict,
-        "notes": dict,
-        "details": dict,
-        "facts": dict,
-        "samples": dict,
-        "cases": dict,
-    },
+    "round": {"round": int, "clients": list},
     "end": {"scores": dict},
 }
 """Kind of a record -> what a report reads of every one, and of which type it is."""
+
+OF_SITES = ("aggregation", "contributions", "measurements", "of_round", "verdicts", "notes")
+NEEDED["round"] |= dict.fromkeys((*OF_SITES, "details", "facts", "samples", "cases"), dict)
 
 VALUATION: dict[str, Any] = {
     "name": str,

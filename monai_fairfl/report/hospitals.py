@@ -311,8 +311,8 @@ def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str
     cases = CASES_OF[strategy["measurement"]]
     mile = result["last_mile"]
     if verdict == "not_judged":
-        yield "Train the full run, then decide"
-    elif verdict == "no_score":
+        return  # the first lines of the report say it once
+    if verdict == "no_score":
         lost = [e for e in report["events"] if e["strategy"] in strategy["runs"]]
         lost = [e for e in lost if (e["site"], e["round"]) == (site, "end")]
         why = f": {lost[0]['text']}" if lost else ", or give it some"

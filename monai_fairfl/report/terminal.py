@@ -34,8 +34,8 @@ def as_text(report: Mapping[str, Any]) -> str:
     ...     ledger.append({"kind": "end", "scores": scores})
     ...     text = as_text(write_report([folder]))
     >>> print(*[line.strip() for line in text.splitlines() if line.strip()][-3:], sep="\\n")
-    elm     0.800   Not judged yet
-    oak     0.600   Not judged yet
+    elm     0.800   not judged yet
+    oak     0.600   not judged yet
     Mean of the hospitals: FedAvg 0.700.
     """
     decision = report["decision"]
@@ -48,7 +48,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     for site, hospital in decision["hospitals"].items():
         scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
         cells = ["–" if score is None else f"{score['value']:.3f}" for score in scores]
-        table.add_row(Text(site), *cells, VERDICTS[hospital["verdict"]][0])
+        table.add_row(Text(site), *cells, VERDICTS[hospital["verdict"]][0].lower())
 
     console = Console(highlight=False)
     with console.capture() as captured:
