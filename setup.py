@@ -16,7 +16,7 @@ FACE = (ROOT / "monai_fairfl" / "__init__.py").read_text()
 VERSION = re.findall(r'__version__ = "(.+)"', FACE)[0]
 CITATION = ROOT / "CITATION.cff"
 
-REPORT = ["jinja2>=3.1.2"]
+REPORT = ["jinja2>=3.1.2", "matplotlib>=3.8"]
 DICOM = ["pydicom>=3", "highdicom>=0.24"]
 TRACKING = ["tensorboard"]
 ONNX = ["onnx", "onnxscript"]
@@ -138,7 +138,6 @@ setup(
         "docs": DOCS,
         "tests": TESTS,
         "dev": [
-            "matplotlib",
             "einops",  # SwinUNETR's, which a test adopts
             "black",
             "import-linter",

@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
 
 from monai_fairfl.data import DEMO_SITES, make_case
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.series import Point, dice_series, weight_series
+from monai_fairfl.report.contributions import dice_points, points_of
 
 matplotlib.use("Agg")  # no window
 
@@ -63,8 +64,8 @@ def draw_rounds(folder: Path, file: Path) -> None:
     figure, rows = plt.subplots(2, len(runs), figsize=size, sharey="row", sharex=True)
     for dice, weight, run in zip(rows[0], rows[1], runs, strict=True):
         dice.set_title(run.name)
-        _plot(dice, dice_series(run))
-        weights = weight_series(run).points
+        _plot(dice, dice_points(run))
+        weights = points_of(run, "weight")
         if any(weights.values()):
             _plot(weight, weights)
         else:
@@ -82,12 +83,12 @@ def draw_rounds(folder: Path, file: Path) -> None:
     _save(figure, file)
 
 
-def _plot(axes: Axes, series: Mapping[str, Sequence[Point]]) -> None:
+def _plot(axes: Axes, series: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     """Draw a line for each site."""
     style = {"linewidth": 1.5, "marker": "o", "markersize": 2.5}
     for colour, (site, points) in zip(COLOURS, series.items(), strict=True):
-        rounds = [point.round for point in points]
-        values = [point.value for point in points]
+        rounds = [point["round"] for point in points]
+        values = [point["value"] for point in points]
         axes.plot(rounds, values, color=colour, label=site, **style)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e6e6e6")

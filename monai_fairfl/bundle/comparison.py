@@ -29,7 +29,7 @@ from monai_fairfl.bundle.trainings import Training, remove_spare, run_logged, ru
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.guards.registry import config_of
 from monai_fairfl.report.repeated import write_comparison
-from monai_fairfl.report.repeated_tables import comparison_text
+from monai_fairfl.report.terminal import as_text
 from monai_fairfl.run.resuming import ended, files_to_write, require_same_cases
 from monai_fairfl.run.training_config import config_files
 from monai_fairfl.server.settings import FREE
@@ -198,7 +198,7 @@ class Comparison:
             self.federation.jobs.require_devices()
             with locked(self.out):
                 found = self._run()
-            print_replacing(f"{comparison_text(found)}\nPage: {self.out / 'comparison.html'}")
+            print_replacing(f"{as_text(found)}\nPage: {self.out / 'comparison.html'}")
             if found["failed"]:
                 raise failure_of(found["failed"], len(self.cells), "trainings")
             return found

@@ -325,7 +325,7 @@ def compare(args: argparse.Namespace) -> Answer:
       monai-fairfl compare hospitals --strategy FedAvg "CGSV(gamma=None)" --seeds 0 1 2 --folds 4
     """
     from monai_fairfl.bundle.runs import SomeFailed
-    from monai_fairfl.report.repeated_tables import comparison_text
+    from monai_fairfl.report import as_text
 
     out = _out_of(args, "compare", Path(args.folder).absolute().name)
     line = _line_of(args, out, args.strategy, seeds=[0])
@@ -336,7 +336,7 @@ def compare(args: argparse.Namespace) -> Answer:
     except SomeFailed as error:
         code, failed = 2, f"\n{error}"
     found = json.loads((out / "comparison.json").read_text())
-    text = f"{comparison_text(found)}{failed}\nReport: {out / 'comparison.html'}"
+    text = f"{as_text(found)}{failed}\nReport: {out / 'comparison.html'}"
     return Answer({"folder": str(out), "command": line.text, **found}, text, code)
 
 

@@ -86,7 +86,7 @@ def value(args: argparse.Namespace) -> Answer:
     print(f"Log: {folder / 'log.txt'}", file=progress_stream(args), flush=True)
     line.run(folder / "log.txt", args.verbose)
 
-    from monai_fairfl.report.valuations import read_valuations
+    from monai_fairfl.report.collect import read_valuations
 
     found = {}
     for run in runs:

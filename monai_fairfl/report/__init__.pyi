@@ -3,6 +3,5 @@
 
 from .repeated import write_comparison as write_comparison
 from .terminal import as_text as as_text
-from .terminal import summary_table as summary_table
 from .write import write_report as write_report
 from .write import write_report_if_possible as write_report_if_possible

@@ -1,73 +1,322 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Finds run directories and reads them: each ledger's chain is verified."""
+"""Finds runs and reads each as one long table: hospital, round, measurement, class, value.
+
+A ledger names the round that a measurement's model results from, ``of_round``: that of a received
+model is in the record of the next round. Every number of a report comes from this table, from the
+tables of single cases in the hospitals' folders, or from the events beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.report.run import Run, Split
-from monai_fairfl.report.valuations import read_valuations
+from monai_fairfl.messages import is_plain_estimate
+from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.checkpoint import Schedule
-from monai_fairfl.run.ledger import no_record_in, read_ledger_and_heads, runs_in
+from monai_fairfl.run.ledger import no_record_in, number_in, read_ledger_and_heads, runs_in
 from monai_fairfl.run.resuming import read_digests
 from monai_fairfl.utils.files import distinct_names
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.spreadsheets import read_csv_text
 
 NEEDED: dict[str, dict[str, type]] = {
     "start": {"strategy": str, "clients": list},
-    "round": {
-        "round": int,
-        "clients": list,
-        "aggregation": dict,
-        "contributions": dict,
-        "measurements": dict,
-        "of_round": dict,
-        "verdicts": dict,
-        "notes": dict,
-        "details": dict,
-        "facts": dict,
-        "samples": dict,
-        "cases": dict,
-    },
+    "round": {"round": int, "clients": list},
     "end": {"scores": dict},
 }
 """Kind of a record -> what a report reads of every one, and of which type it is."""
 
-FORMS = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+OF_SITES = ("aggregation", "contributions", "measurements", "of_round", "verdicts", "notes")
+NEEDED["round"] |= dict.fromkeys((*OF_SITES, "details", "facts", "samples", "cases"), dict)
+
+VALUATION: dict[str, Any] = {
+    "name": str,
+    "strategy": str,
+    "method": str,
+    "utility": str,
+    "data": str,
+}
+VALUATION |= {"values": dict, "shares": dict, "evaluations": int, "total": (int, float)}
+"""Key of a valuation -> the types that its value may have."""
 
 MOST_FOLDERS = 6
 """So many folders deep an engine's workspace is searched for runs."""
 
-COMPARISON_PAGE = "comparison.html"
-"""Name of the page that a comparison over seeds or folds writes."""
-
-PARTS = ("training", "validation", "testing")
-"""Parts of a site's data list."""
+ROUNDING = 1e-5
+"""By how much a mean of scores may differ that a site writes with six decimals."""
 
 
-def load_runs(
-    folders: Sequence[str | Path], names: Mapping[str | Path, str] | None = None
-) -> list[Run]:
-    """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
+class Number(NamedTuple):
+    """A value with its standard error and the observations behind it; ``None`` where unknown."""
 
-    Runs of the same name get their seed, their fold or their folder in parentheses, whatever
-    differs first: ``FedAvg (seed 1)``.
+    value: float
+    stderr: float | None = None
+    n: int | None = None
+
+
+def numbers_by_class(data: Any) -> dict[str, Number]:
+    """The numbers of a measurement by class or layer; ``"mean"`` is the one of all.
+
+    A mapping without ``"mean"``, such as one value for each layer, gets the plain mean of its
+    values, without uncertainty.
+
+    >>> numbers_by_class({"conv": 0.25, "fc": 0.75})["mean"].value, numbers_by_class(0.5)
+    (0.5, {'mean': Number(value=0.5, stderr=None, n=None)})
+    """
+    if not isinstance(data, Mapping):
+        return {"mean": Number(float(data))}
+    if is_plain_estimate(data):
+        return {"mean": Number(float(data["value"]), data["stderr"], data["n"])}
+    known = {name: item for name, item in data.items() if item is not None}
+    numbers = {name: numbers_by_class(item)["mean"] for name, item in known.items()}
+    if numbers and "mean" not in numbers:
+        mean = sum(number.value for number in numbers.values()) / len(numbers)
+        return {"mean": Number(mean), **numbers}
+    return numbers
+
+
+class Row(NamedTuple):
+    """One number of a run.
 
     Args:
-        folders: of the runs.
-        names: folder of a run -> how it is called here, for those that shall have another name.
+        site: whose number it is.
+        round: in which it was measured; of a closing measurement the number of rounds.
+        measurement: its name; a closing one begins with its model, such as ``own:test_score``.
+            ``weight`` and ``contribution`` are what the strategy made of the reports.
+        label: ``mean``, or a class or layer.
+        value: in the measurement's unit.
+        stderr: standard error.
+        n: observations.
+        of_round: the round whose result was measured, -1 is the initial model; ``None`` of what the
+            strategy made.
     """
-    chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
-    runs = [read_run(path) for path in find_runs(folders)]
-    usual = _names_with_marks(runs)
-    wanted = [chosen.get(run.path.resolve(), name) for run, name in zip(runs, usual)]
-    named = [replace(run, name=name) for run, name in zip(runs, _unique(wanted))]
-    return sorted(named, key=lambda run: not run.is_standalone)
+
+    site: str
+    round: int
+    measurement: str
+    label: str
+    value: float
+    stderr: float | None
+    n: int | None
+    of_round: int | None
+
+
+Case = dict[str, str]
+"""A row of a site's table of cases."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run directory, finished or not, whose ledger's chain holds.
+
+    Args:
+        path: its folder.
+        name: of its strategy with the arguments that are not the defaults; unique in a report.
+        head: SHA-256 of the ledger's last line.
+        start: the ledger's opening record.
+        rounds: its round records, as far as the run went.
+        end: its closing record; ``None`` for an unfinished run.
+        config: what its user asked for, where ``settings.json`` records it.
+        valuations: made of it afterwards, as their files hold them.
+        split: site -> part of its data list, such as ``"training"`` -> its images, sorted. An image
+            of several files, one per channel, has a line for each.
+        digests: site -> digests of its cases.
+        schedule: for how many rounds it was planned, and how long they took.
+    """
+
+    path: Path
+    name: str
+    head: str
+    start: Mapping[str, Any]
+    rounds: Sequence[Mapping[str, Any]]
+    end: Mapping[str, Any] | None
+    config: Mapping[str, Any]
+    valuations: Sequence[Mapping[str, Any]] = ()
+    split: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    digests: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def strategy(self) -> str:
+        """Class of the strategy."""
+        return str(self.start["strategy"])
+
+    @property
+    def method(self) -> str:
+        """The strategy's name with its arguments: the same for its runs of every seed."""
+        return str(self.start.get("name", self.strategy))
+
+    @property
+    def is_standalone(self) -> bool:
+        """Whether each site trained alone: the yardstick of the federated runs."""
+        return self.strategy == "Standalone"
+
+    @property
+    def seed(self) -> Any:
+        """The run's seed; ``None`` where the ledger does not record it."""
+        return self.start.get("seed")
+
+    @property
+    def fold(self) -> Any:
+        """The fold of a cross-validation, ``split_fold`` of the overrides; ``None`` without one."""
+        overrides = self.config.get("overrides")
+        return overrides.get("split_fold") if isinstance(overrides, Mapping) else None
+
+    @property
+    def cells(self) -> dict[str, Any]:
+        """The columns of each CSV file that name the run of a row."""
+        about = {"run": self.name, "strategy": self.method}
+        return {**about, "seed": self.seed, "fold": self.fold}
+
+    @cached_property
+    def sites(self) -> list[str]:
+        """Every site that appears anywhere in the run, sorted."""
+        sites = set(self.start["clients"])
+        for record in self.rounds:
+            sites.update(record["clients"])
+        return sorted(sites)
+
+    @property
+    def closing_scores(self) -> Mapping[str, Any]:
+        """site -> model -> closing measurements, as the ledger has them; empty before the end."""
+        return self.end["scores"] if self.end is not None else {}
+
+    @cached_property
+    def table(self) -> list[Row]:
+        """Every number of the run."""
+        return list(self._rows())
+
+    def _rows(self) -> Iterator[Row]:
+        for record in self.rounds:
+            number = record["round"]
+            for site, measured in record["measurements"].items():
+                for name, found in sorted(measured.items()):
+                    for label, value in numbers_by_class(found).items():
+                        yield Row(site, number, name, label, *value, record["of_round"][name])
+            for site, weight in weights_of_model(record["aggregation"]).items():
+                if weight is not None:
+                    yield Row(site, number, "weight", "mean", float(weight), None, None, None)
+            for site, found in record["contributions"].items():
+                # An estimate that was not finite has no number.
+                if number_in(found) is not None:
+                    value = numbers_by_class(found)["mean"]
+                    yield Row(site, number, "contribution", "mean", *value, None)
+        last = len(self.rounds)
+        for site, models in self.closing_scores.items():
+            for model, measured in models.items():
+                for name, found in sorted(measured.items()):
+                    for label, value in numbers_by_class(found).items():
+                        yield Row(site, last, f"{model}:{name}", label, *value, last - 1)
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, str], dict[int, Row]]:
+        """Site and measurement -> the round of the record -> its mean over classes."""
+        found: dict[tuple[str, str], dict[int, Row]] = {}
+        for row in self.table:
+            if row.label == "mean":
+                found.setdefault((row.site, row.measurement), {})[row.round] = row
+        return found
+
+    def series(self, site: str, measurement: str) -> list[Row]:
+        """A site's numbers of one measurement, round by round."""
+        return list(self._numbers.get((site, measurement), {}).values())
+
+    def closing(self, site: str, measurement: str, model: str = "own") -> Number | None:
+        """A closing measurement; ``None`` where the ledger has none.
+
+        Args:
+            site: name of the site.
+            measurement: such as ``"test_score"``.
+            model: the one that the site would use (``"own"``), or another such as ``"global"``.
+        """
+        rows = self.series(site, f"{model}:{measurement}")
+        return Number(rows[0].value, rows[0].stderr, rows[0].n) if rows else None
+
+    @cached_property
+    def personal(self) -> bool:
+        """Whether each site trains a model of its own beside the global one (Ditto)."""
+        return any(measurement == "personal_score" for _, measurement in self._numbers)
+
+    def dice(self, site: str) -> dict[int, Number]:
+        """Rounds of training -> validation Dice of the model that ``site`` would use after them.
+
+        That is the global model, or the site's personal one where it trains one: before the first
+        round everybody has the initial model.
+        """
+        found = {}
+        for name in ("global_score", "personal_score"):
+            for row in self.series(site, name):
+                rounds = (row.of_round or 0) + 1
+                if (name == "personal_score") == self.personal or rounds == 0:
+                    found[rounds] = Number(row.value, row.stderr, row.n)
+        return dict(sorted(found.items()))
+
+    def newest_dice(self, site: str) -> tuple[int, Number] | None:
+        """The last of :meth:`dice` before the last round.
+
+        Only runs with personal models measure the one after it before their end; without it,
+        unfinished runs of both kinds can be compared.
+        """
+        known = [item for item in self.dice(site).items() if item[0] < len(self.rounds)]
+        return known[-1] if known else None
+
+    def last_reported(self, key: str) -> dict[str, int]:
+        """site -> the newest number that it reported of its training data.
+
+        Args:
+            key: ``"cases"``, or ``"samples"`` for the images of an epoch.
+        """
+        found: dict[str, int] = {}
+        for record in self.rounds:
+            found.update({site: number for site, number in record[key].items() if number})
+        return found
+
+    def cases_behind(self, site: str, measurement: str, mean: float) -> list[Case] | None:
+        """The site's table of cases whose mean Dice is the score in the ledger.
+
+        An earlier attempt at the end may have left other tables.
+
+        Raises:
+            OSError, ValueError, KeyError: when a table is damaged.
+        """
+        # As the run was begun: its folder may be renamed.
+        run_name = self.start.get("run", self.path.resolve().name)
+        for name in (f"personal_{measurement}", measurement):
+            prefix = f"{run_name}-{name}-{len(self.rounds)}-"
+            for file in sorted((self.path / "sites" / site / "state").glob("*.csv")):
+                if not file.name.startswith(prefix):
+                    continue
+                cases = read_csv_text(file.read_bytes().decode())
+                scores = [float(case["dice"]) for case in cases]
+                known = [score for score in scores if not math.isnan(score)]
+                if known and abs(sum(known) / len(known) - mean) < ROUNDING:
+                    return cases
+        return None
+
+    def scores_by_case(self, site: str, measurement: str) -> dict[str, float]:
+        """Case -> its Dice; empty where no whole table of cases with names is there."""
+        score = self.closing(site, measurement)
+        if score is None:
+            return {}
+        try:
+            table = self.cases_behind(site, measurement, score.value) or []
+            scores = {case["case"]: float(case["dice"]) for case in table}
+        except (OSError, ValueError, KeyError):  # a damaged table
+            return {}
+        # Cases without names are numbered in the loader's order, which may differ from run to run.
+        if len(scores) < len(table) or list(scores) == [str(n) for n in range(len(table))]:
+            return {}
+        return {case: value for case, value in scores.items() if not math.isnan(value)}
+
+
+# ---- finding runs
 
 
 def find_runs(folders: Sequence[str | Path]) -> list[Path]:
@@ -82,52 +331,13 @@ def find_runs(folders: Sequence[str | Path]) -> list[Path]:
     """
     if isinstance(folders, (str, Path)):
         raise ConfigError(f"several folders are expected: give a list, [{str(folders)!r}]")
-    found: list[Path] = []
-    seen: set[Path] = set()
+    found: dict[Path, Path] = {}
     for folder in map(Path, folders):
-        for run in _runs_in(folder):
-            if run.resolve() not in seen:
-                seen.add(run.resolve())
-                found.append(run)
+        for run in _runs_of(folder):
+            found.setdefault(run.resolve(), run)
     if not found:
-        raise ConfigError(
-            "no run directory was given; name at least one folder with a ledger.jsonl"
-        )
-    return found
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    """The run directory ``folder``, or those directly in it."""
-    if not folder.exists():
-        raise ConfigError(
-            f"{folder} does not exist (looked for {folder.absolute()}): " "give the folder of a run"
-        )
-    if not folder.is_dir():
-        raise ConfigError(
-            f"{folder} is a file: give the folder of the run that it is of; a ledger alone must be "
-            "in a folder, under the name ledger.jsonl"
-        )
-    runs = runs_in(folder)
-    if runs:
-        return runs
-    runs = _runs_below(folder)
-    if not runs:
-        raise ConfigError(
-            f"{folder} holds no run: neither it nor a folder in it has a ledger.jsonl"
-        )
-    if len({run.parent for run in runs}) > 1 or not _is_comparison(runs[0].parent, runs):
-        raise ConfigError(_several_runs(folder, runs))
-    return runs
-
-
-def _several_runs(folder: Path, runs: Sequence[Path]) -> str:
-    """Say that a folder holds several runs; of a comparison over seeds, also where its page is."""
-    listed = ", ".join(str(run) for run in runs)
-    text = f"{folder} holds several runs: name the one that you mean, {listed}"
-    page = folder / COMPARISON_PAGE
-    if page.is_file():
-        text += f". The page that compares them is {page}"
-    return text
+        raise ConfigError("no run was given; name at least one folder with a ledger.jsonl")
+    return list(found.values())
 
 
 def find_run(folder: str | Path) -> Path:
@@ -138,36 +348,82 @@ def find_run(folder: str | Path) -> Path:
     """
     runs = find_runs([folder])
     if len(runs) > 1:
-        raise ConfigError(_several_runs(Path(folder), runs))
+        raise _several_runs(Path(folder), runs)
     return runs[0]
 
 
-def _runs_below(folder: Path) -> list[Path]:
-    """The runs further down in a folder, without the runs of runs and without copies.
-
-    NVIDIA FLARE's server copies the results into its job, so that they can be downloaded.
-    """
-    runs: list[Path] = []
+def _runs_of(folder: Path) -> list[Path]:
+    """The run directory ``folder``, those directly in it, or one further down."""
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ConfigError(f"{folder} {what} ({folder.absolute()}): give the folder of a run")
+    runs = runs_in(folder)
+    if runs:
+        return runs
     known: set[bytes] = set()
     for depth in range(2, MOST_FOLDERS + 1):
         for file in sorted(folder.glob("/".join(["*"] * depth) + "/ledger.jsonl")):
-            run = file.parent
-            # A coalition that was trained for a valuation lies in its run.
-            inside = any(run.is_relative_to(found) for found in runs)
+            # A coalition that was trained for a valuation lies in its run; NVIDIA FLARE's server
+            # copies the results into its job.
+            inside = any(file.is_relative_to(run) for run in runs)
             ledger = file.read_bytes()
             if not inside and ledger not in known:
                 known.add(ledger)
-                runs.append(run)
+                runs.append(file.parent)
+    if not runs:
+        raise ConfigError(f"{folder} holds no run: there is no ledger.jsonl")
+    parents = {run.parent for run in runs}
+    strategies = (_read_object(runs[0].parent / "settings.json") or {}).get("strategies")
+    one_comparison = isinstance(strategies, list) and {run.name for run in runs} <= {*strategies}
+    if len(runs) > 1 and (len(parents) > 1 or not one_comparison):
+        raise _several_runs(folder, runs)
     return runs
 
 
-def _is_comparison(folder: Path, runs: Sequence[Path]) -> bool:
-    """Whether runs belong together: a single one, or the strategies of a comparison."""
-    if len(runs) == 1:
-        return True
-    config = _read_object(folder / "settings.json") or {}
-    strategies = config.get("strategies")
-    return isinstance(strategies, list) and all(run.name in strategies for run in runs)
+def _several_runs(folder: Path, runs: Sequence[Path]) -> ConfigError:
+    """Say that a folder holds several runs; of a comparison over seeds, also where its page is."""
+    listed = ", ".join(str(run) for run in runs)
+    page = folder / "comparison.html"
+    see = f". The page that compares them is {page}" if page.is_file() else ""
+    return ConfigError(f"{folder} holds several runs: name the one that you mean, {listed}{see}")
+
+
+# ---- reading a run
+
+
+def load_runs(
+    folders: Sequence[str | Path], names: Mapping[str | Path, str] | None = None
+) -> list[Run]:
+    """All runs of ``folders``: Standalone, the yardstick, first, the others as given.
+
+    Runs of the same name get their seed, their fold or their folder in parentheses, whatever
+    differs first: ``FedAvg (seed 1)``.
+
+    Args:
+        folders: of the runs.
+        names: folder of a run -> how it is called here, for those that shall have another name.
+    """
+    runs = [read_run(path) for path in find_runs(folders)]
+    shown: list[tuple[str, ...]] = [(run.name,) for run in runs]
+    seeds = [f"seed {run.seed}" for run in runs]
+    folds = [f"fold {run.fold}" for run in runs]
+    paths = distinct_names([str(run.path.resolve()) for run in runs])
+    for marks in (seeds, folds, paths):
+        several = {
+            name for name in shown if len({m for n, m in zip(shown, marks) if n == name}) > 1
+        }
+        shown = [(*name, mark) if name in several else name for name, mark in zip(shown, marks)]
+
+    chosen = {Path(folder).resolve(): name for folder, name in (names or {}).items()}
+    named: dict[str, Run] = {}
+    for run, (name, *marks) in zip(runs, shown):
+        usual = f"{name} ({', '.join(marks)})" if marks else name
+        wanted = free = chosen.get(run.path.resolve(), usual)
+        # A user may name a strategy as another run is called here.
+        while free in named:
+            free = f"{wanted} #{len(named) + 1}"
+        named[free] = replace(run, name=free)
+    return sorted(named.values(), key=lambda run: not run.is_standalone)
 
 
 def read_run(path: str | Path) -> Run:
@@ -181,21 +437,27 @@ def read_run(path: str | Path) -> Run:
     path = Path(path)
     records, head = read_records_and_head(path)
     start = records[0]
-    rounds = [record for record in records if record["kind"] == "round"]
+    name = str(start.get("name", start["strategy"]))
+    # A comparison of several strategies has one settings.json beside their folders.
+    folder = path
+    config = _read_object(path / "settings.json")
+    if config is None:
+        shared = _read_object(path.resolve().parent / "settings.json") or {}
+        strategies = shared.get("strategies")
+        if isinstance(strategies, list) and name in strategies:
+            folder, config = path.resolve().parent, shared
     ends = [record for record in records if record["kind"] == "end"]
-    config_folder, config = _read_config(path, str(start.get("name")))
     return Run(
         path=path,
-        name=str(start.get("name", start["strategy"])),
-        strategy=str(start["strategy"]),
+        name=name,
         head=head,
         start=start,
-        rounds=rounds,
+        rounds=[record for record in records if record["kind"] == "round"],
         end=ends[0] if ends else None,
-        config=config,
+        config=config or {},
         valuations=read_valuations(path),
-        split=_read_splits(config_folder / "datalists"),
-        digests=read_digests(config_folder / "datalists"),
+        split=_read_splits(folder / "datalists"),
+        digests=read_digests(folder / "datalists"),
         schedule=Schedule.read(path),
     )
 
@@ -223,47 +485,18 @@ def read_records_and_head(run_dir: Path) -> tuple[list[dict[str, Any]], str]:
     if not records:
         raise ConfigError(no_record_in(file))
     if records[0].get("kind") != "start":
-        raise ConfigError(
-            f"{file} does not begin with a run's opening record; restore it from a copy"
-        )
+        raise ConfigError(f"{file} does not begin with a run's opening record; restore it")
     for number, record in enumerate(records, 1):
-        _check_record(record, f"{file}, line {number}")
+        kind = str(record.get("kind"))
+        if kind not in NEEDED:
+            raise ConfigError(f"{file}, line {number}: 'kind' is {kind!r}, not of {[*NEEDED]}")
+        for key, form in NEEDED[kind].items():
+            if not isinstance(record.get(key), form):
+                raise ConfigError(
+                    f"{file}, line {number}: a record of kind {kind!r} needs {key!r} of the type "
+                    f"{form.__name__}, got {record.get(key)!r:.40}; restore the file from a copy"
+                )
     return records, heads[-1]
-
-
-def _check_record(record: Mapping[str, Any], place: str) -> None:
-    """Raise an error that names ``place`` where a record lacks what a report reads."""
-    kind = str(record.get("kind"))
-    if kind not in NEEDED:
-        raise ConfigError(
-            f"{place}: 'kind' must be one of {list(NEEDED)}, got {record.get('kind')!r}"
-        )
-    for key, form in NEEDED[kind].items():
-        if isinstance(record.get(key), form):
-            continue
-        found = f"{record[key]!r:.40}" if key in record else "nothing"
-        raise ConfigError(
-            f"{place}: a record of kind {kind!r} needs {key!r}, {FORMS[form]}, got {found}; "
-            f"restore the file from a copy"
-        )
-
-
-def _read_config(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """The ``settings.json`` of the run ``name``, and the folder that it lies in; else an empty one.
-
-    A comparison of several strategies has one ``settings.json`` beside their folders.
-    """
-    own = _read_object(path / "settings.json")
-    if own is not None:
-        return path, own
-
-    parent = path.resolve().parent
-    shared = _read_object(parent / "settings.json")
-    if shared is not None:
-        strategies = shared.get("strategies")
-        if isinstance(strategies, list) and name in strategies:
-            return parent, shared
-    return path, {}
 
 
 def _read_object(file: Path) -> dict[str, Any] | None:
@@ -274,72 +507,43 @@ def _read_object(file: Path) -> dict[str, Any] | None:
         return None
 
 
-def _read_splits(folder: Path) -> dict[str, Split]:
+def _read_splits(folder: Path) -> dict[str, dict[str, list[str]]]:
     """site -> its data list, as a run in one process leaves it; a damaged list is not read."""
-    splits: dict[str, Split] = {}
+    splits = {}
     for file in sorted(folder.glob("*.json")):
+        split = {}
         try:
-            splits[file.stem] = _read_split(file)
+            lists = object_of_json(file.read_bytes())
+            for part in ("training", "validation", "testing"):
+                images = [case["image"] for case in lists[part]]
+                names = ["\n".join(i) if isinstance(i, list) else str(i) for i in images]
+                split[part] = sorted(names)
         except (OSError, ValueError, TypeError, KeyError):
             continue
+        splits[file.stem] = split
     return splits
 
 
-def _read_split(file: Path) -> Split:
-    """Part -> images of one data list, sorted."""
-    lists = object_of_json(file.read_bytes())
-    split = {}
-    for part in PARTS:
-        split[part] = sorted(_files_of_image(case["image"]) for case in lists[part])
-    return split
+def read_valuations(run_dir: Path) -> list[dict[str, Any]]:
+    """The valuations in ``run_dir/valuations``, in the order of their names.
 
-
-def _files_of_image(image: Any) -> str:
-    """The file of an image; of several files, one per channel, a line for each."""
-    return "\n".join(image) if isinstance(image, list) else str(image)
-
-
-def _names_with_marks(runs: Sequence[Run]) -> list[str]:
-    """The runs' names; equal ones are marked by what differs: the seed, the fold, the folder."""
-    seeds = [f"seed {run.seed}" for run in runs]
-    folds = [f"fold {run.fold}" for run in runs]
-    folders = distinct_names([str(run.path.resolve()) for run in runs])
-
-    marked: list[tuple[str, ...]] = [(run.name,) for run in runs]
-    for marks in (seeds, folds, folders):
-        marked = _mark_equal_names(marked, marks)
-
-    names = []
-    for name, *marks in marked:
-        names.append(f"{name} ({', '.join(marks)})" if marks else name)
-    return names
-
-
-def _mark_equal_names(
-    names: Sequence[tuple[str, ...]], marks: Sequence[str]
-) -> list[tuple[str, ...]]:
-    """Each name with its mark added, where runs of that name have several marks."""
-    marks_of: dict[tuple[str, ...], set[str]] = {}
-    for name, mark in zip(names, marks):
-        marks_of.setdefault(name, set()).add(mark)
-
-    marked = []
-    for name, mark in zip(names, marks):
-        marked.append((*name, mark) if len(marks_of[name]) > 1 else name)
-    return marked
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    """The names, with a number after one that is used already.
-
-    A user may name a strategy as another run is called here.
+    Raises:
+        ConfigError: naming a file that is damaged.
     """
-    unique: list[str] = []
-    for name in names:
-        free = name
-        number = 2
-        while free in unique:
-            free = f"{name} #{number}"
-            number += 1
-        unique.append(free)
-    return unique
+    valuations = []
+    for file in sorted((run_dir / "valuations").glob("*.json")):
+        try:
+            valuation = object_of_json(file.read_bytes())
+            for key, form in VALUATION.items():
+                if not isinstance(valuation.get(key), form):
+                    raise ValueError(f"{key} is {valuation.get(key)!r}")
+            for client, value in valuation["values"].items():
+                if not isinstance(value, dict) or not {"value", "stderr"} <= set(value):
+                    raise ValueError(f"the value of {client} is {value!r}")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"{file} is damaged: {error}. Remove it, and the same command with --resume True "
+                f"makes it again"
+            ) from error
+        valuations.append(valuation)
+    return valuations

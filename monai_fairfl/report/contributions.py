@@ -1,124 +1,322 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who contributed what: an answer for each hospital, in numbers and words, or why there is none.
+"""Who contributed what: images, weights, the method's own numbers, worth and free-rider scores.
 
-What a valuation computed afterwards goes before what the method itself estimates.
+These are answers to different questions. A weight says how much an update counted in the average.
+What a method itself estimates is often its weight. What a hospital is worth to the others is
+computed afterwards, by ``monai-fairfl value``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
-from statistics import mean
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
 from typing import Any
 
-from monai_fairfl.report.contribution import LEAST_RATIO, Contribution, Contributions, images_among
-from monai_fairfl.report.own_contributions import by_method, own_shares
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
 
-NORMAL = 1.96
-"""Standard errors on each side of a 95 % interval."""
+from monai_fairfl.games import LEAST_TOTAL
+from monai_fairfl.replies import normalise
+from monai_fairfl.report.collect import Row, Run, numbers_by_class
+from monai_fairfl.report.scores import Entry, half_width
+from monai_fairfl.run.ledger import number_in
+from monai_fairfl.strategies.registry import shipped
+
+SAME = 1e-9
+"""A contribution that is no further from the weight than this is the weight."""
 
 
-def contributions_of(report: Mapping[str, Any], name: str | None) -> Contributions:
-    """Who contributed what to the run ``name``.
+def shares_of(values: Mapping[str, float]) -> dict[str, float]:
+    """Each value over their sum, negative ones counted as 0; all 0 where none is above 0.
+
+    Values that only rounding raises above 0 are not divided by their sum.
+
+    >>> shares_of({"B": 0.03, "A": 0.01, "C": -0.01})
+    {'A': 0.25, 'B': 0.75, 'C': 0.0}
+    >>> shares_of({"A": 0.1 + 0.2 - 0.3, "B": 0.0})  # A's value is a rounding error
+    {'A': 0.0, 'B': 0.0}
+    """
+    ordered = dict(sorted(values.items()))
+    if sum(max(value, 0.0) for value in ordered.values()) > LEAST_TOTAL:
+        return dict(zip(ordered, normalise(list(ordered.values())).tolist(), strict=True))
+    return dict.fromkeys(ordered, 0.0)
+
+
+def estimates_contributions(run: Run) -> bool:
+    """Whether contributions are more than weights; your own strategy may estimate anything."""
+    known = shipped().get(run.strategy)
+    return known is None or known.additive is not None
+
+
+def is_current(valuation: Mapping[str, Any], run: Run) -> bool:
+    """Whether a valuation is of the model that the run ended with; the run may have gone on."""
+    if run.end is None:
+        return False
+    model = run.end.get("model")
+    return bool(valuation.get("model", model) == model)
+
+
+def own_contributions(run: Run) -> dict[str, Row]:
+    """site -> its contribution in the last round with contributions, of the sites that have one.
+
+    Where each round draws some of the sites, it is the last of these rounds that drew the site.
+    """
+    if not estimates_contributions(run):
+        return {}
+    points = {site: run.series(site, "contribution") for site in run.sites}
+    rounds = {row.round for rows in points.values() for row in rows}
+    per_round = run.start.get("clients_per_round")
+    draws_sites = per_round is not None and per_round < len(run.sites)
+    last: dict[str, int] = {}
+    for record in run.rounds:
+        if record["round"] in rounds:
+            counted = record["clients"] if draws_sites else run.sites
+            last.update(dict.fromkeys(counted, record["round"]))
+    return {s: rows[-1] for s, rows in points.items() if rows and rows[-1].round == last.get(s)}
+
+
+def credit_of(run: Run) -> dict[str, dict[str, float]]:
+    """Rule -> site -> share, in sum 1; who divides something must choose one of the rules.
+
+    ``Images`` of an epoch; ``Weight``, the mean over all rounds, 0 in one without the site's
+    update; the method's own contributions, where it estimates some; and each valuation.
+    """
+    weights = {site: run.series(site, "weight") for site in run.sites}
+    rules = {
+        "Images": shares_of(run.last_reported("samples")),
+        # The shares of sums over the same rounds are those of means over them.
+        "Weight": shares_of({s: sum(row.value for row in w) for s, w in weights.items() if w}),
+    }
+    if estimates_contributions(run):
+        own = own_contributions(run)
+        rules[f"{run.method}'s own"] = shares_of({site: row.value for site, row in own.items()})
+    for valuation in run.valuations:
+        if is_current(valuation, run):
+            rules[valuation["name"]] = dict(valuation["shares"])
+    return rules
+
+
+def is_weight(run: Run) -> bool:
+    """Whether a method's contributions are nothing but its weights, as FedCE's are."""
+    known = False
+    for site in run.sites:
+        weights = {row.round: row.value for row in run.series(site, "weight")}
+        for row in run.series(site, "contribution"):
+            known = True
+            if abs(row.value - weights.get(row.round, math.inf)) > SAME:
+                return False
+    return known
+
+
+def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """site -> what the method itself estimates; empty where it estimates nothing.
+
+    Over several seeds it is the mean with its 95 % interval, over folds of one seed the mean with
+    the range, since folds share training cases; of one run the newest with the range over rounds.
 
     Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-        name: of the federated strategy; ``None`` without one.
+        entry: in question.
+        repeats: the runs that differ from its run in seed, fold and split at most.
+
+    Returns:
+        ``value``; ``share`` of the sum over the sites that have one in the same round, ``None``
+        where values cannot be added up; ``images``, the share of the images of the same sites;
+        ``ratio``, the one over the other, or over an even share; ``least`` and ``most``;
+        ``interval``, whether these are a confidence interval; ``round`` of the value, ``None``
+        where it is the last one.
     """
-    if name is None:
-        return Contributions(
-            None, None, "No hospital contributed to another: each trained alone.", {}
-        )
-    strategy = report["strategies"][name]
-    rules = {rule["name"]: rule for rule in strategy["credit"]}
+    run = entry.run
+    by_seed: dict[Any, dict[str, list[float]]] = {}
+    for repeat in entry.runs if len(entry.runs) > 1 else repeats:
+        for site, row in own_contributions(repeat).items():
+            by_seed.setdefault(repeat.seed, {}).setdefault(site, []).append(row.value)
+    images = shares_of(run.last_reported("samples"))
+    known = shipped().get(run.strategy)
+    additive = known.additive if known else None
 
-    # First one in which no hospital's own scores count for itself.
-    def order(found: Mapping[str, Any]) -> bool:
-        return found.get("judged_by") != "others"
+    def about(site: str, together: Mapping[str, float], values: Sequence[float]) -> dict[str, Any]:
+        """A site's contribution beside those of the sites that are counted with it."""
+        share = ratio = of_images = None
+        if additive or abs(sum(together.values()) - 1) < 0.02:
+            share = shares_of(together)[site]
+        known_images = {other: images[other] for other in together if images.get(other)}
+        if site in known_images:
+            of_images = known_images[site] / sum(known_images.values())
+        if share is not None and (of_images or len(together) > 1):
+            ratio = share / (of_images or 1 / len(together))
+        found = {"value": together[site], "share": share, "images": of_images, "ratio": ratio}
+        ends = (min(values), max(values)) if len(values) > 1 else (None, None)
+        return {**found, "least": ends[0], "most": ends[1], "interval": False, "round": None}
 
-    for valuation in sorted(strategy["valuations"], key=order):
-        if valuation["name"] in rules:
-            return _by_valuation(name, strategy, valuation, rules)
-    if own_shares(strategy):
-        return by_method(report, name, rules["Images"]["shares"])
-    return Contributions(None, None, _why_none(report, name), {})
+    contributions = {}
+    if len(by_seed) > 1 or (by_seed and len(entry.runs) > 1):
+        values: dict[str, list[float]] = {}
+        for of_seed in by_seed.values():
+            for site, of_folds in of_seed.items():
+                # A seed's contribution is the mean over its folds.
+                of_site = [mean(of_folds)] if len(by_seed) > 1 else of_folds
+                values.setdefault(site, []).extend(of_site)
+        means = {site: mean(of_site) for site, of_site in values.items()}
+        for site, of_site in sorted(values.items()):
+            contributions[site] = about(site, means, of_site)
+            if len(by_seed) > 1 and len(of_site) > 1:
+                width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
+                ends = {"least": means[site] - width, "most": means[site] + width}
+                contributions[site] |= {**ends, "interval": True}
+        return contributions
+
+    own = own_contributions(run)
+    series = {site: run.series(site, "contribution") for site in run.sites}
+    for site, rows in series.items():
+        if not own or not rows:
+            continue
+        number = rows[-1].round
+        of_round = {
+            s: row.value for s, points in series.items() for row in points if row.round == number
+        }
+        contributions[site] = about(site, of_round, [row.value for row in rows])
+        if site not in own:
+            contributions[site] |= {"share": None, "ratio": None}
+        if number < len(run.rounds) - 1:
+            contributions[site]["round"] = number
+    return contributions
 
 
-def contributor_of(report: Mapping[str, Any], name: str | None) -> str | None:
-    """The strategy that says who contributed what: ``name`` itself where it does.
+def worth_of(run: Run) -> tuple[str | None, dict[str, dict[str, Any]]]:
+    """The valuation that says what each site is worth, and site -> its value, error and share.
 
-    Else it is the one that validates best of those that do, on the same data, split and seed; where
-    none does, it is ``name``. Which model one uses, and what says who contributed, are two
-    questions.
-
-    Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-        name: of the strategy that the report is about; ``None`` without one.
+    First one in which no hospital's own scores count for itself.
     """
-    if name is None or contributions_of(report, name).source is not None:
-        return name
-    best = name
-    best_mean = -math.inf
-    for group in report["compared"]:
-        if name not in group:
+    current = [found for found in run.valuations if is_current(found, run)]
+    if not current:
+        return None, {}
+    chosen = min(current, key=lambda found: found.get("judged_by") != "others")
+    shares = chosen["shares"]
+    return chosen["name"], {s: {**v, "share": shares.get(s)} for s, v in chosen["values"].items()}
+
+
+def points_of(run: Run, name: str) -> dict[str, list[dict[str, Any]]]:
+    """site -> its numbers by round: ``"round"``, ``"value"``, ``"stderr"`` and ``"n"``."""
+    points = {}
+    for site in run.sites:
+        rows = run.series(site, name)
+        points[site] = [
+            {"round": r.round, "value": r.value, "stderr": r.stderr, "n": r.n} for r in rows
+        ]
+    return points
+
+
+def dice_points(run: Run) -> dict[str, list[dict[str, Any]]]:
+    """site -> validation Dice of the model that it would use after 0, 1, ... rounds of training."""
+    points = {}
+    for site in run.sites:
+        dice = run.dice(site)
+        closing = run.closing(site, "score")
+        if closing is not None:
+            dice[len(run.rounds)] = closing
+        points[site] = [{"round": number, **found._asdict()} for number, found in dice.items()]
+    return points
+
+
+def over_runs(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
+    """Several seeds or folds as one series: the mean, and a band from the least to the most.
+
+    Only of the rounds that every run has.
+
+    >>> one = {"elm": [{"round": 0, "value": 0.25}, {"round": 1, "value": 0.5}]}
+    >>> over_runs([one, {"elm": [{"round": 0, "value": 0.75}]}])
+    {'elm': [{'round': 0, 'value': 0.5, 'least': 0.25, 'most': 0.75}]}
+    """
+    if len(runs) == 1:
+        return dict(runs[0])
+    values: dict[str, dict[int, list[float]]] = {}
+    for by_site in runs:
+        for site, points in by_site.items():
+            for point in points:
+                values.setdefault(site, {}).setdefault(point["round"], []).append(point["value"])
+    series: dict[str, Any] = {}
+    for site, by_round in values.items():
+        series[site] = []
+        for number, found in sorted(by_round.items()):
+            if len(found) == len(runs):
+                point = {"round": number, "value": mean(found)}
+                series[site].append({**point, "least": min(found), "most": max(found)})
+    return series
+
+
+def details_of(run: Run) -> dict[str, Any]:
+    """The method's own quantities, beyond weights and contributions.
+
+    Returns:
+        ``"by_round"``: name -> site -> points ``{"round", "value"}``; ``"last_round"``: name ->
+        ``{"round", "sites"}``, the newest site -> class or layer -> value.
+    """
+    by_round: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    last_round: dict[str, dict[str, Any]] = {}
+    for record in run.rounds:
+        number = record["round"]
+        for name, values in record["details"].items():
+            for site, value in values.items():
+                if isinstance(value, Mapping) and "stderr" not in value:
+                    if last_round.get(name, {}).get("round") != number:
+                        last_round[name] = {"round": number, "sites": {}}
+                    by_class = {key: number_in(item) for key, item in value.items()}
+                    last_round[name]["sites"][site] = by_class
+                elif number_in(value) is not None:
+                    found = numbers_by_class(value)["mean"].value
+                    points = by_round.setdefault(name, {}).setdefault(site, [])
+                    points.append({"round": number, "value": found})
+    return {"by_round": by_round, "last_round": last_round}
+
+
+def similarity_of(run: Run) -> dict[str, Any] | None:
+    r"""The mean cosine of each pair of sites' updates, over the rounds in which both sent one.
+
+    .. math:: c_{ij} = \frac{1}{|T_{ij}|} \sum_{t \in T_{ij}}
+       \frac{G^t_{ij}}{\sqrt{G^t_{ii} G^t_{jj}}}
+
+    G is the Gram matrix of a round's updates. Updates that are zero or not finite do not count.
+
+    Returns:
+        ``sites``, in the order of an average linkage with distance 1 - c, in which like sites are
+        neighbours; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
+        train alone, whose updates start from different models, and where the ledger has no inner
+        products of pairs.
+    """
+    place = {site: number for number, site in enumerate(run.sites)}
+    sums = np.zeros((len(place), len(place)))
+    counts = np.zeros_like(sums)
+    rounds = 0
+    for record in run.rounds:
+        gram = record["gram"]
+        if not isinstance(gram, dict) or run.is_standalone:
             continue
-        for other in group:
-            found = report["strategies"][other]
-            mean_dice = found["validation_mean"]
-            if mean_dice is None:
-                mean_dice = -math.inf
-            answers = found["strategy"] != "Standalone"
-            answers = answers and contributions_of(report, other).source is not None
-            if answers and (best == name or mean_dice > best_mean):
-                best = other
-                best_mean = mean_dice
-    return best
-
-
-def _by_valuation(
-    name: str,
-    strategy: Mapping[str, Any],
-    valuation: Mapping[str, Any],
-    rules: Mapping[str, Any],
-) -> Contributions:
-    """What a valuation computed afterwards."""
-    rule = rules[valuation["name"]]
-    images = images_among(rules["Images"]["shares"], valuation["values"])
-    sites = {}
-    for site in strategy["sites"]:
-        value = valuation["values"].get(site)
-        if value is None:
+        products = np.array(gram["whole"], dtype=float)
+        if products.shape != (len(gram["clients"]),) * 2:
             continue
-        share = rule["shares"].get(site)
-        found = Contribution.of_value(value["value"], share, images.get(site), len(rule["shares"]))
-        if value["value"] < 0:
-            words = _negative_words(valuation, value["value"], value.get("stderr"))
-            found = replace(found, words=words)
-        sites[site] = found
-    words = f"For {name}: {rule['meaning']}"
-    return Contributions(name, "Valued afterwards", words, sites)
-
-
-def _negative_words(valuation: Mapping[str, Any], value: float, stderr: float | None) -> str:
-    """What a negative value of a valuation says, and whether it is apart from 0."""
-    values = [abs(found["value"]) for found in valuation["values"].values()]
-    if stderr is not None and abs(value) <= NORMAL * stderr:
-        return "its value is negative, but its error includes 0: next to nothing"
-    if abs(value) <= LEAST_RATIO * mean(values):
-        return "next to nothing"
-    if valuation["method"] == "leave_one_out":
-        return "its value is negative: the others do better without it"
-    return "its value is negative: on average, groups of the others are worse with it"
-
-
-def _why_none(report: Mapping[str, Any], name: str) -> str:
-    """Why a run does not say who contributed what, and what would."""
-    strategy = report["strategies"][name]
-    if strategy["estimates_contributions"]:
-        return f"{strategy['method']} recorded no contribution in this run."
-    return (
-        f"{strategy['strategy']} does not estimate contributions: its weights say how much each "
-        "update counted, not what it was worth. Add a strategy that estimates them, such as FedCE."
-    )
+        squares = np.diagonal(products)
+        with np.errstate(invalid="ignore"):
+            lengths = np.sqrt(np.where(squares > 0, squares, math.nan))
+            cosines = products / np.outer(lengths, lengths)
+        # Both halves are of the same pairs, but for float32's rounding.
+        cosines = np.clip((cosines + cosines.T) / 2, -1.0, 1.0)
+        places = np.ix_(*[[place[client] for client in gram["clients"]]] * 2)
+        sums[places] += np.nan_to_num(cosines)
+        counts[places] += np.isfinite(cosines)
+        rounds += 1
+    if not counts[~np.eye(len(place), dtype=bool)].any():
+        return None
+    with np.errstate(invalid="ignore"):
+        means = sums / counts
+    order = list(range(len(place)))
+    if len(place) > 2:
+        # A pair that never met counts as orthogonal.
+        distances = 1 - np.nan_to_num(means)
+        np.fill_diagonal(distances, 0.0)
+        tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
+        order = [int(number) for number in leaves_list(tree)]
+    sites = [run.sites[number] for number in order]
+    return {"sites": sites, "cosines": means[np.ix_(order, order)].tolist(), "rounds": rounds}

@@ -1,44 +1,36 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The files metrics.csv and contributions.csv; :mod:`~monai_fairfl.report.cases` has the third."""
+"""The tables ``metrics.csv``, ``contributions.csv`` and ``cases.csv``, of the runs' numbers."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
-from monai_fairfl.report.numbers import numbers_by_class
-from monai_fairfl.report.run import Run
+from monai_fairfl.errors import in_words
+from monai_fairfl.report.collect import Run
+from monai_fairfl.report.contributions import estimates_contributions
+from monai_fairfl.report.partners import CLOSING
 from monai_fairfl.utils.spreadsheets import csv_text
 
 RUN_COLUMNS = ("run", "strategy", "seed", "fold")
-"""The columns of each CSV file that name the run of a row; ``run`` is its name in the report."""
+"""The columns of each table that name the run of a row; ``run`` is its name in the report."""
 
-
-def run_cells(run: Run) -> dict[str, Any]:
-    """The cells of :data:`RUN_COLUMNS`."""
-    return {"run": run.name, "strategy": run.method, "seed": run.seed, "fold": run.fold}
+CASE_COLUMNS = (*RUN_COLUMNS, "site", "case", "metric", "value")
+METRIC_COLUMNS = ("site", "round", "measurement", "class", "value", "stderr", "n", "of_round")
+CONTRIBUTION_COLUMNS = (
+    "round",
+    "site",
+    "contribution",
+    "stderr",
+    "aggregation_weight",
+    "weight_is",
+)
 
 
 def metrics_csv(runs: Sequence[Run]) -> str:
-    """Every measurement of every run, one row per class; see :func:`measurement_rows`."""
-    columns = (
-        *RUN_COLUMNS,
-        "site",
-        "round",
-        "measurement",
-        "class",
-        "value",
-        "stderr",
-        "n",
-        "of_round",
-    )
-    return csv_text(columns, (row for run in runs for row in measurement_rows(run)))
-
-
-def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
-    """The rows of metrics.csv for one run: round by round, then the closing measurements.
+    """Every measurement of every run, one row for each class.
 
     ``round`` is the round in which a site measured; of a closing measurement the number of rounds.
     ``of_round`` is the round whose resulting model it measured: -1 is the initial model, and
@@ -46,76 +38,89 @@ def measurement_rows(run: Run) -> Iterator[dict[str, Any]]:
     training that begins with this model. Closing measurements carry the model's name:
     ``own:test_score``.
     """
-    for record in run.rounds:
-        of_round = record["of_round"]
-        for site, measured in record["measurements"].items():
-            for name, value in sorted(measured.items()):
-                about = {"site": site, "round": record["round"], "measurement": name}
-                yield from _rows_by_class(run, {**about, "of_round": of_round[name]}, value)
-
-    if run.end is None:
-        return
-    for site, models in run.closing_scores.items():
-        for model, measured in models.items():
-            for name, value in sorted(measured.items()):
-                about = {"site": site, "round": len(run.rounds), "measurement": f"{model}:{name}"}
-                yield from _rows_by_class(run, {**about, "of_round": run.last_round}, value)
+    rows = []
+    for run in runs:
+        for row in run.table:
+            if row.of_round is not None:
+                rows.append({**run.cells, **row._asdict(), "class": row.label})
+    return csv_text((*RUN_COLUMNS, *METRIC_COLUMNS), rows)
 
 
-def _rows_by_class(run: Run, about: Mapping[str, Any], value: Any) -> Iterator[dict[str, Any]]:
-    """A row for each class of one measurement."""
-    for label, number in numbers_by_class(value).items():
-        yield {**run_cells(run), **about, "class": label, **asdict(number)}
-
-
-def contributions_csv(report: Mapping[str, Any]) -> str:
+def contributions_csv(runs: Sequence[Run], report: Mapping[str, Any]) -> str:
     """Contributions and aggregation weights by round.
 
-    ``weight_is`` distinguishes a weight of the whole model from a mean over layers.
+    ``weight_is`` distinguishes a weight of the whole model from a mean over layers. Where a
+    strategy estimates none, its contributions are its weights, which have their column.
+    """
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        layers = report["strategies"][run.name]["layers_averaged"]
+        weight_is = "of the whole model" if layers is None else f"mean over {layers} layers"
+        found: dict[tuple[int, str], dict[str, Any]] = {}
+        for row in run.table:
+            of_round = {"round": row.round, "site": row.site}
+            if row.measurement == "weight":
+                about = {"aggregation_weight": row.value, "weight_is": weight_is}
+            elif row.measurement == "contribution" and estimates_contributions(run):
+                about = {"contribution": row.value, "stderr": row.stderr}
+            else:
+                continue
+            found.setdefault((row.round, row.site), {**run.cells, **of_round}).update(about)
+        rows += [found[key] for key in sorted(found)]
+    return csv_text((*RUN_COLUMNS, *CONTRIBUTION_COLUMNS), rows)
+
+
+def case_rows(runs: Sequence[Run], warnings: list[str]) -> list[dict[str, Any]] | None:
+    """The closing score of every case of the runs whose ``settings.json`` has ``share_cases``.
+
+    The tables lie in the folders of sites that ran beside the server.
 
     Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
+        runs: of the report.
+        warnings: gets a line for each score in the ledger whose cases were not found.
+
+    Returns:
+        A row for each case and metric: ``test_score:dice``, and ``test_score:CLASS`` of several
+        classes. ``None`` where no run shares its cases.
     """
-    columns = (
-        *RUN_COLUMNS,
-        "round",
-        "site",
-        "contribution",
-        "stderr",
-        "aggregation_weight",
-        "weight_is",
-    )
+    sharing = [run for run in runs if run.config.get("share_cases") is True and run.end is not None]
     rows: list[dict[str, Any]] = []
-    for name, found in report["strategies"].items():
-        rows.extend(_contribution_rows(name, found))
-    return csv_text(columns, rows)
+    for run in sharing:
+        for site in run.sites:
+            for measurement in CLOSING:
+                score = run.closing(site, measurement)
+                if score is None:
+                    continue
+                what = f"{measurement} of {site}"
+                try:
+                    cases = run.cases_behind(site, measurement, score.value)
+                    rows += _rows_of_table(run, site, measurement, cases or [])
+                except (OSError, ValueError, KeyError) as error:
+                    why = f"the table of the cases behind {what} is damaged ({in_words(error)})"
+                    warnings.append(f"{run.name}: {why}; cases.csv leaves it out")
+                    continue
+                if cases is None:
+                    warnings.append(f"{run.name}: there is no table of the cases behind {what}")
+    return rows if sharing else None
 
 
-def _contribution_rows(name: str, strategy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A row for each round and site with a contribution or a weight, in this order."""
-    about = {
-        "run": name,
-        "strategy": strategy["method"],
-        "seed": strategy["seed"],
-        "fold": strategy["fold"],
-    }
-    layers = strategy["layers_averaged"]
-    weight_is = "of the whole model" if layers is None else f"mean over {layers} layers"
+def _rows_of_table(
+    run: Run, site: str, measurement: str, cases: Sequence[Mapping[str, str]]
+) -> Iterator[dict[str, Any]]:
+    """A row for each case and column of the site's table, but structures that it does not label.
 
-    rows: dict[tuple[int, str], dict[str, Any]] = {}
-    # Where a strategy estimates none, its contributions are its weights, which have their column.
-    contributions = strategy["series"]["contributions"]
-    if not strategy["estimates_contributions"]:
-        contributions = {}
-    for site, points in contributions.items():
-        for point in points:
-            row = rows.setdefault((point["round"], site), {})
-            row["contribution"] = point["value"]
-            row["stderr"] = point["stderr"]
-    for site, points in strategy["series"]["weights"].items():
-        for point in points:
-            row = rows.setdefault((point["round"], site), {})
-            row["aggregation_weight"] = point["value"]
-            row["weight_is"] = weight_is
-    for (number, site), row in sorted(rows.items()):
-        yield {**about, "round": number, "site": site, **row}
+    A site's table names a case by as much of its file's path as the cases of one fold take. In a
+    fold of one case, that is ``t2.nii.gz`` for every patient with a folder of his own. A loader
+    that names no file numbers its cases, in each fold from 0. Such a case is named with its fold.
+    """
+    images = [image for part in run.split.get(site, {}).values() for image in part]
+    for case in cases:
+        name = case["case"]
+        # Of several files, one per channel, the first is named in the table.
+        files = sum(f"/{image.splitlines()[0]}".endswith(f"/{name}") for image in images)
+        if run.fold is not None and (files > 1 or (files == 0 and name.isdecimal())):
+            name = f"fold {run.fold}/{name}"
+        for column, value in case.items():
+            if column != "case" and not math.isnan(float(value)):
+                about = {**run.cells, "site": site, "case": name}
+                yield {**about, "metric": f"{measurement}:{column}", "value": float(value)}

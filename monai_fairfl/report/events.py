@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What did not go as planned: absences, guards' verdicts and notes, as the ledger records them."""
+"""What did not go as planned: absences, guards and limits, free riders, and what to know of it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.report.run import Run
-from monai_fairfl.valuation.free_riders import evidence_of
+from monai_fairfl.messages import IN_TRAINING, IN_VALIDATION
+from monai_fairfl.report.collect import Run
+from monai_fairfl.report.contributions import is_current
+from monai_fairfl.report.partners import names_of, settings_warnings
+from monai_fairfl.report.scores import Entry
+from monai_fairfl.valuation.free_riders import EVIDENCE, evidence_of, free_rider_history
 
 KINDS = {
     "missing": "missing",
@@ -20,91 +24,264 @@ KINDS = {
 }
 """Key of a ledger's record -> the kind of event, in the report's words."""
 
+LIMITED = re.compile(r"(\w+) (-?[\d.]+(?:e[+-]\d+)?) clipped to (-?[\d.]+(?:e[+-]\d+)?)")
+"""The note that a limit of reports leaves (``clip_reports``): measurement, report and limit."""
 
-@dataclass(frozen=True)
-class Event:
-    """One row of the page's last table.
+OFTEN = 0.25
+"""A site that was refused or limited in a larger part of the rounds does not help to choose."""
 
-    Args:
-        strategy: name of the run.
-        round: number of the round, or ``"end"`` for the closing measurement.
-        site: whom it concerns.
-        kind: a value of :data:`KINDS`, or a guard of ``EVIDENCE``.
-        text: the reason.
+FACTOR = 5.0
+ROUNDS = 3
+"""A free-rider score above so many times the median of the others', in so many rounds running, is
+flagged. Both were fixed beforehand. Honest sites whose images are unlike the others' are, too.
+"""
+
+
+def events_of(run: Run) -> Iterator[dict[str, Any]]:
+    """The events of a run in the order of its records.
+
+    Each has ``strategy``, the run's name; ``round``, a number or ``"end"``; ``site``; ``kind``, a
+    value of :data:`KINDS`; and ``text``, the reason.
     """
-
-    strategy: str
-    round: int | str
-    site: str
-    kind: str
-    text: str
-
-
-def events_of(run: Run) -> Iterator[Event]:
-    """The events of a run in the order of its records."""
-    records = list(run.rounds)
-    if run.end is not None:
-        records.append(run.end)
-
-    for record in records:
-        number = record.get("round", "end")
+    for record in [*run.rounds, *([run.end] if run.end is not None else [])]:
+        about = {"strategy": run.name, "round": record.get("round", "end")}
         for key, kind in KINDS.items():
             for site, reason in sorted((record.get(key) or {}).items()):
                 if key == "not_finite":
                     reason = "dropped measurements: " + ", ".join(reason)
                 if key == "dropped":
                     reason = "; ".join(f"{name}: {why}" for name, why in reason.items())
-                yield Event(run.name, number, site, kind, str(reason))
+                yield {**about, "site": site, "kind": kind, "text": str(reason)}
 
 
-def free_riding_of(run: Run) -> Iterator[Event]:
-    """What guards found in the updates of a run that no training of the site made."""
+def free_riding_of(run: Run) -> Iterator[dict[str, Any]]:
+    """What guards found in updates that no training of the site made; ``kind`` is the guard."""
     for record in run.rounds:
         for site, verdict in evidence_of(record):
             text = f"{verdict['action']}: {verdict['reason']}"
-            yield Event(run.name, record["round"], site, verdict["guard"], text)
+            about = {"strategy": run.name, "round": record["round"], "site": site}
+            yield {**about, "kind": verdict["guard"], "text": text}
+
+
+def free_rider_scores(run: Run) -> tuple[dict[str, list[dict[str, Any]]], dict[str, int]]:
+    """site -> free-rider score by round, and site -> round in which it was first flagged.
+
+    Of the rounds that averaged and measured ``global_score`` and ``local_score``.
+    """
+    history = free_rider_history(run.rounds, factor=FACTOR, rounds=ROUNDS)
+    points = {}
+    for site, scores in history.scores.items():
+        known = [(n, score) for n, score in zip(history.rounds, scores) if score is not None]
+        points[site] = [{"round": number, "value": score} for number, score in known]
+    return points, history.flagged
 
 
 def grouped(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each kind of event once for a site, with its rounds and the text of the first.
 
-    Strategies in which the same happened share one entry.
-
-    Args:
-        events: of ``report["events"]`` or ``report["free_riding"]``.
-
     >>> event = {"strategy": "FedCE", "site": "elm", "kind": "missing", "text": "no line"}
     >>> grouped([{**event, "round": number} for number in (0, 1, 2, 5)])[0]["rounds"]
     '0 to 2, 5'
     """
-    rounds: dict[tuple[str, str, str], list[int | str]] = {}
-    first: dict[tuple[str, str, str], Mapping[str, Any]] = {}
+    found: dict[tuple[str, str, str], dict[str, Any]] = {}
+    spans: dict[tuple[str, str, str], list[list[Any]]] = {}
     for event in events:
         key = (event["strategy"], event["site"], event["kind"])
-        first.setdefault(key, event)
-        rounds.setdefault(key, []).append(event["round"])
-
-    strategies: dict[tuple[str, ...], list[str]] = {}
-    for key, event in first.items():
-        same = (event["site"], event["kind"], _rounds_words(rounds[key]), event["text"])
-        strategies.setdefault(same, []).append(event["strategy"])
-    entries = []
-    for (site, kind, words, text), names in strategies.items():
-        entry = {"strategy": ", ".join(names), "site": site, "kind": kind}
-        entries.append({**entry, "rounds": words, "text": text})
-    return entries
-
-
-def _rounds_words(rounds: Sequence[int | str]) -> str:
-    """Rounds as ranges."""
-    spans: list[list[Any]] = []
-    for number in rounds:
-        follows = spans and isinstance(number, int) and spans[-1][1] == number - 1
-        if follows:
-            spans[-1][1] = number
+        found.setdefault(key, dict(event))
+        of_event = spans.setdefault(key, [])
+        number = event["round"]
+        if of_event and isinstance(number, int) and of_event[-1][1] == number - 1:
+            of_event[-1][1] = number
         else:
-            spans.append([number, number])
+            of_event.append([number, number])
+    for key, of_event in spans.items():
+        words = [str(first) if first == last else f"{first} to {last}" for first, last in of_event]
+        found[key]["rounds"] = ", ".join(words)
+    return list(found.values())
+
+
+def touched_of(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
+    """Site -> what guards and limits did with it; sites that they left alone are not in it.
+
+    Returns:
+        ``refused``: guard -> rounds in which it kept the site's update out of the model;
+        ``changed``: guard -> rounds in which it acted otherwise; ``limited``: rounds in which a
+        number that the site measured itself was limited; ``lowered`` and ``raised``: measurement ->
+        rounds in which it reported more, or less, than the others.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def of(site: str) -> dict[str, Any]:
+        new: dict[str, Any] = {
+            "refused": {},
+            "changed": {},
+            "limited": [],
+            "lowered": {},
+            "raised": {},
+        }
+        return found.setdefault(site, new)
+
+    for record in (record for run in runs for record in run.rounds):
+        number = record["round"]
+        for site, verdicts in record["verdicts"].items():
+            # A flag changes nothing; a guard that acts twice in a round is counted once.
+            acted = {v["guard"]: v["action"] for v in verdicts if v["action"] != "flag"}
+            for guard, action in acted.items():
+                what = "refused" if action == "quarantine" else "changed"
+                of(site)[what].setdefault(guard, []).append(number)
+        for site, note in record["notes"].items():
+            limits = LIMITED.findall(str(note))
+            if limits:
+                of(site)["limited"].append(number)
+            for name, reported, limit in limits:
+                what = "lowered" if float(reported) > float(limit) else "raised"
+                of(site)[what].setdefault(name, []).append(number)
+    return found
+
+
+def often_touched(runs: Sequence[Run]) -> set[str]:
+    """Sites whose update was refused, or whose reports were limited, often in any of these runs.
+
+    What they report of themselves must not decide which run is shown.
+    """
+    sites = set()
+    for run in runs:
+        for site, touched in touched_of([run]).items():
+            refused = {number for rounds in touched["refused"].values() for number in rounds}
+            if max(len(refused), len(touched["limited"])) > OFTEN * len(run.rounds):
+                sites.add(site)
+    return sites
+
+
+def touched_words(touched: Mapping[str, Any] | None, rounds: int) -> list[str]:
+    """What guards and limits did with one site, in words.
+
+    >>> touched_words({"refused": {"Noise": [0, 1]}, "changed": {}, "limited": [1]}, 2)
+    ['update refused in 2 of 2 rounds (Noise)', 'own report limited in 1 of 2 rounds']
+    """
     words = []
-    for begin, end in spans:
-        words.append(f"{begin}" if begin == end else f"{begin} to {end}")
-    return ", ".join(words)
+    for what in ("refused", "changed"):
+        for guard, numbers in (touched or {}).get(what, {}).items():
+            words.append(f"update {what} in {len(numbers)} of {rounds} rounds ({guard})")
+    if touched and touched["limited"]:
+        words.append(f"own report limited in {len(touched['limited'])} of {rounds} rounds")
+    return words
+
+
+def directions(touched: Mapping[str, Any]) -> str:
+    """In which direction a site's own reports were far from the others', in words."""
+    words = [
+        f"its {name} was higher than the others' and was lowered" for name in touched["lowered"]
+    ]
+    words += [f"its {name} was lower than the others' and was raised" for name in touched["raised"]]
+    return "; ".join(words)
+
+
+def warnings_of(entries: Sequence[Entry], groups: Sequence[Sequence[Entry]]) -> list[str]:
+    """What a reader must know before comparing, a sentence each without its full stop."""
+    runs = [run for entry in entries for run in entry.runs]
+    return [
+        *(line for group in groups for line in _differences(group, len(groups))),
+        *_different_structures(runs, entries[0].measurement),
+        *_scored_otherwise(runs),
+        *(line for run in runs for line in _suspicions(run)),
+    ]
+
+
+def _differences(group: Sequence[Entry], groups: int) -> Iterator[str]:
+    """What the entries of a group do not have in common."""
+    runs = [entry.run for entry in group]
+    subject = "The runs" if groups == 1 else names_of(runs)
+    facts: dict[str, list[Any]] = {
+        "sites": [run.sites for run in runs],
+        "seeds": [run.seed for run in runs],
+        "numbers of rounds": [len(run.rounds) for run in runs],
+        "initial models": [run.start.get("model") for run in runs],
+        "training cases": [run.last_reported("cases") for run in runs],
+        "images per epoch": [run.last_reported("samples") for run in runs],
+        "groups": [run.start.get("groups") or {} for run in runs],
+        "scored cases": [{s: number.n for s, number in e.scores.items()} for e in group],
+    }
+    for fact, values in facts.items():
+        if any(value != values[0] for value in values):
+            yield f"{subject} differ in their {fact}: their scores are not strictly comparable"
+    yield from settings_warnings(runs, subject)
+
+
+def _different_structures(runs: Sequence[Run], measurement: str) -> Iterator[str]:
+    """That sites label other structures: a mean over disc and cup is no score of the disc."""
+    labels: dict[str, set[str]] = {}
+    for run in runs:
+        for row in run.table:
+            if row.measurement == f"own:{measurement}":
+                labels.setdefault(row.site, set()).add(row.label)
+    sites_of: dict[tuple[str, ...], list[str]] = {}
+    for site, found in sorted(labels.items()):
+        sites_of.setdefault(tuple(sorted(found - {"mean"})), []).append(site)
+    if len(sites_of) > 1:
+        words = [
+            f"{', '.join(s)}: {', '.join(of) or 'one structure'}" for of, s in sites_of.items()
+        ]
+        yield (
+            "A site's Dice is the mean over the structures that it labels, and the sites label "
+            f"different ones ({'; '.join(words)})"
+        )
+
+
+def _scored_otherwise(runs: Sequence[Run]) -> list[str]:
+    """Sites whose test cases are used elsewhere too, or have empty labels."""
+    found = {}
+    for run in runs:
+        for site in run.sites:
+            score, boundary = run.closing(site, "test_score"), run.closing(site, "test_hd95")
+            validation, training = run.closing(site, IN_VALIDATION), run.closing(site, IN_TRAINING)
+            if validation is not None and training is not None:
+                found[site, "used"] = (
+                    f"{site} reports no test Dice: of its {validation.n} test cases, it also uses "
+                    f"{training.value:g} in training and {validation.value:g} in validation"
+                )
+                if validation.value == validation.n and training.value == 0:
+                    words = "its evaluator scores its validation cases, so this is validation Dice"
+                    found[site, "used"] = f"{site}: {words}"
+            # A label without a structure has a surface distance, and no Dice.
+            scored = (score.n if score is not None else None) or 0
+            empty = (boundary.n or 0) - scored if boundary is not None else 0
+            if boundary is not None and empty > 0:
+                found[site, "empty"] = (
+                    f"{site}: {empty} of {boundary.n} test labels are empty: no Dice"
+                )
+    return [found[key] for key in sorted(found)]
+
+
+def _suspicions(run: Run) -> Iterator[str]:
+    """Outdated valuations; sites that stand out, or whose updates no training of theirs made."""
+    for valuation in run.valuations:
+        if not is_current(valuation, run):
+            yield (
+                f"{run.name}: {valuation['name']} is not shown, because the run has trained more "
+                "rounds since; value the run again, with --resume True"
+            )
+    _, flagged = free_rider_scores(run)
+    for site, number in flagged.items():
+        yield (
+            f"In {run.name}, the free-rider score of {site} was above {FACTOR:g} times the median "
+            f"of the other sites' in {ROUNDS} consecutive rounds, the last of them round {number}. "
+            "Honest sites that are unlike the others score high, too: this is a reason to ask, not "
+            "a proof"
+        )
+    rounds_of: dict[tuple[str, str], list[Any]] = {}
+    for event in free_riding_of(run):
+        rounds_of.setdefault((event["site"], event["kind"]), []).append(event["round"])
+    for (site, guard), rounds in rounds_of.items():
+        yield (
+            f"In {run.name}, in {len(rounds)} of {len(run.rounds)} rounds, first in round "
+            f"{rounds[0]}, the update of {site} {EVIDENCE[guard]}"
+        )
+    for site, touched in touched_of([run]).items():
+        if touched["limited"]:
+            yield (
+                f"In {run.name}, what {site} reported of itself was limited in "
+                f"{len(touched['limited'])} of {len(run.rounds)} rounds ({directions(touched)}). A "
+                "limit acts on false reports and on the honest reports of unusual sites alike: ask "
+                "how it validates"
+            )

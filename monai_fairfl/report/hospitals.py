@@ -1,224 +1,361 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One row for each hospital: what the person who decides must know.
-
-The rows are made of the report's numbers, so that they can be made again from ``report.json``.
-"""
+"""The first screen: a row for each hospital, what it should do, and sentences for all of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import mean
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from monai_fairfl.report.advice import advice_for
-from monai_fairfl.report.contribution import Contribution, Contributions
-from monai_fairfl.report.contributions import contributions_of, contributor_of
-from monai_fairfl.report.own_contributions import earlier_round
-from monai_fairfl.report.results import is_comparison, runs_of
-from monai_fairfl.report.touched import rounds_looked_at, touched_words
-from monai_fairfl.report.verdicts import reason_of, verdict_of
+from monai_fairfl.report.collect import Run
+from monai_fairfl.report.contributions import contributions_of, worth_of
+from monai_fairfl.report.events import OFTEN, directions, touched_words
+from monai_fairfl.report.partners import repeats_of
+from monai_fairfl.report.scores import (
+    CASES_OF,
+    MARGIN,
+    VERDICTS,
+    Entry,
+    better_model,
+    half_width,
+    verdict_of,
+)
+from monai_fairfl.utils.words import count_words
 
-BEST_MEAN = "which has the best mean Dice on validation cases"
-"""Why a report is about a run, unless guards decide."""
+MOST_CASES = 100
+"""No hospital is asked for more cases than this."""
 
+ARRIVED = ("quarantined: ", "shares one weight with ")
+"""How the reasons begin for which a hospital's update is missing though it arrived."""
 
-@dataclass(frozen=True)
-class Hospital:
-    """One row; ``None`` where a number is not known.
-
-    Args:
-        verdict: a key of :data:`~monai_fairfl.report.verdicts.VERDICTS`.
-        reason: behind what it is, in words; empty where the verdict is not about that.
-        alone: Dice of the model that it trained alone.
-        fedavg: Dice with FedAvg, where the row is about another strategy.
-        federation: Dice of the model that it would use after the federation.
-        n: cases behind this.
-        difference: a :class:`~monai_fairfl.report.comparison.Gain`, and ``seeds``: the least and
-            the largest difference over the seeds, where there are several.
-        contribution: what it contributed; its words name the strategy where that is another one.
-        weight: of its update in the last average that it was in.
-        weight_round: of this average; ``None`` where it is the run's last round.
-        guards: what guards and limits did with what it sent, in words.
-        advice: what it should do, most urgent first.
-    """
-
-    verdict: str
-    reason: str = ""
-    alone: float | None = None
-    fedavg: float | None = None
-    federation: float | None = None
-    n: int | None = None
-    difference: Mapping[str, Any] | None = None
-    contribution: Contribution | None = None
-    weight: float | None = None
-    weight_round: int | None = None
-    guards: Sequence[str] = ()
-    advice: Sequence[str] = ()
+LAST_MILE = {
+    "adapted": "the model trained further",
+    "alone": "the model trained alone",
+    "fused": "the model fused with the one trained alone",
+}
+"""Candidate of the last mile -> what it is called."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The first screen of the report.
-
-    Args:
-        strategy: that it is about; ``None`` where no federation ran.
-        fedavg: the run of FedAvg beside it; ``None`` where there is none.
-        why: this one, in a sentence.
-        contributions: where the contributions come from, which may be another strategy, or why
-            there are none.
-        hospitals: name -> its row.
-    """
-
-    strategy: str | None
-    fedavg: str | None
-    why: str
-    contributions: Contributions
-    hospitals: dict[str, Hospital]
-
-
-def decision_of(report: Mapping[str, Any], name: str | None) -> Decision:
-    """The rows of all hospitals about one strategy.
-
-    Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-        name: of the strategy, ``report["focus"]`` as a rule; ``None`` without one.
-    """
-    contributions = contributions_of(report, contributor_of(report, name))
+def decision_of(
+    report: Mapping[str, Any], entries: Mapping[str, Entry], runs: Sequence[Run]
+) -> dict[str, Any]:
+    """The first screen: ``strategy``, ``fedavg``, ``why`` this one, and a row for each hospital."""
+    name = report["focus"]
+    strategies = report["strategies"]
+    strategy = strategies[name] if name is not None else {"sites": {}, "fedavg": None}
+    group: Sequence[str] = next((names for names in report["compared"] if name in names), [])
+    # Who contributed is said by this strategy, else by the one of the others that validates best.
+    means = {o: strategies[o]["validation_mean"] for o in group}
+    ranked = sorted(
+        group, key=lambda o: (o != name, -(-math.inf if means[o] is None else means[o]))
+    )
+    contributor, contributions = None, {}
+    for other in ranked:
+        contributions = contributions_of(entries[other], repeats_of(entries[other].run, runs))
+        if contributions and not entries[other].run.is_standalone:
+            contributor = other
+            break
+    valuation, worth = worth_of(entries[name].run) if name is not None else (None, {})
     hospitals = {}
     for site in report["sites"]:
-        hospitals[site] = _hospital(report, name, site, contributions)
-    fedavg = None if name is None else report["strategies"][name]["fedavg"]
-    return Decision(name, fedavg, why_this_one(report, name), contributions, hospitals)
-
-
-def why_this_one(report: Mapping[str, Any], name: str | None) -> str:
-    """Why the report is about this strategy."""
-    if name is None:
-        return (
-            "No federation is in this report, so there is nothing to compare with training alone."
-        )
-    federated = []
-    for group in report["compared"]:
-        if name not in group:
-            continue
-        for other in group:
-            if report["strategies"][other]["strategy"] != "Standalone":
-                federated.append(other)
-    several = " of this data, split and seed" if len(report["compared"]) > 1 else ""
-    if len(federated) < 2:
-        return f"This is about {name}, the only federation{several}."
-
-    reason = BEST_MEAN
-    doubted = report["doubted"]
-    guarded = [other for other in federated if report["strategies"][other]["guards"]]
-    if doubted and name in guarded and len(guarded) < len(federated):
-        reason = (
-            "because guards or limits often acted in it: the runs without guards accepted the same "
-            "updates unseen, or were not attacked"
-        )
-    means = []
-    chosen = report["strategies"][name]
-    for other in federated:
-        found = report["strategies"][other]
-        # An unfinished run, or one of fewer sites, could not be chosen.
-        is_alike = all(found[key] == chosen[key] for key in ("comparable", "finished"))
-        if is_alike and found["validation_mean"] is not None:
-            means.append(f"{other} {found['validation_mean']:.3f}")
-    if reason == BEST_MEAN and not means:
-        reason = "the first of them: no run has scores on validation cases"
-    shown = f" Validation Dice: {', '.join(means)}." if means else ""
-    if means and doubted:
-        shown += f" It excludes {', '.join(doubted)}, whose own scores may be wrong."
-    return f"This is about {name}{several}, {reason}.{shown}"
-
-
-def _hospital(
-    report: Mapping[str, Any], name: str | None, site: str, contributions: Contributions
-) -> Hospital:
-    """The row of one hospital."""
-    verdict = verdict_of(report, name, site)
-    contribution = contributions.sites.get(site)
-    advice = advice_for(report, name, site, verdict, contribution, contributions.strategy)
-    if contribution is not None and name not in (None, contributions.strategy):
-        # The row is about another strategy, which may weigh otherwise.
-        contribution = _of_another(contributions.strategy, contribution)
-    alone = _dice_of(report, _standalone_of(report, name), site)
-    if name is None or site not in report["strategies"][name]["sites"]:
-        return Hospital(verdict, alone=alone, contribution=contribution, advice=advice)
-
-    strategy = report["strategies"][name]
-    result = strategy["sites"][site]
-    score = result["score"] or {"value": None, "n": None}
-    weight = None
-    weight_round = None
-    newest = result["aggregation_weight"]
-    if newest is not None:
-        weight = newest["value"]
-        weight_round = earlier_round(strategy, newest)
-    difference = None
-    if result["gain"] is not None:
-        difference = {**result["gain"], "seeds": _over_seeds(report, name, site)}
-    return Hospital(
-        verdict=verdict,
-        reason=reason_of(report, name, site),
-        alone=alone,
-        fedavg=_dice_of(report, strategy["fedavg"], site),
-        federation=score["value"],
-        n=score["n"],
-        difference=difference,
-        contribution=contribution,
-        weight=weight,
-        weight_round=weight_round,
-        guards=touched_words(strategy["touched"].get(site), rounds_looked_at(strategy)),
-        advice=advice,
-    )
-
-
-def _of_another(strategy: str | None, contribution: Contribution) -> Contribution:
-    """A contribution whose words name the strategy that it is of.
-
-    >>> _of_another("FedCE", Contribution.unknown("no weight")).words
-    'with FedCE: no weight'
-    """
-    if not contribution.words:
-        return contribution
-    return replace(contribution, words=f"with {strategy}: {contribution.words}")
+        verdict = verdict_of(report, name, site)
+        result = strategy["sites"].get(site, {})
+        score = result.get("score") or {"value": None, "n": None}
+        weight = result.get("aggregation_weight")
+        earlier = weight is not None and weight["round"] < strategy["rounds"] - 1
+        shares = strategy.get("credit") or {}
+        gain = result.get("gain")
+        own = contributions.get(site) if contributor is not None else None
+        if gain is not None:
+            gain = {**gain, "seeds": _gains_of_seeds(entries, name, site, runs, report)}
+        hospitals[site] = {
+            "verdict": verdict,
+            "alone": _dice_of(report, _standalone_of(report, name), site),
+            "fedavg": _dice_of(report, strategy["fedavg"], site),
+            "federation": score["value"],
+            "n": score["n"],
+            "difference": gain,
+            "images_share": shares.get("Images", {}).get(site),
+            "weight_share": shares.get("Weight", {}).get(site),
+            "weight": weight["value"] if weight is not None else None,
+            "weight_round": weight["round"] if weight is not None and earlier else None,
+            "contribution": own,
+            "worth": worth.get(site),
+            "guards": [],
+            "advice": list(_advice(report, name, site, verdict)),
+        }
+        if name is not None:
+            touched = strategy["touched"].get(site)
+            hospitals[site]["guards"] = touched_words(touched, strategy["rounds_of_runs"])
+    return {
+        "strategy": name,
+        "fedavg": strategy["fedavg"],
+        "why": _why(report, name, group),
+        "contributor": contributor,
+        "valuation": valuation,
+        "hospitals": hospitals,
+    }
 
 
 def _standalone_of(report: Mapping[str, Any], name: str | None) -> str | None:
-    """The run of training alone against which ``name`` is measured."""
-    found: str | None = report["standalone"]
+    """The run of training alone against which ``name`` is measured; without ``name`` the first."""
+    strategies = report["strategies"]
     if name is not None:
-        found = report["strategies"][name]["standalone"]
-    return found
+        found: str | None = strategies[name]["standalone"]
+        return found
+    return next((o for o in strategies if strategies[o]["strategy"] == "Standalone"), None)
 
 
 def _dice_of(report: Mapping[str, Any], name: str | None, site: str) -> float | None:
-    """What the site reaches in a run."""
     if name is None:
         return None
     score = report["strategies"][name]["sites"].get(site, {}).get("score")
     return None if score is None else float(score["value"])
 
 
-def _over_seeds(report: Mapping[str, Any], name: str, site: str) -> list[float] | None:
-    """The least and the largest gain over the seeds, ``None`` for one seed.
+def _gains_of_seeds(
+    entries: Mapping[str, Entry],
+    name: str,
+    site: str,
+    runs: Sequence[Run],
+    report: Mapping[str, Any],
+) -> list[float] | None:
+    """The least and the largest gain over the seeds; ``None`` for one seed.
 
-    In a comparison they are of the cases of its rows. Else each seed's is the mean over its folds.
+    In a comparison they are of its cases. Of runs by themselves each seed's is the mean over folds.
     """
-    if is_comparison(report):
-        gains = report["strategies"][name]["sites"][site]["gain_of_seeds"]
-        return [min(gains), max(gains)] if len(gains) > 1 else None
-    runs = runs_of(report)
-    values: dict[str, list[float]] = {}
-    for repeat in report["strategies"][name]["repeats"]:
-        other = runs[repeat]
-        gain = other["sites"].get(site, {}).get("gain")
-        if gain is not None:
-            values.setdefault(str(other["seed"]), []).append(gain["value"])
-    if len(values) < 2:
-        return None
-    of_seeds = [mean(found) for found in values.values()]
-    return [min(of_seeds), max(of_seeds)]
+    entry = entries[name]
+    gains: list[float] = []
+    if len(entry.runs) > 1 and entry.alone is not None:
+        of_cases = [
+            [
+                mine - alone
+                for mine, alone in zip(entry.cases[site][case], entry.alone.cases[site][case])
+            ]
+            for case in entry.cases[site]
+        ]
+        gains = [sum(of_seed) / len(of_seed) for of_seed in zip(*of_cases)]
+    else:
+        by_seed: dict[str, list[float]] = {}
+        for repeat in repeats_of(entry.run, runs):
+            gain = report["strategies"][repeat.name]["sites"].get(site, {}).get("gain")
+            if gain is not None:
+                by_seed.setdefault(str(repeat.seed), []).append(gain["value"])
+        gains = [sum(of_folds) / len(of_folds) for of_folds in by_seed.values()]
+    return [min(gains), max(gains)] if len(gains) > 1 else None
+
+
+def _why(report: Mapping[str, Any], name: str | None, group: Sequence[str]) -> str:
+    """Why the report is about this strategy."""
+    if name is None:
+        return "No federation is in this report, so nothing is compared with training alone."
+    found = report["strategies"]
+    federated = [other for other in group if found[other]["strategy"] != "Standalone"]
+    of_group = " of this data, split and seed" if len(report["compared"]) > 1 else ""
+    if len(federated) < 2:
+        return f"This is about {name}, the only federation{of_group}."
+    means = []
+    for other in federated:
+        mean = found[other]["validation_mean"]
+        if mean is not None and found[other]["finished"] == found[name]["finished"]:
+            means.append(f"{other} {mean:.3f}")
+    best = "which has the best mean Dice on validation cases" if means else "the first of them"
+    if report["doubted"] and found[name]["guards"]:
+        best = "which has guards, the best of those by mean Dice on validation cases"
+    words = f"This is about {name}{of_group}, {best}"
+    words += f" ({', '.join(means)})" if means else ""
+    if report["doubted"]:
+        words += f", without {', '.join(report['doubted'])}, whose own scores may be wrong"
+    return f"{words}."
+
+
+def headline(report: Mapping[str, Any]) -> list[str]:
+    """Is the federation worth it? Sentences for the consortium; none where nothing is judged."""
+    name = report["focus"]
+    if name is None or not report["strategies"][name]["judged"]:
+        return []
+    strategy = report["strategies"][name]
+
+    def clear(key: str, sign: int) -> str:
+        """The hospitals whose interval is above 0, or below, with their differences."""
+        words = []
+        for site, result in strategy["sites"].items():
+            found = result[key]
+            if found is None or found["within_noise"] is not False or found["value"] * sign <= 0:
+                continue
+            words.append(f"{site} ({interval_words(found)})")
+        return ", ".join(words[:-1]) + " and " + words[-1] if len(words) > 1 else "".join(words)
+
+    sentences = []
+    if strategy["fedavg"] is not None:
+        better, worse = clear("against_fedavg", 1), clear("against_fedavg", -1)
+        words = [f"beats {strategy['fedavg']} at {better}"] if better else []
+        words += (
+            [f"loses to it at {worse}" if better else f"loses to {strategy['fedavg']} at {worse}"]
+            if worse
+            else []
+        )
+        none = f"differs clearly from {strategy['fedavg']} at no hospital"
+        sentences.append(f"{name} {' and '.join(words) or none}.")
+    if strategy["standalone"] is not None:
+        better, worse = clear("gain", 1), clear("gain", -1)
+        words = [f"Against training alone, {better or 'no hospital'} clearly gains"]
+        words += [f"{worse} clearly loses"] if worse else []
+        sentences.append(f"{', and '.join(words)}.")
+    of_all = count_words(len(report["sites"]), "hospital")
+    verdicts = [row["verdict"] for row in report["decision"]["hospitals"].values()]
+    words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
+    sentences.append(f"Of {of_all}: {', '.join(words)}.")
+    if not isinstance(strategy["seed"], list) and len(strategy["repeats"]) == 1:
+        sentences.append("One seed: repeat with monai-fairfl compare HOSPITALS --seeds 0 1 2.")
+    return sentences
+
+
+def shown_strategies(report: Mapping[str, Any]) -> list[str]:
+    """The strategies of the first screen: training alone, FedAvg, and the one it is about."""
+    focus = report["decision"]["strategy"]
+    strategies = report["strategies"]
+    if focus is None:
+        return list(strategies)
+    names = [strategies[focus]["standalone"], strategies[focus]["fedavg"], focus]
+    return [name for name in names if name is not None]
+
+
+def interval_words(found: Mapping[str, Any]) -> str:
+    """A difference with the ends of its interval, where they are known.
+
+    >>> interval_words({"value": 0.02, "low": -0.011, "high": 0.05})
+    '+0.020, -0.011 to +0.050'
+    >>> interval_words({"value": -0.0001, "low": None, "high": None})
+    '+0.000'
+    """
+    # Adding 0.0 turns -0.0 into 0.0.
+    known = [found[end] for end in ("low", "high") if found[end] is not None]
+    value, *ends = (f"{round(number, 3) + 0.0:+.3f}" for number in (found["value"], *known))
+    return f"{value}, {' to '.join(ends)}" if ends else value
+
+
+def first_look_lines(report: Mapping[str, Any]) -> list[str]:
+    """What is not judged, and why; empty where everything is."""
+    lines = [f"{', '.join(e['strategies'])}: {e['why']}." for e in report["first_look"]]
+    if lines:
+        lines.insert(0, "This is a first look: no hospital is called better, worse or left behind.")
+    if any(entry["full_run"] for entry in report["first_look"]):
+        lines.append("For verdicts, train a full run in a new folder, without --quick.")
+    return lines
+
+
+def cases_to_tell(value: float, stderr: float, n: int) -> int | None:
+    """How many cases would tell, if the difference and the spread of the cases stay as they are.
+
+    It is the smallest number whose 95 % interval, by Student's t, either excludes 0 or lies within
+    plus and minus :data:`~monai_fairfl.report.scores.MARGIN`: both are verdicts.
+
+    Args:
+        value: the difference.
+        stderr: its standard error over the cases so far.
+        n: cases so far, at least 2.
+
+    Returns:
+        A number above ``n``; ``None`` where ``n`` + :data:`MOST_CASES` are not enough.
+
+    >>> cases_to_tell(0.03, 0.02, 8), cases_to_tell(0.001, 0.02, 8), cases_to_tell(0.02, 0.1, 8)
+    (17, 37, None)
+    """
+    spread = stderr * math.sqrt(n)
+    for number in range(n + 1, n + MOST_CASES + 1):
+        width = half_width(spread / math.sqrt(number), number)
+        if width is not None and (abs(value) > width or abs(value) + width < MARGIN):
+            return number
+    return None
+
+
+def _advice(report: Mapping[str, Any], name: str | None, site: str, verdict: str) -> Iterator[str]:
+    """What the hospital should do, most urgent first; sentences without a full stop."""
+    if name is None:
+        yield "Run a federation too, such as FedCE, to have something to compare"
+        return
+    strategy = report["strategies"][name]
+    result = strategy["sites"].get(site)
+    if result is None:
+        return
+    # What guards found in its updates, and whether it was often missing.
+    sent: dict[bool, set[Any]] = {}
+    missed = set()
+    for event in report["free_riding"]:
+        if event["strategy"] in strategy["runs"] and event["site"] == site:
+            key = (event["strategy"], event["round"])
+            sent.setdefault(event["kind"] == "Copies", set()).add(key)
+    for event in report["events"]:
+        of_site = event["strategy"] in strategy["runs"] and event["site"] == site
+        # An update that a guard refused, or counted as one with another's, was not missing.
+        is_missing = event["kind"] == "missing" and event["round"] != "end"
+        if of_site and is_missing and not event["text"].startswith(ARRIVED):
+            missed.add((event["strategy"], event["round"]))
+    for copied, rounds in sorted(sent.items()):
+        what = (
+            "another hospital sent the same update"
+            if copied
+            else "its update came from no training"
+        )
+        yield f"Ask {site} what it sent: in {count_words(len(rounds), 'round')}, {what}"
+    touched = strategy["touched"].get(site)
+    if touched and len(touched["limited"]) > OFTEN * strategy["rounds_of_runs"]:
+        yield f"Ask {site} how it validates: often {directions(touched)}"
+    if len(missed) > OFTEN * strategy["rounds_of_runs"]:
+        of_rounds = f"{len(missed)} of {strategy['rounds_of_runs']} rounds"
+        yield f"Find out why {site} was missing in {of_rounds}"
+
+    # What the verdict asks for.
+    cases = CASES_OF[strategy["measurement"]]
+    mile = result["last_mile"]
+    if verdict == "not_judged":
+        return  # the first lines of the report say it once
+    if verdict == "no_score":
+        lost = [e for e in report["events"] if e["strategy"] in strategy["runs"]]
+        lost = [e for e in lost if (e["site"], e["round"]) == (site, "end")]
+        why = f": {lost[0]['text']}" if lost else ", or give it some"
+        yield f"Find out why no {cases} case of {site} has a score in every run{why}"
+    elif mile is not None and mile["taken"] is not None:
+        yield _about_its_choice(mile, result["score"]["value"], cases)
+    elif verdict == "better":
+        yield "Use the federation's model"
+    elif verdict == "as_good":
+        yield "Use either model: they are equally good"
+    elif verdict in ("left_behind", "worse"):
+        better = better_model(report, name, site)
+        if better is not None and report["strategies"][better[0]]["strategy"] != "Standalone":
+            yield f"Look at {better[0]}: a model of it reaches {better[1]:.3f} here"
+        else:
+            yield "Use the model that it trained alone"
+            if mile is None:
+                yield "Or let it train this one further: monai-fairfl adapt"
+    elif verdict == "hard":
+        yield f"Add images of {site}: no model here is more than {MARGIN} better for it"
+    elif verdict == "not_compared":
+        yield "Run Standalone too, to know the gain over training alone"
+    elif verdict == "cannot_tell":
+        yield _more_cases(result["gain"], cases)
+
+
+def _about_its_choice(mile: Mapping[str, Any], before: float, cases: str) -> str:
+    """The model that the hospital took in its last mile, and whether other cases agree."""
+    model = LAST_MILE[mile["taken"]]
+    gain = mile["candidates"][mile["taken"]]["gain"]
+    words = f"{gain['value']:+.3f} on {count_words(gain['n'], 'validation case')}"
+    if mile["used"] is not None and before - mile["used"]["value"] > MARGIN:
+        lower = f"its {cases} Dice is {before - mile['used']['value']:.3f} lower"
+        return f"Doubt {model}: {words}, but {lower}"
+    return f"Use {model}: {words}"
+
+
+def _more_cases(gain: Mapping[str, Any], cases: str) -> str:
+    """How many cases more would tell whether the federation or training alone is better."""
+    if gain["stderr"] is None or (gain["n"] or 0) < 2:
+        return f"Score at least two {cases} cases with this package"
+    needed = cases_to_tell(gain["value"], gain["stderr"], gain["n"])
+    if needed is None:
+        return f"Decide for other reasons: even {MOST_CASES} more {cases} cases would not tell"
+    more = count_words(needed - gain["n"], f"more {cases} case")
+    return f"{more} would tell whether the federation helps"

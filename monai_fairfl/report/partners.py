@@ -1,33 +1,30 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which runs may be compared: those of the same data, the same split and the same seed.
+"""Which runs may be compared, and which of them have learnt enough to be judged.
 
-Only what the runs record can be checked.
+Runs of the same data, the same split and the same seed are compared. Only what the runs record can
+be checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import CLOSING
+from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.collect import Run
 from monai_fairfl.run import resuming
-from monai_fairfl.run.training_config import training_settings
+from monai_fairfl.run.training_config import FullRun, training_settings
+from monai_fairfl.utils.words import count_words
+
+CLOSING = ("test_score", "score")
+"""Closing measurements, best first: test cases were never used to choose anything."""
 
 
-@dataclass(frozen=True)
-class Yardstick:
-    """The Standalone run against which another run is measured.
-
-    Args:
-        run: the Standalone run; ``None`` where there is none.
-        why_none: the reason for that; ``None`` for Standalone itself, too.
-    """
-
-    run: Run | None = None
-    why_none: str | None = None
+def names_of(runs: Sequence[Run]) -> str:
+    """The runs' names, separated by commas."""
+    return ", ".join(run.name for run in runs)
 
 
 def partners_of(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
@@ -41,78 +38,38 @@ def partners_of(runs: Sequence[Run], warnings: list[str]) -> list[list[Run]]:
         runs: of the report; groups and their members are in this order.
         warnings: gets a line for what could not be checked, and one where there are several groups.
     """
+
+    def recorded(run: Run) -> int:
+        return bool(run.config.get("data")) + bool(run.split)
+
     groups: list[list[Run]] = []
-    for run in sorted(runs, key=_amount_recorded, reverse=True):
-        fitting = [group for group in groups if _fits(run, group)]
+    for run in sorted(runs, key=recorded, reverse=True):
+        fitting = [g for g in groups if not any(differences(run, member) for member in g)]
         if len(fitting) == 1:
             fitting[0].append(run)
             continue
         if fitting:
             warnings.append(
                 f"{run.name} is compared with no other run: what it records fits the data and "
-                f"splits of several"
+                "splits of several"
             )
         groups.append([run])
 
     for group in groups:
-        warnings.extend(_unchecked_of_group(group))
-    groups = _in_order(groups, runs)
+        gaps = [gap for run in group[1:] for gap in _unchecked(run, group[0])]
+        if gaps:
+            warnings.append(
+                f"{names_of(group)} are compared, but whether they have the same "
+                f"{' and '.join(dict.fromkeys(gaps))} is not recorded"
+            )
+        group.sort(key=runs.index)
+    groups.sort(key=lambda group: runs.index(group[0]))
     if len(groups) > 1:
         names = "; ".join(names_of(group) for group in groups)
         warnings.append(
             f"Only runs of the same data, split and seed are compared with each other: {names}"
         )
     return groups
-
-
-def yardstick_of(
-    run: Run, group: Sequence[Run], runs: Sequence[Run], comparable: Collection[str]
-) -> Yardstick:
-    """The Standalone run against which ``run`` is measured, or the reason why there is none.
-
-    Args:
-        run: in question.
-        group: the runs with which it may be compared.
-        runs: all runs of the report.
-        comparable: names of the runs whose scores can be compared with those of their group.
-    """
-    if run.is_standalone:
-        return Yardstick()
-    alone = [other for other in runs if other.is_standalone]
-    if not alone:
-        return Yardstick(why_none="Standalone was not run")
-
-    alone_in_group = [other for other in alone if other in group]
-    if not alone_in_group:
-        other = alone[0]
-        differing = differences(run, other)
-        if not differing:
-            why_none = f"it is not recorded whether {other.name} is of its data and split"
-        else:
-            why_none = f"{other.name} has another {' and another '.join(differing)}"
-        return Yardstick(why_none=why_none)
-
-    usable = [other for other in alone_in_group if other.name in comparable]
-    if not usable or run.name not in comparable:
-        return Yardstick(why_none=f"{alone_in_group[0].name} has no comparable score")
-    return Yardstick(usable[0])
-
-
-def repeats_of(run: Run, runs: Sequence[Run]) -> list[str]:
-    """Names of the trainings that differ from ``run`` in seed, fold and split at most.
-
-    The run itself is one of them. A mean over seeds is over these.
-
-    Args:
-        run: in question.
-        runs: all runs of the report.
-    """
-    return [other.name for other in runs if other is run or _is_repeat(run, other)]
-
-
-def names_of(runs: Sequence[Run]) -> str:
-    """The runs' names, separated by commas."""
-    return ", ".join(run.name for run in runs)
 
 
 def differences(one: Run, other: Run) -> list[str]:
@@ -132,62 +89,33 @@ def differences(one: Run, other: Run) -> list[str]:
     return found
 
 
-def unchecked(one: Run, other: Run) -> list[str]:
-    """What cannot be compared, because one of the runs does not record it.
-
-    Of ``"seed"``, ``"data"`` and ``"split"``.
-    """
+def _unchecked(one: Run, other: Run) -> list[str]:
+    """What cannot be compared, because one of the runs does not record it."""
     found = []
     if None in (one.seed, other.seed):
         found.append("seed")
-    if not _share_sites(one.config.get("data"), other.config.get("data")):
+    if not _shared(one.config.get("data"), other.config.get("data")):
         found.append("data")
-    if not _share_sites(one.split, other.split) and not _same_settings(one, other):
+    if not _shared(one.split, other.split) and not _same_settings(one, other):
         found.append("split")
     return found
 
 
-def _fits(run: Run, group: Sequence[Run]) -> bool:
-    return not any(differences(run, member) for member in group)
+def _shared(one: Any, other: Any) -> set[str]:
+    """The keys that two mappings by site have in common."""
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return set()
+    return one.keys() & other.keys()
 
 
-def _amount_recorded(run: Run) -> int:
-    """How much of data and split the run records."""
-    return bool(run.config.get("data")) + bool(run.split)
-
-
-def _unchecked_of_group(group: Sequence[Run]) -> list[str]:
-    """A line that names what could not be compared within a group, if anything."""
-    gaps: list[str] = []
-    for run in group[1:]:
-        for gap in unchecked(run, group[0]):
-            if gap not in gaps:
-                gaps.append(gap)
-    if not gaps:
-        return []
-    return [
-        f"{names_of(group)} are compared, but whether they have the same {' and '.join(gaps)} is "
-        f"not recorded"
-    ]
-
-
-def _in_order(groups: Sequence[list[Run]], runs: Sequence[Run]) -> list[list[Run]]:
-    """The groups by their first member, and their members, in the order of ``runs``."""
-    position = {run.name: number for number, run in enumerate(runs)}
-    ordered = [sorted(group, key=lambda run: position[run.name]) for group in groups]
-    return sorted(ordered, key=lambda group: position[group[0].name])
+def _differ(one: Any, other: Any) -> bool:
+    """Whether two mappings by site hold different values for a site that both have."""
+    return any(one[site] != other[site] for site in _shared(one, other))
 
 
 def _case_counts(run: Run) -> dict[str, int]:
-    """Counts of cases that the ledger holds, by site and kind.
-
-    These are each site's training cases, and the cases behind its closing scores.
-    """
-    counts = {}
-    for record in run.rounds:
-        for site, count in record["cases"].items():
-            if count:
-                counts[f"{site}, training"] = count
+    """Counts of each site's training cases, and of the cases behind its closing scores."""
+    counts = {f"{site}, training": n for site, n in run.last_reported("cases").items()}
     for site in run.sites:
         for measurement in CLOSING:
             score = run.closing(site, measurement)
@@ -196,51 +124,143 @@ def _case_counts(run: Run) -> dict[str, int]:
     return counts
 
 
-def _is_repeat(one: Run, other: Run) -> bool:
-    """Whether two runs train the same method in the same way, as far as they record it."""
-    for fact in ("method", "finished", "last_round", "sites"):
-        if getattr(one, fact) != getattr(other, fact):
-            return False
-    if "data" in differences(one, other):
-        return False
-    if not (one.config and other.config):
-        return True
-    return _training(one) == _training(other)
-
-
-def _training(run: Run) -> dict[str, Any]:
-    """What decides how the sites of a run train, without their data and the fold."""
-    settings = training_settings(run.config)
-    del settings["data"]
-    for name in ("split_fold", "split_seed"):
-        settings["overrides"].pop(name, None)
-    return settings
-
-
-def _share_sites(one: Any, other: Any) -> bool:
-    """Whether both are mappings by site that have a site in common."""
-    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
-        return False
-    return not one.keys().isdisjoint(other)
-
-
-def _differ(one: Any, other: Any) -> bool:
-    """Whether two mappings by site hold different values for a site that both have."""
-    if not _share_sites(one, other):
-        return False
-    return any(one[site] != other[site] for site in one.keys() & other.keys())
-
-
 def _same_settings(one: Run, other: Run) -> bool:
-    """Whether everything that decides the training and the scores is the same.
-
-    A split that is not recorded follows from it.
-    """
+    """Whether all that decides training and scores is the same; an unrecorded split follows."""
     if not (one.config.get("files") and other.config.get("files")):
         return False
-    settings = training_settings(one.config)
-    other_settings = training_settings(other.config)
-    for section in ("plain", "files", "scoring", "overrides"):
-        if settings[section] != other_settings[section]:
-            return False
-    return not _differ(settings["sites"], other_settings["sites"])
+    mine, theirs = training_settings(one.config), training_settings(other.config)
+    sections = ("plain", "files", "scoring", "overrides")
+    same = all(mine[section] == theirs[section] for section in sections)
+    return same and not _differ(mine["sites"], theirs["sites"])
+
+
+def repeats_of(run: Run, runs: Sequence[Run]) -> list[Run]:
+    """The runs that differ from ``run`` in seed, fold and split at most, itself included.
+
+    A mean over seeds is over these.
+    """
+
+    def training(one: Run) -> dict[str, Any]:
+        settings = training_settings(one.config)
+        del settings["data"]
+        for name in ("split_fold", "split_seed"):
+            settings["overrides"].pop(name, None)
+        return settings
+
+    def extent(one: Run) -> tuple[Any, ...]:
+        return one.method, one.end is not None, len(one.rounds), one.sites
+
+    found = []
+    for other in runs:
+        alike = extent(run) == extent(other) and "data" not in differences(run, other)
+        if alike and run.config and other.config:
+            alike = training(run) == training(other)
+        if other is run or alike:
+            found.append(other)
+    return found
+
+
+def settings_warnings(group: Sequence[Run], subject: str) -> list[str]:
+    """A line that names the settings of the training in which the runs of a group differ.
+
+    The folders of the data are left out: the same data may lie elsewhere.
+    """
+    recorded = []
+    for run in group:
+        if not run.config:
+            continue
+        sections = training_settings(run.config)
+        settings: dict[str, Any] = {}
+        for section in ("plain", "overrides", "files", "scoring"):
+            settings |= sections[section]
+        for site, overrides in sections["sites"].items():
+            settings |= {f"{name} of {site}": value for name, value in overrides.items()}
+        recorded.append(settings)
+    different = set()
+    for settings in recorded:
+        for name, value in settings.items():
+            if any(value != other.get(name) for other in recorded):
+                different.add(name)
+    if not different:
+        return []
+    names = ", ".join(sorted(different))
+    return [f"{subject} were trained with different settings ({names}): compare them with care"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether a verdict may be given on a run.
+
+    Args:
+        why_not: the reason against it; ``None`` where it may be judged.
+        full: the bundle's full run, where it is known.
+        retrain: another training would help, and not only more time or a better model.
+    """
+
+    why_not: str | None = None
+    full: FullRun | None = None
+    retrain: bool = False
+
+
+def judge(run: Run, alone: Run | None, mean_dice: float | None) -> Judgement:
+    """Whether a verdict may be given: on a full run of its bundle that has learnt enough.
+
+    Args:
+        run: in question.
+        alone: the run of training alone with which it is compared; ``None`` without one.
+        mean_dice: mean over the sites of its Dice; ``None`` where it has none.
+    """
+    found = _judge_training(run)
+    full = found.full
+    if full is None or found.why_not is not None:
+        return found
+    if alone is not None and _judge_training(alone).why_not is not None:
+        return Judgement(f"{alone.name}, with which it is compared, is not a full run", full)
+    if mean_dice is None:
+        return Judgement("it has no Dice", full)
+    if mean_dice < full.mean_dice:
+        words = f"its mean Dice is {mean_dice:.3f}, and nothing is judged below {full.mean_dice:g}"
+        return Judgement(words, full)
+    return found
+
+
+def _judge_training(run: Run) -> Judgement:
+    """Whether the training was the bundle's full one: as many local epochs, in one schedule."""
+    if not run.config:
+        return Judgement("the run has no settings.json with full_run, so a full run is not known")
+    try:
+        full = FullRun.read(run.config.get("full_run"))
+    except ConfigError as error:
+        return Judgement(f"its settings.json is wrong: {error}")
+    if full is None:
+        return Judgement("its configuration has no full_run, which says which training is judged")
+    local_epochs = run.config.get("local_epochs")
+    if not isinstance(local_epochs, int) or local_epochs < 1:
+        return Judgement("its settings.json does not record local_epochs", full)
+
+    # A learning rate that falls over the planned rounds follows one schedule only if they never
+    # changed.
+    planned = run.schedule.planned
+    if not planned or planned[0] is None:
+        return Judgement("its planned number of rounds is not recorded", full, retrain=True)
+    if len(planned) > 1:
+        later = " and then ".join(str(rounds) for rounds in planned[1:])
+        why = (
+            f"it was begun with {planned[0]} rounds and resumed with {later}: its learning rate "
+            "followed two schedules"
+        )
+        return Judgement(why, full, retrain=True)
+
+    epochs = planned[0] * local_epochs
+    if epochs < full.epochs:
+        why = (
+            f"{count_words(planned[0], 'round')} of {count_words(local_epochs, 'local epoch')}, "
+            f"{count_words(epochs, 'epoch')} in all; a full run of the bundle has {full.epochs} "
+            f"({count_words(full.rounds, 'round')} of {full.local_epochs})"
+        )
+        return Judgement(why, full, retrain=True)
+    if run.end is None:
+        return Judgement(f"it is unfinished after {len(run.rounds)} of {planned[0]} rounds", full)
+    if len(run.rounds) * local_epochs < full.epochs:
+        return Judgement(f"it ended after {len(run.rounds)} of {planned[0]} rounds", full)
+    return Judgement(None, full)

@@ -1,159 +1,167 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which plots the page has; :mod:`~monai_fairfl.report.figures` draws them."""
+"""The report's drawings: matplotlib's SVG, whose colours follow the page's light or dark style.
+
+Each is one panel that stands by itself, so that a phone shows one below the other. It has a title
+and a text with its numbers, for readers who cannot see it.
+"""
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Mapping, Sequence
-from statistics import mean
-from typing import Any
+from html import escape
+from typing import TYPE_CHECKING, Any
 
-from monai_fairfl.report.contributions import contributor_of
-from monai_fairfl.report.details import label_of, quantities_of
-from monai_fairfl.report.figures import Figure, bars, heat_map, small_multiples
-from monai_fairfl.report.quantities import Quantity
-from monai_fairfl.report.valuations import bars_of
+from monai_fairfl.report.scores import half_width
 
-BY_ROUND = {
-    # The models that a site received: 0 before the first round, the last after all rounds.
-    "dice": ("Validation Dice", "rounds finished"),
-    "weights": ("Aggregation weight", "round"),
-    "contributions": ("Contribution", "round"),
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, SOFT, GRID = "#010101", "#020202", "#030303"
+COLOURS = [f"#0401{number:02d}" for number in range(8)]
+"""Placeholders of the page's colours: the style of the page has them for light and dark."""
+
+VARIABLES = {INK: "var(--ink)", SOFT: "var(--soft)", GRID: "var(--grid)"}
+VARIABLES |= {colour: f"var(--c{number})" for number, colour in enumerate(COLOURS)}
+
+STYLE: Any = {
+    "svg.fonttype": "none",  # letters, not their outlines
+    "svg.hashsalt": "monai_fairfl",  # equal numbers give equal files
+    "text.parse_math": False,  # a name from outside may have a dollar
+    "font.family": "sans-serif",
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": SOFT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
 }
-"""Series of a site -> title of its drawing, and what its numbers of rounds count."""
+
+LONGEST = 18
+"""Letters of a name in a drawing; longer ones are cut, and whole in the text."""
 
 
-def plots(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What the template shows as plots.
+def axes_of(width: float, height: float, left: float = 0.6, top: float = 0.1) -> Axes:
+    """Axes of a drawing of their own; all in inches. Fixed margins are drawn in half the time."""
+    from matplotlib.figure import Figure
 
-    Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-
-    Returns:
-        ``"figures"``, ``None`` for one without points; ``"line_plots"`` and ``"heat_maps"`` of the
-        strategies' own quantities; ``"valued"``, by strategy.
-    """
-    sites = list(report["sites"])
-    series = series_by_round(report)
-    figures = {
-        "free-riders": small_multiples(
-            series_of(report, "free_rider_scores"), sites, y="Free-rider score"
-        ),
-        "similarity": _similarity(report),
-        "credit": _credit(report),
-    }
-    for key, (title, x) in BY_ROUND.items():
-        figures[key] = small_multiples(series[key], sites, y=title, x=x)
-
-    # Strategies that share a quantity share a figure of its rounds.
-    shared: dict[tuple[str, str], tuple[Quantity, dict[str, Any]]] = {}
-    for strategy, name, quantity, found in quantities_of(report, "by_round"):
-        _, by_strategy = shared.setdefault((name, quantity.meaning), (quantity, {}))
-        by_strategy[strategy] = found
-    lines = []
-    for quantity, by_strategy in shared.values():
-        lines.append((quantity, small_multiples(by_strategy, sites, y=quantity.axis)))
-
-    maps = []
-    for strategy, _, quantity, found in quantities_of(report, "last_round"):
-        labels = {key: label_of(key, quantity) for key in found["keys"]}
-        title = f"{quantity.title}, {strategy}, round {found['round']}"
-        figure = heat_map(found["sites"], labels, title)
-        maps.append((strategy, quantity, found["round"], figure))
-
-    valued = {}
-    for name, found in report["strategies"].items():
-        if found["valuations"]:
-            valued[name] = bars(bars_of(found), list(found["sites"]), f"Shares of worth, {name}")
-    return {"figures": figures, "line_plots": lines, "heat_maps": maps, "valued": valued}
+    place = (left / width, 0.45 / height, 1 - (left + 0.1) / width, 1 - (top + 0.45) / height)
+    return Figure(figsize=(width, height)).add_axes(place)
 
 
-def over_trainings(runs: Sequence[Mapping[str, Sequence[Mapping[str, Any]]]]) -> dict[str, Any]:
-    """Several seeds or folds as one series: the mean, and a band from the least to the most.
+def svg_of(axes: Axes, title: str, text: str) -> str:
+    """A drawing as an element of a page.
 
     Args:
-        runs: of each training, site -> points ``{"round", "value"}``.
-
-    Returns:
-        site -> points with ``"least"`` and ``"most"``, of the rounds that every training has.
-
-    >>> one = {"elm": [{"round": 0, "value": 0.25}, {"round": 1, "value": 0.5}]}
-    >>> over_trainings([one, {"elm": [{"round": 0, "value": 0.75}]}])
-    {'elm': [{'round': 0, 'value': 0.5, 'least': 0.25, 'most': 0.75}]}
+        axes: of :func:`axes_of`.
+        title: what is drawn.
+        text: its numbers.
     """
-    values: dict[str, dict[int, list[float]]] = {}
-    for by_site in runs:
-        for site, points in by_site.items():
-            for point in points:
-                values.setdefault(site, {}).setdefault(point["round"], []).append(point["value"])
-    series: dict[str, Any] = {}
-    for site, by_round in values.items():
-        series[site] = []
-        for number, found in sorted(by_round.items()):
-            if len(found) == len(runs):
-                point = {"round": number, "value": mean(found)}
-                series[site].append({**point, "least": min(found), "most": max(found)})
-    return series
+    stream = io.StringIO()
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})
+    # The page has the one style, and its policy loads nothing; a hundredth is fine enough.
+    unused = "<style.*?</style>|<metadata>.*?</metadata>|<!--.*?-->|\n *"
+    svg = re.sub(unused, " ", stream.getvalue(), flags=re.DOTALL)
+    svg = re.sub(r"(\.\d\d)\d+", r"\1", svg)
+    svg = re.sub(r"#0[1-4]\d{4}", lambda found: VARIABLES[found.group()], svg)
+    width, height = 72 * figure.get_size_inches()
+    return (
+        '<svg role="img" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        f'viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width * 4 / 3:.0f}px">'
+        f"<title>{escape(title)}</title><desc>{escape(text)}</desc>"
+        + svg[svg.index(">", svg.index("<svg")) + 1 :]
+    )
 
 
-def series_by_round(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The series of :data:`BY_ROUND`; contributions of the strategies that estimate some."""
-    return {
-        "dice": series_of(report, "dice"),
-        "weights": series_of(report, "weights"),
-        "contributions": series_of(report, "contributions", only="estimates_contributions"),
-    }
+def _cut(name: str) -> str:
+    name = name.encode(errors="replace").decode()
+    return name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
 
 
-def series_of(report: Mapping[str, Any], key: str, only: str | None = None) -> dict[str, Any]:
-    """Strategy -> one of its series by round; trainings that differ by seed or fold are one.
+def dots(rows: Mapping[str, Mapping[str, Any]], title: str) -> str:
+    """A row for each hospital: a dot for each strategy, with the 95 % interval of its cases.
 
     Args:
-        report: what :func:`~monai_fairfl.report.write_report` returned.
-        key: of the series.
-        only: a key of a strategy's results that must hold; ``None``: all strategies.
+        rows: hospital, from top to bottom -> strategy -> its score, or ``None``.
+        title: what is drawn; the axis's name, too.
     """
-    alike: dict[tuple[Any, ...], list[str]] = {}
-    for name, found in report["strategies"].items():
-        if only is not None and not found[only]:
-            continue
-        same = (found["method"], *found["repeats"])
-        alike.setdefault(same, []).append(name)
+    import matplotlib
 
-    series: dict[str, Any] = {}
-    for (method, *_), names in alike.items():
-        runs = [report["strategies"][name] for name in names]
-        trainings = {(str(run["seed"]), str(run["fold"])) for run in runs}
-        points = [run["series"][key] for run in runs]
-        if len(names) < 2 or len(trainings) < len(names):
-            series.update(zip(names, points))
-            continue
-        series[f"{method}, {len(names)} trainings"] = over_trainings(points)
-    return series
+    shown = [_cut(site) for site in rows]
+    strategies = list(next(iter(rows.values())))
+    words = []
+    for site, scores in rows.items():
+        known = [f"{name} {score['value']:.3f}" for name, score in scores.items() if score]
+        words.append(f"{site}: {', '.join(known)}")
+    with matplotlib.rc_context(STYLE):
+        left = 0.2 + 0.075 * max(map(len, shown))
+        axes = axes_of(5.6, 0.9 + 0.36 * len(rows), left, top=0.35)
+        for number, name in enumerate(strategies):
+            scored = [(place, s[name]) for place, s in enumerate(rows.values()) if s[name]]
+            # Strategies of a row lie side by side.
+            shift = 0.2 * (number - (len(strategies) - 1) / 2)
+            axes.errorbar(
+                [score["value"] for _, score in scored],
+                [place + shift for place, _ in scored],
+                xerr=[half_width(score["stderr"], score["n"]) or 0.0 for _, score in scored],
+                fmt="os^Dv"[number % 5],
+                color=COLOURS[number % 8],
+                label=_cut(name),
+                markersize=5,
+                elinewidth=1.2,
+            )
+        axes.set_yticks(range(len(rows)), shown, color=INK)
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.set_xlabel(title)
+        axes.grid(axis="y", visible=False)
+        columns = len(strategies)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=columns, frameon=False)
+        return svg_of(axes, title, "; ".join(words))
 
 
-def _similarity(report: Mapping[str, Any]) -> Figure | None:
-    """The map of the strategy that the report is about."""
-    name = report["focus"]
-    found = None if name is None else report["strategies"][name]["similarity"]
-    if found is None:
+def lines(
+    series: Mapping[str, Sequence[Mapping[str, Any]]], title: str, x: str, y: str
+) -> str | None:
+    """A line for each name, with a band where points have one; ``None`` without two points.
+
+    Args:
+        series: name -> points ``{"round", "value"}``; one with ``"least"`` and ``"most"`` has a
+            band. Its place among the names is its colour.
+        title: what is drawn.
+        x: name of the axis of the rounds.
+        y: name of the other axis, with its unit.
+    """
+    import matplotlib
+    from matplotlib.ticker import MaxNLocator
+
+    words = []
+    for name, points in series.items():
+        ends = [f"{p['value']:.3f} at {x} {p['round']}" for p in (*points[:1], *points[-1:])]
+        words.append(f"{name}: {', '.join(ends)}")
+    if max((len(points) for points in series.values()), default=0) < 2:
         return None
-    values = {}
-    for site, row in zip(found["sites"], found["cosines"]):
-        values[site] = dict(zip(found["sites"], row))
-    labels = {site: site for site in found["sites"]}
-    return heat_map(values, labels, f"Mean cosine of the sites' updates, {name}")
-
-
-def _credit(report: Mapping[str, Any]) -> Figure | None:
-    """Share of the images beside the share of the contributions, of the same strategy."""
-    name = contributor_of(report, report["focus"])
-    if name is None:
-        return None
-    rules = {}
-    for rule in report["strategies"][name]["credit"]:
-        if rule["shares"]:
-            rules[rule["name"]] = rule["shares"]
-    if not rules:
-        return None
-    return bars(rules, list(report["strategies"][name]["sites"]), f"Shares by rule, {name}")
+    with matplotlib.rc_context(STYLE):
+        axes = axes_of(3.3, 2.2)
+        for number, points in enumerate(series.values()):
+            # Of many sites, the page stays small.
+            points = points[:: 1 + len(points) * len(series) // 5000] if points else points
+            rounds = [point["round"] for point in points]
+            colour, dashes = COLOURS[number % 8], ("-", "--", ":", "-.")[number // 8 % 4]
+            values = [point["value"] for point in points]
+            axes.plot(rounds, values, dashes, color=colour, linewidth=1.4, gid=f"line {number}")
+            if points and "least" in points[0]:
+                least, most = ([point[end] for point in points] for end in ("least", "most"))
+                axes.fill_between(rounds, least, most, color=colour, alpha=0.15, linewidth=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlabel(x)
+        axes.set_ylabel(y)
+        return svg_of(axes, title, "; ".join(words))

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a comparison over seeds and folds found: its cases, numbers and tables.
+"""A comparison over seeds and folds: the report of one run with more seeds, and its tables.
 
-``cases.csv`` holds every score. All other numbers are made of that file alone, by
+``cases.csv`` holds every score. All other numbers are made of these cases, by
 :mod:`monai_fairfl.statistics.paired`.
 """
 
@@ -11,58 +11,40 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 from monai_fairfl.errors import ConfigError, FederationError
 from monai_fairfl.messages import to_json
-from monai_fairfl.report.cases import cases_csv
-from monai_fairfl.report.cautions import sites_with_empty_labels, sites_without_test_scores
-from monai_fairfl.report.changes import changes_of
-from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.first_look import first_look_lines
-from monai_fairfl.report.hospitals import decision_of
-from monai_fairfl.report.plots import series_by_round
-from monai_fairfl.report.repeated_hospitals import report_over_seeds
-from monai_fairfl.report.repeated_sites import why_no_score
-from monai_fairfl.report.repeated_validation import Validation, validation_over_seeds
-from monai_fairfl.report.run import Run
-from monai_fairfl.report.scores import CLOSING, TESTED
-from monai_fairfl.report.summary import summarise
-from monai_fairfl.statistics.paired import CaseScore, PairedComparison, compare_paired
+from monai_fairfl.report.collect import Number, Run, load_runs
+from monai_fairfl.report.csv_files import CASE_COLUMNS, case_rows
+from monai_fairfl.report.pages import write_pages
+from monai_fairfl.report.partners import CLOSING
+from monai_fairfl.report.scores import CASES_OF, Entry
+from monai_fairfl.report.summary import find_references, summarise
+from monai_fairfl.statistics.paired import CaseScore, compare_paired
 from monai_fairfl.utils.files import write_atomically
-from monai_fairfl.utils.spreadsheets import csv_text, read_csv_text
-from monai_fairfl.utils.words import count_words
-
-MEAN_DICE = "dice"
-"""The column of a site's table that is the mean over the structures."""
-
-ONE_TRAINING = (
-    "p-values are over the cases of these trainings: a small p-value does not show that another "
-    "seed would give the same difference. The interval is over seeds and cases."
-)
+from monai_fairfl.utils.spreadsheets import csv_text
 
 ENOUGH_SEEDS = 5
 
-FEW_SEEDS = (
+NOTES = (
+    "p-values are over the cases of these trainings: a small p-value does not show that another "
+    "seed would give the same difference. The interval is over seeds and cases, and gives each "
+    "hospital the same weight. If the two disagree, trust the interval, unless hospitals have few "
+    "cases: then test more.",
     "Two to four seeds give too narrow an interval: the bootstrap underestimates the spread of few "
-    "values. Use five seeds or more."
+    "values. Use five seeds or more.",
 )
 
+ENOUGH_CASES = 5
+"""Of fewer cases of a site, the bootstrap finds too small a spread."""
+
 COLUMNS = (
-    "metric",
-    "quantity",
-    "strategy",
-    "reference",
-    "site",
-    "seed",
-    "value",
-    "low",
-    "high",
-    "p_value",
-    "p_holm",
+    *("metric", "quantity", "strategy", "reference", "site", "seed"),
+    *("value", "low", "high", "p_value", "p_holm"),
 )
 """Of ``comparison.csv``, one number a row; see :func:`comparison_csv`."""
 
@@ -75,7 +57,7 @@ def write_comparison(
 ) -> dict[str, Any]:
     """Write ``cases.csv``, ``comparison.json``, ``.csv`` and ``.html`` of finished runs.
 
-    Equal runs give equal files.
+    Equal runs give equal numbers.
 
     Args:
         out: folder of the files.
@@ -84,14 +66,14 @@ def write_comparison(
         failed: run -> why, of those that did not finish.
 
     Returns:
-        What ``comparison.json`` holds: ``plan``, ``main`` (the metric that is compared first),
-        ``metrics`` (name -> a :class:`~monai_fairfl.statistics.paired.PairedComparison`),
-        ``notes``, ``warnings`` and ``failed``, and what :func:`first_screen` made.
+        What ``comparison.json`` holds: that of a ``report.json`` with one entry for each strategy,
+        and ``plan``, ``main`` (the metric that is compared first), ``metrics`` (name -> a
+        :class:`~monai_fairfl.statistics.paired.PairedComparison`) and ``notes``.
 
     Raises:
         FederationError: when no run finished, or a ledger is broken.
         ConfigError: when no two strategies can be compared, after ``cases.csv`` is written; when
-            jinja2 is missing, after all but the page is written.
+            jinja2 or matplotlib is missing, after all but the page is written.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -106,19 +88,20 @@ def write_comparison(
         words = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise FederationError(f"nothing can be compared, because no training finished: {words}")
     trainings = load_runs(runs)
-    warnings = [*sites_without_test_scores(trainings), *sites_with_empty_labels(trainings)]
-    cases = cases_csv(trainings, warnings) or ""
-    write_atomically(out / "cases.csv", cases.encode())
+    warnings: list[str] = []
+    rows = case_rows(trainings, warnings) or []
+    write_atomically(out / "cases.csv", csv_text(CASE_COLUMNS, rows).encode(errors="replace"))
 
-    compared = compared_cases(cases, list(plan["strategies"]), trainings)
-    report = summarise(trainings, together=True)
-    methods = _methods_of(compared)
-    validation = validation_over_seeds(trainings, methods, report["doubted"])
+    scores = _scores_by_metric(rows)
+    compared = _compared(scores, list(plan["strategies"]), trainings)
+    main = compared["main"]
+    measurement = main.partition(":")[0]
+    methods = [standing["strategy"] for standing in compared["metrics"][main]["strategies"]]
+    entries = _entries(trainings, methods, scores[main], measurement)
     comparison = {
         "plan": {name: value for name, value in plan.items() if name != "data"},
         **compared,
-        **first_screen(report, cases, compared, validation),
-        "warnings": warnings,
+        **summarise([entries], measurement, warnings),
         "failed": reasons,
     }
     files = {
@@ -127,80 +110,52 @@ def write_comparison(
     }
     for name, text in files.items():
         write_atomically(out / name, text.encode(errors="replace"))
-
     # The page goes last: the numbers are written where jinja2 is missing.
-    from monai_fairfl.report.repeated_page import render_comparison
-
-    page = render_comparison(comparison)
-    write_atomically(out / "comparison.html", page.encode(errors="replace"))
+    write_pages(comparison, out, "comparison.html", {})
     return comparison
 
 
-def first_screen(
-    report: Mapping[str, Any], cases: str, compared: Mapping[str, Any], validation: Validation
-) -> dict[str, Any]:
-    """The rows of the hospitals, what changed against FedAvg, and the means by round.
-
-    Args:
-        report: of all trainings, what :func:`~monai_fairfl.report.summary.summarise` returned.
-        cases: the text of ``cases.csv``.
-        compared: what :func:`compared_cases` made of it.
-        validation: by which the strategy of the rows is chosen.
-
-    Returns:
-        ``decision`` and ``changes`` as ``report.json`` has them, ``series`` (quantity -> strategy
-        -> site -> points with ``value``, ``least`` and ``most``), and ``first_look``, lines.
-    """
-    main = compared["main"]
-    scores = _scores_by_metric(cases)[main]
-    measurement, _, _ = main.partition(":")
-    of_methods = report_over_seeds(report, scores, _methods_of(compared), validation.means)
-    shown = {**of_methods, "measurement": measurement}
-    for strategy in shown["strategies"].values():
-        strategy["measurement"] = measurement
-    decision = decision_of(shown, shown["focus"])
-    federated = [run for run in shown["strategies"].values() if run["strategy"] != "Standalone"]
-    # Of a single federation, nothing was chosen.
-    if validation.left_out and len(federated) > 1:
-        decision = replace(decision, why=f"{decision.why} {validation.left_out}")
-    return {
-        "decision": to_json(asdict(decision)),
-        "changes": changes_of(shown),
-        "series": series_by_round(report),
-        "first_look": first_look_lines({**shown, "first_look": _first_looks_by_method(report)}),
-    }
-
-
-def _methods_of(compared: Mapping[str, Any]) -> list[str]:
-    """The strategies that are compared in the main metric, in their order."""
-    main = compared["metrics"][compared["main"]]
-    return [standing["strategy"] for standing in main["strategies"]]
-
-
-def _first_looks_by_method(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first looks of all trainings, which name strategies with their number of trainings."""
+def _entries(
+    runs: Sequence[Run], methods: Sequence[str], scores: Sequence[CaseScore], measurement: str
+) -> list[Entry]:
+    """One entry for each strategy, with the cases that every strategy tested with every seed."""
+    tested: dict[tuple[str, str], dict[tuple[str, int], float]] = {}
+    for score in scores:
+        if score.strategy in methods:
+            of_case = tested.setdefault((score.site, score.case), {})
+            of_case[score.strategy, score.seed] = score.value
+    seeds = sorted({seed for of_case in tested.values() for _, seed in of_case})
     entries = []
-    for entry in report["first_look"]:
-        counts: dict[str, int] = {}
-        for name in sorted(entry["strategies"]):
-            method = report["strategies"][name]["method"]
-            counts[method] = counts.get(method, 0) + 1
-        words = [f"{method} ({count_words(n, 'training')})" for method, n in counts.items()]
-        entries.append({**entry, "strategies": words})
+    for name in methods:
+        cases: dict[str, dict[str, list[float]]] = {}
+        for (site, case), of_case in sorted(tested.items()):
+            if len(of_case) == len(methods) * len(seeds):
+                cases.setdefault(site, {})[case] = [of_case[name, seed] for seed in seeds]
+        numbers = {}
+        for site, by_case in cases.items():
+            means = [mean(of_seeds) for of_seeds in by_case.values()]
+            stderr = stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
+            numbers[site] = Number(mean(means), stderr, len(means))
+        of_method = [run for run in runs if run.method == name]
+        entry = Entry(name, of_method, measurement, len(of_method[0].rounds), numbers, cases)
+        entry.comparable = set(numbers) == set(entry.run.sites)
+        entries.append(entry)
+    for entry in entries:
+        find_references(entry, entries)
     return entries
 
 
-def compared_cases(
-    cases: str, strategies: Sequence[str], runs: Sequence[Run] = ()
+def _compared(
+    scores: Mapping[str, Sequence[CaseScore]], strategies: Sequence[str], runs: Sequence[Run]
 ) -> dict[str, Any]:
-    """Compare the strategies in the text of a ``cases.csv``, for each metric of the test cases.
+    """Compare the strategies for each metric of the test cases.
 
     Where a site has scores of validation cases only, validation cases of all sites are compared.
 
     Args:
-        cases: the text of the file.
+        scores: of each metric.
         strategies: those to compare, in the order of the tables.
-        runs: the trainings, which tell why a site of theirs has no score.
+        runs: the trainings.
 
     Returns:
         ``main``, ``metrics`` and ``notes`` of :func:`write_comparison`.
@@ -208,158 +163,83 @@ def compared_cases(
     Raises:
         ConfigError: when no two strategies have the main metric of the same cases.
     """
-    scores = _scores_by_metric(cases)
-    measurement = _measurement(scores)
-    main = f"{measurement}:{MEAN_DICE}"
-    metrics = {main: _plain(compare_paired(scores[main], strategies))}
-    methods = [standing["strategy"] for standing in metrics[main]["strategies"]]
-    metrics[main]["left_out"] += _sites_left_out(scores[main], methods, measurement, runs)
-
-    notes = [ONE_TRAINING]
-    # One seed has no interval, and a note of its own.
-    if 1 < len(metrics[main]["seeds"]) < ENOUGH_SEEDS:
-        notes.append(FEW_SEEDS)
-    if measurement != TESTED:
-        notes.append(_why_validation(scores))
+    sites_of = {n: {score.site for score in scores.get(f"{n}:dice", ())} for n in CLOSING}
+    everyone = set().union(*sites_of.values())
+    ranked = sorted((n for n in CLOSING if sites_of[n]), key=lambda n: sites_of[n] != everyone)
+    if not ranked:
+        raise ConfigError(
+            f"no case has a score ({', '.join(CLOSING)}): the runs must share their cases, and "
+            "close with one of these measurements"
+        )
+    measurement = ranked[0]
+    main = f"{measurement}:dice"
+    metrics: dict[str, Any] = {main: _plain(scores[main], strategies)}
+    missing = {site for run in runs for site in run.sites} - sites_of[measurement]
+    for site in sorted(missing):
+        words = f"site {site} is left out: it has no score of a {CASES_OF[measurement]} case"
+        metrics[main]["left_out"].append(words)
+    seeds = metrics[main]["seeds"]
+    notes = list(NOTES if 1 < len(seeds) < ENOUGH_SEEDS else NOTES[:1])
+    few = [site for site, n in metrics[main]["cases"].items() if n < ENOUGH_CASES]
+    if few and len(seeds) > 1:
+        notes.append(
+            f"{', '.join(few)} tested fewer than {ENOUGH_CASES} cases: the interval is too narrow."
+        )
+    if measurement != CLOSING[0]:
+        untested = ", ".join(sorted(everyone - sites_of[CLOSING[0]]))
+        notes.append(
+            f"No test case of {untested} was scored: these are validation cases of all hospitals, "
+            "on which models were chosen."
+        )
     for metric in sorted(scores):
-        if metric in metrics or not metric.startswith(f"{measurement}:"):
-            continue
-        try:
-            metrics[metric] = _plain(compare_paired(scores[metric], strategies))
-        except ConfigError as error:  # a structure that few cases label
-            notes.append(f"{metric} is not compared: {error}")
+        if metric not in metrics and metric.startswith(f"{measurement}:"):
+            try:
+                metrics[metric] = _plain(scores[metric], strategies)
+            except ConfigError as error:  # a structure that few cases label
+                notes.append(f"{metric} is not compared: {error}")
     return {"main": main, "metrics": metrics, "notes": notes}
 
 
-def _measurement(scores: Mapping[str, Sequence[CaseScore]]) -> str:
-    """The closing measurement that is compared: of test cases, unless a site has none of these.
-
-    As in a report, a measurement of all sites goes before one of some sites.
-    """
-    sites_of = {name: _sites_with(scores, name) for name in CLOSING}
-    everyone = set().union(*sites_of.values())
-    of_all_sites = [name for name in CLOSING if sites_of[name] == everyone]
-    of_some_sites = [name for name in CLOSING if sites_of[name]]
-    if not of_some_sites:
-        raise ConfigError(
-            f"cases.csv has no score of a case ({', '.join(CLOSING)}): the runs must share their "
-            "cases, and close with one of these measurements"
-        )
-    candidates = [*of_all_sites, *of_some_sites]
-    return candidates[0]
-
-
-def _sites_with(scores: Mapping[str, Sequence[CaseScore]], measurement: str) -> set[str]:
-    """The sites that have a score of any case in any training."""
-    return {score.site for score in scores.get(f"{measurement}:{MEAN_DICE}", ())}
-
-
-def _why_validation(scores: Mapping[str, Sequence[CaseScore]]) -> str:
-    """That validation cases are compared, and the sites for which they are."""
-    tested = _sites_with(scores, TESTED)
-    if not tested:
-        return "No test cases were scored: these are validation cases, on which models were chosen."
-    untested = sorted(_sites_with(scores, "score") - tested)
-    return (
-        f"No test case of {', '.join(untested)} was scored: these are validation cases of all "
-        "hospitals, on which models were chosen."
-    )
-
-
-def _sites_left_out(
-    scores: Sequence[CaseScore], methods: Sequence[str], measurement: str, runs: Sequence[Run]
-) -> list[str]:
-    """A line for each site of the runs that no case of the main metric is of.
-
-    Args:
-        scores: of the main metric.
-        methods: the strategies that are compared in it.
-        measurement: of which the metric is.
-        runs: the trainings.
-    """
-    scored = {score.site for score in scores if score.strategy in methods}
-    compared = [run for run in runs if run.method in methods]
-    sites: set[str] = set()
-    for run in runs:
-        sites.update(run.sites)
-    lines = []
-    for site in sorted(sites - scored):
-        why = why_no_score(compared, site, measurement)
-        lines.append(f"site {site} is left out: {why}")
-    return lines
-
-
-def _scores_by_metric(cases: str) -> dict[str, list[CaseScore]]:
-    """Metric -> the scores in the text of a ``cases.csv``."""
-    scores: dict[str, list[CaseScore]] = {}
-    for row in read_csv_text(cases):
-        scores.setdefault(row["metric"], []).append(_case_score(row))
-    for metric, of_metric in scores.items():
-        # A case is tested in one fold, and may validate in several.
-        if not metric.startswith(f"{TESTED}:"):
-            scores[metric] = _means_over_folds(of_metric)
-    return scores
-
-
-def _means_over_folds(scores: Sequence[CaseScore]) -> list[CaseScore]:
-    """One score for each case of a strategy and seed: the mean over the folds.
-
-    Only folds count in which every training that scored the case has it, so that the models of all
-    strategies were trained on the same cases.
-    """
-    values: dict[tuple[str, int, str, str], dict[int | None, float]] = {}
-    for score in scores:
-        key = (score.strategy, score.seed, score.site, score.case)
-        by_fold = values.setdefault(key, {})
-        if score.fold in by_fold:
-            # Given twice, which the comparison refuses by its name.
-            return list(scores)
-        by_fold[score.fold] = score.value
-
-    folds_of_case: dict[tuple[str, str], set[int | None]] = {}
-    for (_, _, site, case), by_fold in values.items():
-        folds_of_case.setdefault((site, case), set(by_fold)).intersection_update(by_fold)
-
-    means = []
-    for (strategy, seed, site, case), by_fold in values.items():
-        counted = [value for fold, value in by_fold.items() if fold in folds_of_case[site, case]]
-        if counted:
-            means.append(CaseScore(strategy, seed, None, site, case, mean(counted)))
-    return means
-
-
-def _case_score(row: Mapping[str, str]) -> CaseScore:
-    fold = None
-    if row["fold"] != "":
-        fold = int(row["fold"])
-    return CaseScore(
-        strategy=row["strategy"],
-        seed=int(row["seed"]),
-        fold=fold,
-        site=row["site"],
-        case=row["case"],
-        value=float(row["value"]),
-    )
-
-
-def _plain(comparison: PairedComparison) -> dict[str, Any]:
+def _plain(scores: Sequence[CaseScore], strategies: Sequence[str]) -> dict[str, Any]:
     """A comparison as JSON has it: ``null`` for what is not known."""
-    found = asdict(comparison)
+    found = asdict(compare_paired(scores, strategies))
+    for standing in found["strategies"]:
+        standing["by_seed"] = {str(seed): value for seed, value in standing["by_seed"].items()}
     for pair in found["pairs"]:
         # asdict leaves a named tuple as it is.
         pair["difference"] = pair["difference"]._asdict()
-    plain: dict[str, Any] = _without_nan(found)
+    plain: dict[str, Any] = to_json(found)
     return plain
 
 
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(key): _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return value
+def _scores_by_metric(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[CaseScore]]:
+    """Metric -> the scores of its cases.
+
+    A case is tested in one fold, and may validate in several: then it counts with the mean over the
+    folds in which every training that scored it has it, so that the models of all strategies were
+    trained on the same cases.
+    """
+    scores: dict[str, list[CaseScore]] = {}
+    for row in rows:
+        about = [row[name] for name in ("strategy", "seed", "fold", "site", "case", "value")]
+        scores.setdefault(row["metric"], []).append(CaseScore(*about))
+    for metric, of_metric in scores.items():
+        by_fold: dict[tuple[str, int, str, str], dict[int | None, float]] = {}
+        for score in of_metric:
+            key = (score.strategy, score.seed, score.site, score.case)
+            by_fold.setdefault(key, {})[score.fold] = score.value
+        given_twice = sum(len(folds) for folds in by_fold.values()) < len(of_metric)
+        if given_twice or metric.startswith(f"{CLOSING[0]}:"):
+            continue  # compare_paired refuses the one by its name
+        common: dict[tuple[str, str], set[int | None]] = {}
+        for (*_, site, case), folds in by_fold.items():
+            common.setdefault((site, case), set(folds)).intersection_update(folds)
+        scores[metric] = []
+        for (strategy, seed, site, case), folds in by_fold.items():
+            counted = [value for fold, value in folds.items() if fold in common[site, case]]
+            if counted:
+                scores[metric].append(CaseScore(strategy, seed, None, site, case, mean(counted)))
+    return scores
 
 
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
@@ -376,25 +256,14 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     for metric, found in comparison["metrics"].items():
         for standing in found["strategies"]:
             about = {"metric": metric, "strategy": standing["strategy"]}
-            rows.append({**about, "quantity": "mean", "value": standing["mean"]})
-            rows.append({**about, "quantity": "std", "value": standing["std"]})
-            rows.append({**about, "quantity": "rank", "value": standing["mean_rank"]})
+            for quantity, key in (("mean", "mean"), ("std", "std"), ("rank", "mean_rank")):
+                rows.append({**about, "quantity": quantity, "value": standing[key]})
             for seed, value in standing["by_seed"].items():
                 rows.append({**about, "quantity": "mean_of_seed", "seed": seed, "value": value})
             for site, value in standing["by_site"].items():
                 rows.append({**about, "quantity": "mean_of_site", "site": site, "value": value})
         for pair in found["pairs"]:
-            rows.append(
-                {
-                    "metric": metric,
-                    "quantity": "difference",
-                    "strategy": pair["strategy"],
-                    "reference": pair["reference"],
-                    "value": pair["difference"]["estimate"],
-                    "low": pair["difference"]["low"],
-                    "high": pair["difference"]["high"],
-                    "p_value": pair["p_value"],
-                    "p_holm": pair["p_holm"],
-                }
-            )
+            value = pair["difference"]["estimate"]
+            row = {"metric": metric, "quantity": "difference", "value": value}
+            rows.append({**pair, **pair["difference"], **row})
     return csv_text(COLUMNS, rows)

@@ -1,219 +1,366 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which scores the tables show, and which of them can be compared."""
+"""Scores of hospitals, their differences with intervals, and one verdict for each hospital.
+
+An :class:`Entry` is one run, or all runs of a strategy in a comparison over seeds and folds: one
+run is a comparison of one seed.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from statistics import mean, stdev
+from typing import Any
 
-from monai_fairfl.report.numbers import Number
-from monai_fairfl.report.run import Run
+import numpy as np
+from scipy.stats import t as student
 
-TESTED = "test_score"
-"""The closing measurement of the Dice of test cases."""
-
-BOUNDARY = "test_hd95"
-"""The closing measurement of the surface distance, where a run has it."""
-
-CLOSING = (TESTED, "score")
-"""Closing measurements, best first: test cases were never used to choose anything."""
+from monai_fairfl.report.collect import Number, Run
+from monai_fairfl.report.partners import CLOSING
+from monai_fairfl.statistics import bootstrap_seeds_and_cases, fairness
 
 DURING_TRAINING = "global_score"
-"""What the tables show of a run without closing measurements."""
+"""What is shown of a run without closing measurements."""
 
 CASES_OF = {"test_score": "test", "score": "validation", "global_score": "validation"}
 """Measurement -> the cases that it is made on."""
 
-ROUNDING = 1e-6
-"""How far a fraction may lie outside [0, 1]."""
+MARGIN = 0.02
+"""A site that loses more Dice than this against another model may be left behind."""
+
+FLOOR = 0.05
+"""A site that is less Dice than this below the sites' mean is not left behind."""
+
+DDOF = 1
+"""The standard deviation over n sites has n - DDOF in the denominator."""
+
+ROUNDING = 1e-12
+"""By which two Dice that should be equal may differ."""
+
+EQUAL = 1e-9
+"""A difference below this is none: ledgers round scores to twelve decimals."""
 
 
-def empty_labels(scored: int | None, measured: int | None) -> int:
-    """How many labels are empty: they have a surface distance, and no Dice.
+@dataclass
+class Entry:
+    """One row of a comparison of strategies.
 
     Args:
-        scored: number of cases behind the Dice.
-        measured: number of cases behind the surface distance.
-
-    >>> empty_labels(2, 8), empty_labels(8, None)
-    (6, 0)
-    """
-    return max(0, (measured or 0) - (scored or 0))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """The scores of one run, as the tables show them.
-
-    Args:
-        measurement: a key of :data:`CASES_OF`.
+        name: unique in the report.
+        runs: the run, or those of every seed and fold.
+        measurement: of the scores, a key of :data:`CASES_OF`.
         after_rounds: rounds of training of the models that were scored.
-        by_site: site -> Dice, a fraction in [0, 1]; sites without one are absent.
+        scores: site -> Dice, a fraction in [0, 1]; sites without one are absent.
+        cases: site -> case -> its Dice with every seed, where it is known.
+        alone: the entry of training alone that it is measured against.
+        fedavg: that of FedAvg, for another federated strategy.
+        comparable: its scores are of the common measurement and of all sites of its group.
     """
 
+    name: str
+    runs: Sequence[Run]
     measurement: str
     after_rounds: int
-    by_site: Mapping[str, Number]
+    scores: Mapping[str, Number]
+    cases: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
+    alone: Entry | None = None
+    fedavg: Entry | None = None
+    comparable: bool = True
+
+    @property
+    def run(self) -> Run:
+        """The first run, which knows what all of them share."""
+        return self.runs[0]
 
     @property
     def values(self) -> dict[str, float]:
         """site -> Dice without its uncertainty."""
-        return {site: number.value for site, number in self.by_site.items()}
-
-    @property
-    def mean(self) -> float | None:
-        """Mean Dice over the sites; ``None`` without any."""
-        values = list(self.values.values())
-        return sum(values) / len(values) if values else None
+        return {site: number.value for site, number in self.scores.items()}
 
 
-def shown_measurement(runs: Sequence[Run]) -> str:
-    """The measurement that the tables show: the best that all finished runs have.
-
-    A measurement of all sites goes before one of some sites.
-    """
-    finished = [run for run in runs if run.finished]
-    if not finished:
-        return DURING_TRAINING
-
-    of_some_sites = []
-    of_all_sites = []
-    for name in CLOSING:
-        if all(_sites_with(run, name) for run in finished):
-            of_some_sites.append(name)
-            if all(_sites_with(run, name) == _sites_with(run, *CLOSING) for run in finished):
-                of_all_sites.append(name)
-
-    candidates = [*of_all_sites, *of_some_sites, DURING_TRAINING]
-    return candidates[0]
-
-
-def _sites_with(run: Run, *measurements: str) -> set[str]:
-    """The sites that have any of these closing measurements."""
-    sites = set()
-    for site in run.sites:
-        for name in measurements:
-            if run.closing(site, name) is not None:
-                sites.add(site)
-    return sites
-
-
-def scores_of(run: Run, measurement: str, warnings: list[str]) -> Scores:
-    """The scores of ``run`` at its end, or else before its last round.
+def entry_of(run: Run, measurement: str, warnings: list[str]) -> Entry:
+    """A single run with its scores at its end, or else the newest during training.
 
     Args:
-        run: whose scores are shown.
+        run: in question.
         measurement: the closing measurement to show where the run has it.
-        warnings: gets a line for a score outside [0, 1], which is left out, and for sites without
-            a score.
+        warnings: gets a line for a score outside [0, 1], which is left out, and for sites without.
     """
-    scores = _closing_scores(run, measurement)
-    if not scores.by_site:
-        scores = _scores_during_training(run)
+    shown, rounds = measurement, len(run.rounds)
+    found = {site: run.closing(site, measurement) for site in run.sites}
+    if not any(found.values()):
+        newest = {site: run.newest_dice(site) for site in run.sites}
+        shown, rounds = DURING_TRAINING, max(
+            (item[0] for item in newest.values() if item), default=0
+        )
+        found = {s: item[1] if item and item[0] == rounds else None for s, item in newest.items()}
 
-    fractions = {}
-    for site, number in scores.by_site.items():
-        if -ROUNDING <= number.value <= 1 + ROUNDING:
-            fractions[site] = replace(number, value=min(max(number.value, 0.0), 1.0))
+    scores = {}
+    for site, number in found.items():
+        if number is None:
+            continue
+        if -1e-6 <= number.value <= 1 + 1e-6:
+            scores[site] = number._replace(value=min(max(number.value, 0.0), 1.0))
         else:
             warnings.append(
                 f"{run.name}: the score of {site} is not a fraction in [0, 1] and is left out"
             )
-
-    without = sorted(set(run.sites) - set(fractions))
-    if fractions and without:
+    without = sorted(set(run.sites) - set(scores))
+    if scores and without:
         warnings.append(
             f"{run.name}: no Dice of {', '.join(without)}; its mean, deviation, worst site, gap "
-            f"and index are of {len(fractions)} of {len(run.sites)} sites"
+            f"and index are of {len(scores)} of {len(run.sites)} sites"
         )
-    return replace(scores, by_site=fractions)
+    cases = {}
+    if shown in CLOSING:
+        for site in run.sites:
+            by_case = run.scores_by_case(site, shown)
+            cases[site] = {case: [value] for case, value in by_case.items()}
+    return Entry(run.name, [run], shown, rounds, scores, cases)
 
 
-def _closing_scores(run: Run, measurement: str) -> Scores:
-    by_site = {}
-    for site in run.sites:
-        number = run.closing(site, measurement)
-        if number is not None:
-            by_site[site] = number
-    return Scores(measurement, len(run.rounds), by_site)
+def shown_measurement(runs: Sequence[Run]) -> str:
+    """The best measurement that all finished runs have; one of all sites before one of some."""
+    finished = [run for run in runs if run.end is not None]
+
+    def sites_with(run: Run, *names: str) -> set[str]:
+        return {site for site in run.sites if any(run.closing(site, name) for name in names)}
+
+    of_some = [name for name in CLOSING if all(sites_with(run, name) for run in finished)]
+    for name in of_some:
+        if finished and all(sites_with(r, name) == sites_with(r, *CLOSING) for r in finished):
+            return name
+    return of_some[0] if finished and of_some else DURING_TRAINING
 
 
-def _scores_during_training(run: Run) -> Scores:
-    """The newest scores during training, of the sites that have one of that time."""
-    dice = {site: run.dice_before_last_round(site) for site in run.sites}
-    newest = max((number for found in dice.values() for number in found), default=0)
-    by_site = {}
-    for site, found in dice.items():
-        if newest in found:
-            by_site[site] = found[newest]
-    return Scores(DURING_TRAINING, newest, by_site)
+def half_width(stderr: float | None, n: int | None) -> float | None:
+    """Half of the 95 % interval of a mean over n cases, by Student's t; ``None`` where unknown.
+
+    >>> half_width(0.1, 2) > 1, round(half_width(0.1, 1000), 2), half_width(0.1, 1)
+    (True, 0.2, None)
+    """
+    if stderr is None or n is None or n < 2:
+        return None
+    return float(student.ppf(0.975, n - 1)) * stderr
 
 
-def comparable(scores: Mapping[str, Scores], measurement: str) -> set[str]:
-    """Names of runs whose scores can be compared.
+def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | None:
+    """How far a site's Dice of ``one`` is above that of ``other``; ``None`` where one is unknown.
 
-    These show the common measurement and, where their models are still in training, have had the
-    most rounds.
+    Returns:
+        ``value``; ``stderr``, its standard error; ``n``, the cases behind it; ``low`` and ``high``,
+        its 95 % interval; ``within_noise``, whether 0 is inside; ``paired``, whether the error is
+        of the differences case by case. Without known cases the two scores are taken as
+        independent, which mostly overstates the error. Over several seeds the interval is the
+        bootstrap over seeds and cases, and never narrower than Student's over the cases.
+    """
+    if other is None or site not in one.scores or site not in other.scores:
+        return None
+    score, reference = one.scores[site], other.scores[site]
+    counts = [number.n for number in (score, reference) if number.n is not None]
+    n, stderr, paired = min(counts, default=None), None, False
+    by_case = np.zeros((0, 1))
+    mine, theirs = one.cases.get(site) or {}, other.cases.get(site) or {}
+    if mine and mine.keys() == theirs.keys():
+        by_case = np.array([np.subtract(mine[case], theirs[case]) for case in sorted(mine)])
+    if len(by_case) > 1:
+        pairs = by_case.mean(axis=1).tolist()
+        n, stderr, paired = len(pairs), stdev(pairs) / math.sqrt(len(pairs)), True
+    elif score.stderr is not None and reference.stderr is not None:
+        stderr = math.hypot(score.stderr, reference.stderr)
+
+    value = score.value - reference.value
+    low = high = within_noise = None
+    width = half_width(stderr, n)
+    if width is not None:
+        low, high, within_noise = value - width, value + width, abs(value) <= width + EQUAL
+    if by_case.size and by_case.shape[1] > 1:
+        _, lowest, highest = bootstrap_seeds_and_cases({site: by_case.T})
+        # The bootstrap of few cases is too narrow. Of one case the interval is over the seeds
+        # alone, and gives no verdict: other seeds make nothing certain.
+        low, high = min(lowest, low or lowest), max(highest, high or highest)
+        within_noise = None if width is None else low <= 0 <= high
+    found = {"value": value, "stderr": stderr, "n": n, "low": low, "high": high}
+    return {**found, "within_noise": within_noise, "paired": paired}
+
+
+def left_behind(
+    site: str, scores: Mapping[str, Number], gain: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Whether ``site`` is far below the others or below alone; ``None`` where no rule applies.
+
+    Behind is a Dice more than :data:`MARGIN` below training alone or, with three sites or more,
+    more than :data:`FLOOR` and one standard deviation below the mean. Whether a model of the report
+    serves it better is asked by :func:`verdict_of`.
 
     Args:
-        scores: name of a run -> its scores.
-        measurement: the common one.
+        site: its name.
+        scores: site -> Dice.
+        gain: its difference from training alone; ``None`` where unknown.
+
+    Returns:
+        ``verdict``, whether its cases show it; ``doubtful``, whether they cannot distinguish it
+        from chance; ``below_mean``, in Dice and in ``deviations`` over the sites, and
+        ``below_alone``, each ``None`` where its rule does not hold.
+
+    >>> scores = {"A": Number(0.9), "B": Number(0.9), "C": Number(0.6, 0.01, 20)}
+    >>> left_behind("C", scores, gain=None)["verdict"]
+    True
     """
-    after_rounds = {
-        name: found.after_rounds
-        for name, found in scores.items()
-        if found.measurement == measurement
+    if site not in scores or (len(scores) < 3 and gain is None):
+        return None
+    values = {name: number.value for name, number in scores.items()}
+    sites = fairness.performance(values, ddof=DDOF)
+    below = sites.mean - scores[site].value
+    is_below = len(scores) >= 3 and below > max(sites.std, FLOOR) + ROUNDING
+    width = half_width(scores[site].stderr, scores[site].n)
+    is_certain = is_below and width is not None and below > width
+
+    loses = gain is not None and gain["value"] < -MARGIN - ROUNDING
+    loses_certainly = gain is not None and loses and gain["within_noise"] is False
+    return {
+        "verdict": is_certain or loses_certainly,
+        "doubtful": (is_below or loses) and not (is_certain or loses_certainly),
+        "below_mean": below if is_below else None,
+        "deviations": below / sites.std if is_below and sites.std > 0 else None,
+        "below_alone": -gain["value"] if gain is not None and loses else None,
     }
-    if measurement != DURING_TRAINING:
-        return set(after_rounds)
-    most = max(after_rounds.values(), default=0)
-    return {name for name, rounds in after_rounds.items() if rounds == most}
 
 
-def validation_mean(run: Run, without: Collection[str] = ()) -> float | None:
-    """Mean over the sites of the closing validation score, or else of each site's newest one.
-
-    Args:
-        run: in question.
-        without: sites that do not count, unless nobody else is there.
-    """
-    sites = [site for site in run.sites if site not in without] or run.sites
-    values = []
-    for site in sites:
-        number = run.closing(site, "score")
-        if number is not None:
-            values.append(number.value)
-
-    if not values:
-        for site in sites:
-            dice = run.dice_before_last_round(site)
-            if dice:
-                values.append(dice[max(dice)].value)
-    return sum(values) / len(values) if values else None
+VERDICTS = {
+    "left_behind": ("Left behind", "bad"),
+    "worse": ("Worse than alone", "bad"),
+    "hard": ("Hard for every model", "open"),
+    "cannot_tell": ("Cannot tell", "open"),
+    "better": ("Better than alone", "good"),
+    "as_good": ("As good as alone", "good"),
+    "not_judged": ("Not judged yet", "none"),
+    "not_compared": ("Not compared with alone", "none"),
+    "no_score": ("No Dice", "none"),
+    "absent": ("Did not take part", "none"),
+}
+"""Name of a verdict -> its words and colour; those in trouble come first."""
 
 
-def without_validation_score(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Site -> names of the runs in which it has no closing validation score, though in others.
+def verdict_of(report: Mapping[str, Any], name: str | None, site: str) -> str:
+    """The verdict on one hospital, a key of :data:`VERDICTS`: the first that fits.
 
-    Means with and without such a site are of other patients, and do not compare the runs.
+    Better and worse: the 95 % interval of the difference from training alone excludes 0. Left
+    behind: see :func:`left_behind`, and :func:`better_model` finds a model; without one it is hard
+    for every model. As good: the interval lies within plus and minus :data:`MARGIN`.
 
     Args:
-        runs: that may be compared. One without any closing validation score does not count.
+        report: ``report.json`` so far, with its ``strategies``.
+        name: of the federated strategy; ``None`` without one.
+        site: name of the hospital.
+
+    >>> site = {"score": {}, "gain": {"value": 0.1, "within_noise": False}, "left_behind": None}
+    >>> report = {"strategies": {"FedCE": {"judged": True, "sites": {"elm": site}}}}
+    >>> verdict_of(report, "FedCE", "elm"), verdict_of(report, "FedCE", "oak")
+    ('better', 'absent')
     """
-    sites_of = {run.name: _sites_with(run, "score") for run in runs}
-    scored = {name: sites for name, sites in sites_of.items() if sites}
-    found: dict[str, list[str]] = {}
-    for name, sites in scored.items():
-        for site in sorted(set().union(*scored.values()) - sites):
-            found.setdefault(site, []).append(name)
-    return found
+    if name is None:
+        return "not_compared"
+    strategy = report["strategies"][name]
+    result = strategy["sites"].get(site)
+    if result is None:
+        return "absent"
+    if result["score"] is None:
+        return "no_score"
+    if not strategy["judged"]:
+        return "not_judged"
+    gain = result["gain"]
+    is_behind = result["left_behind"] is not None and result["left_behind"]["verdict"]
+    if gain is not None and gain["within_noise"] is False and gain["value"] > 0:
+        return "better"
+    if is_behind and better_model(report, name, site) is not None:
+        return "left_behind"
+    if gain is None:
+        return "not_compared"
+    if gain["within_noise"] is False:
+        return "worse"
+    if is_behind:
+        return "hard"
+    if gain["within_noise"] and -MARGIN < gain["low"] and gain["high"] < MARGIN:
+        return "as_good"
+    return "cannot_tell"
 
 
-def dice_words(measurement: str) -> str:
-    """How a measurement is called in a sentence.
+def better_model(report: Mapping[str, Any], name: str, site: str) -> tuple[str, float] | None:
+    """The strategy with the best model for a hospital, and this model's Dice.
 
-    >>> dice_words("test_score"), dice_words("global_score")
-    ('test Dice', 'validation Dice')
+    Of the strategies that are compared with ``name``, training alone included, each before and
+    after its last mile. ``None`` where none is more than :data:`MARGIN` better.
     """
-    return f"{CASES_OF[measurement]} Dice"
+    strategy = report["strategies"][name]
+    best = None
+    best_dice = strategy["sites"][site]["score"]["value"] + MARGIN + ROUNDING
+    for other in next(group for group in report["compared"] if name in group):
+        found = report["strategies"][other]
+        result = found["sites"].get(site)
+        if result is None or not (found["comparable"] or other in (name, strategy["standalone"])):
+            continue
+        for score in (result["score"], (result["last_mile"] or {}).get("used")):
+            if score is not None and score["value"] > best_dice:
+                best, best_dice = other, score["value"]
+    return None if best is None else (best, best_dice)
+
+
+def validation_means(
+    entries: Sequence[Entry], doubted: Collection[str], warnings: list[str]
+) -> dict[str, float | None]:
+    """Entry -> mean Dice on validation cases, by which the strategy of the report is chosen.
+
+    It is the closing score, or else a run's newest during training. Some folds and hospitals are
+    harder than others. So only seeds and folds count that every entry has, and only hospitals with
+    a score in all of their runs.
+
+    Args:
+        entries: those that may be compared.
+        doubted: hospitals whose own reports do not count, unless nobody else is there.
+        warnings: gets a line for what does not count.
+    """
+    several = any(len(entry.runs) > 1 for entry in entries)
+
+    def pair(run: Run) -> str:
+        """The seed and fold of a run among those of its strategy; runs by themselves have none."""
+        words = f"seed {run.seed}" if run.fold is None else f"seed {run.seed}, fold {run.fold}"
+        return words if several else ""
+
+    runs = [run for entry in entries for run in entry.runs]
+    closing: dict[str, dict[str, float]] = {}
+    for run in runs:
+        numbers = {site: run.closing(site, "score") for site in run.sites}
+        closing[run.name] = {site: found.value for site, found in numbers.items() if found}
+    pairs = [{pair(r) for r in e.runs if closing[r.name] or not several} for e in entries]
+    common = set.intersection(*pairs)
+    counted = [run for run in runs if pair(run) in common]
+    scored = [set(closing[run.name]) for run in counted if closing[run.name]]
+    lacking = {site for found in scored for site in found if any(site not in o for o in scored)}
+
+    left_out = {pair(run) for run in runs if pair(run) not in common}
+    for site in lacking:
+        having = [
+            run.name for run in counted if closing[run.name] and site not in closing[run.name]
+        ]
+        left_out.add(f"{site}, which has none in {', '.join(having)}")
+    if left_out:
+        without = "; ".join(sorted(left_out))
+        warnings.append(f"The mean Dice on validation cases is without {without}")
+
+    means: dict[str, float | None] = {}
+    for entry in entries:
+        of_runs = []
+        for run in entry.runs:
+            values = closing[run.name]
+            if not values:
+                newest = {site: run.newest_dice(site) for site in run.sites}
+                values = {site: found[1].value for site, found in newest.items() if found}
+            known = {site: value for site, value in values.items() if site not in lacking}
+            trusted = [value for site, value in known.items() if site not in doubted]
+            if run in counted and known:
+                of_runs.append(mean(trusted or known.values()))
+        means[entry.name] = mean(of_runs) if of_runs else None
+    return means

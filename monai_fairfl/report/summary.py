@@ -1,454 +1,388 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From runs to the numbers of the report; everything else in this folder words or draws them."""
+"""From runs to ``report.json``: one entry for each strategy, and one row for each hospital."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from monai_fairfl import __version__
-from monai_fairfl.messages import to_json
-from monai_fairfl.report.cases import paired_differences
-from monai_fairfl.report.cautions import (
-    differences_of_groups,
-    different_structures,
-    limited_reports,
-    outdated_valuations,
-    sites_with_empty_labels,
-    sites_without_test_scores,
-    sites_without_validation_scores,
-    suspicious_sites,
+from monai_fairfl.messages import ADAPTED_EPOCHS, CANDIDATES, Estimate, chosen, gain_name, to_json
+from monai_fairfl.report.collect import Number, Run
+from monai_fairfl.report.contributions import (
+    credit_of,
+    details_of,
+    dice_points,
+    estimates_contributions,
+    is_current,
+    is_weight,
+    over_runs,
+    points_of,
+    similarity_of,
 )
-from monai_fairfl.report.comparison import (
-    DDOF,
-    LEFT_BEHIND,
-    collaboration,
-    difference_of,
-    gains,
-    left_behind,
+from monai_fairfl.report.events import (
+    events_of,
+    free_rider_scores,
+    free_riding_of,
+    often_touched,
+    touched_of,
+    warnings_of,
 )
-from monai_fairfl.report.credit import rules_of
-from monai_fairfl.report.details import details_of
-from monai_fairfl.report.events import Event, events_of, free_riding_of
-from monai_fairfl.report.first_look import first_look
-from monai_fairfl.report.judging import Judgement, judge
-from monai_fairfl.report.last_mile import last_mile_of
-from monai_fairfl.report.numbers import Number
-from monai_fairfl.report.partners import Yardstick, partners_of, repeats_of, yardstick_of
-from monai_fairfl.report.results import (
-    Report,
-    SiteData,
-    SiteResult,
-    StrategyResult,
-    StrategySeries,
-)
-from monai_fairfl.report.run import Run
+from monai_fairfl.report.hospitals import decision_of, headline
+from monai_fairfl.report.partners import Judgement, differences, judge, partners_of, repeats_of
 from monai_fairfl.report.scores import (
-    BOUNDARY,
-    CLOSING,
-    Scores,
-    comparable,
-    scores_of,
+    DDOF,
+    DURING_TRAINING,
+    Entry,
+    difference,
+    entry_of,
+    left_behind,
     shown_measurement,
-    validation_mean,
-    without_validation_score,
+    validation_means,
 )
-from monai_fairfl.report.series import (
-    FREE_RIDER_RULE,
-    Point,
-    contribution_series,
-    dice_series,
-    free_rider_series,
-    weight_series,
-)
-from monai_fairfl.report.similarity import similarity_of
-from monai_fairfl.report.touched import often_touched, touched_of
-from monai_fairfl.report.valuations import is_current
 from monai_fairfl.statistics import fairness
 from monai_fairfl.strategies.registry import shipped
-
-AnyPoint = TypeVar("AnyPoint", bound=Point)
 
 SETTINGS = ("bundle", "engine", "package", "rounds", "local_epochs", "overrides", "device")
 """Keys of ``settings.json`` that the page shows."""
 
 
-def summarise(runs: Sequence[Run], together: bool = False) -> dict[str, Any]:
-    """All numbers of the report.
+def summarise_runs(runs: Sequence[Run]) -> dict[str, Any]:
+    """The report of runs by themselves.
 
     Tables show one measurement for all finished runs: ``test_score`` where each has one, else
-    ``score``, else the last round's ``global_score``. A run without it (unfinished) shows its last
+    ``score``, else the last round's ``global_score``. A run without it shows its last
     ``global_score`` and is not compared. Runs are compared within their group only, of the same
-    data, split and seed. Only full runs are judged.
+    data, split and seed.
 
     Args:
         runs: of :func:`~monai_fairfl.report.collect.load_runs`.
-        together: whether all are trainings of one comparison. A site whose reports are doubted in
-            one of them then counts in no mean on validation cases, so that all are over the same
-            sites.
+    """
+    warnings: list[str] = []
+    measurement = shown_measurement(runs)
+    entry = {run.name: entry_of(run, measurement, warnings) for run in runs}
+    groups = [[entry[run.name] for run in group] for group in partners_of(runs, warnings)]
+    why_not_alone = {}
+    for group in groups:
+        comparable = [found for found in group if found.measurement == measurement]
+        if measurement == DURING_TRAINING:
+            # Models that are still in training are compared after the most rounds.
+            most = max((found.after_rounds for found in comparable), default=0)
+            comparable = [found for found in comparable if found.after_rounds == most]
+        sites = {site for found in group for site in found.run.sites}
+        for found in group:
+            found.comparable = found in comparable and set(found.scores) == sites
+            find_references(found, comparable if found in comparable else [])
+            if found.alone is None and not found.run.is_standalone:
+                why_not_alone[found.name] = _why_not_alone(found.run, group, runs)
+    if any(run.is_standalone for run in runs):
+        for name, why in why_not_alone.items():
+            warnings.append(f"What {name} gained over training alone is not known: {why}")
+    return summarise(groups, measurement, warnings, why_not_alone, list(entry))
+
+
+def find_references(entry: Entry, candidates: Sequence[Entry]) -> None:
+    """Set the entries of training alone and of FedAvg against which an entry is measured."""
+    for other in reversed(candidates):
+        if other.run.is_standalone and not entry.run.is_standalone:
+            entry.alone = other
+        if other.run.strategy == "FedAvg" and entry.run.strategy not in ("FedAvg", "Standalone"):
+            entry.fedavg = other
+
+
+def _why_not_alone(run: Run, group: Sequence[Entry], runs: Sequence[Run]) -> str:
+    """Why there is no run of training alone to measure a run against."""
+    alone = [other for other in runs if other.is_standalone]
+    if not alone:
+        return "Standalone was not run"
+    in_group = [entry.name for entry in group if entry.run.is_standalone]
+    if in_group:
+        return f"{in_group[0]} has no comparable score"
+    differing = differences(run, alone[0])
+    if not differing:
+        return f"it is not recorded whether {alone[0].name} is of its data and split"
+    return f"{alone[0].name} has another {' and another '.join(differing)}"
+
+
+def summarise(
+    groups: Sequence[Sequence[Entry]],
+    measurement: str,
+    warnings: list[str],
+    why_not_alone: Mapping[str, str] | None = None,
+    order: Sequence[str] = (),
+) -> dict[str, Any]:
+    """All numbers of a report.
+
+    Args:
+        groups: of entries that may be compared with each other, and with no others.
+        measurement: the one that the tables show.
+        warnings: so far.
+        why_not_alone: name of an entry -> why it is not measured against training alone.
+        order: names of the entries as they are shown; empty: as in the groups.
 
     Returns:
-        A :class:`~monai_fairfl.report.results.Report` as plain JSON;
-        ``report["strategies"][name]["sites"][site]`` holds a site's score, gain, contribution, and
-        whether it is left behind.
+        What ``report.json`` holds, plain JSON. ``strategies`` has an entry for each name, with its
+        ``sites``; ``decision`` the row of each hospital about the strategy ``focus``.
     """
-    # The scores of each run, and the groups of runs that may be compared.
-    measurement = shown_measurement(runs)
-    warnings: list[str] = []
-    scores = {run.name: scores_of(run, measurement, warnings) for run in runs}
-    groups = partners_of(runs, warnings)
-
-    # Within a group, only scores of the same measurement and stage of training are comparable.
-    group_of: dict[str, list[Run]] = {}
-    comparable_names: set[str] = set()
+    entries = [entry for group in groups for entry in group]
+    # Standalone first, the others as they were given.
+    entries.sort(key=lambda entry: order.index(entry.name) if order else 0)
+    runs = [run for entry in entries for run in entry.runs]
+    doubted: dict[str, set[str]] = {}
+    means: dict[str, float | None] = {}
     for group in groups:
-        for run in group:
-            group_of[run.name] = group
-        scores_of_group = {run.name: scores[run.name] for run in group}
-        comparable_names.update(comparable(scores_of_group, measurement))
+        of_group = often_touched([run for entry in group for run in entry.runs])
+        doubted |= {entry.name: of_group for entry in group}
+        means |= validation_means(group, of_group, warnings)
 
-    doubted = {}
-    left_out: dict[str, set[str]] = {}
-    for group in groups:
-        doubted_of_group = often_touched(runs if together else group)
-        without_score = without_validation_score(group)
-        for run in group:
-            doubted[run.name] = doubted_of_group
-            left_out[run.name] = {*doubted_of_group, *without_score}
+    judgements = {entry.name: _judgements(entry) for entry in entries}
+    strategies = {}
+    for entry in entries:
+        found = _strategy(entry, repeats_of(entry.run, runs), judgements[entry.name])
+        about = {"no_standalone": (why_not_alone or {}).get(entry.name)}
+        strategies[entry.name] = {**found, **about, "validation_mean": means[entry.name]}
 
-    # What each run is measured against, whether it may be judged, and its numbers.
-    judgements: dict[str, Judgement] = {}
-    strategies: dict[str, StrategyResult] = {}
-    for run in runs:
-        group = group_of[run.name]
-        has_comparable_score = run.name in comparable_names
-        yardstick = yardstick_of(run, group, runs, comparable_names)
-        judgement = judge(run, yardstick.run, scores[run.name].mean)
-        judgements[run.name] = judgement
-        strategies[run.name] = _strategy_result(
-            run,
-            repeats=repeats_of(run, runs),
-            measurement=measurement,
-            scores=scores,
-            yardstick=yardstick,
-            fedavg=_fedavg_of(run, group, comparable_names),
-            judgement=judgement,
-            left_out=left_out[run.name],
-            is_comparable=has_comparable_score and _scores_all_sites(scores[run.name], group),
-        )
-
-    first_standalone = _first_standalone(runs)
-    free_riding: list[Event] = []
-    for run in runs:
-        result = strategies[run.name]
-        if result.no_standalone is not None and first_standalone is not None:
-            warnings.append(
-                f"What {run.name} gained over training alone is not known, because "
-                f"{result.no_standalone}"
-            )
-        of_run = list(free_riding_of(run))
-        free_riding.extend(of_run)
-        warnings.extend(outdated_valuations(run))
-        warnings.extend(suspicious_sites(run, result.flagged, of_run))
-        warnings.extend(limited_reports(run, result.touched))
-
-    focus = _focus(runs, groups, strategies, doubted)
-    compared = []
-    for group in groups:
-        compared.append([run.name for run in group])
-
-    sites: set[str] = set()
-    events: list[Event] = []
-    for run in runs:
-        sites.update(run.sites)
-        events.extend(events_of(run))
-    report = Report(
-        version=__version__,
-        measurement=measurement,
-        ddof=DDOF,
-        left_behind_rule=LEFT_BEHIND,
-        free_rider_rule=FREE_RIDER_RULE,
-        standalone=first_standalone,
-        compared=compared,
-        first_look=first_look(runs, judgements),
-        focus=focus,
-        doubted=[] if focus is None else sorted(doubted[focus]),
-        sites={site: _site_data(site, runs, scores) for site in sorted(sites)},
-        groups=_common_groups(runs),
-        strategies=strategies,
-        free_riding=free_riding,
-        events=events,
-        warnings=[
-            *differences_of_groups(groups, scores),
-            *different_structures(runs, measurement),
-            *sites_without_validation_scores(groups),
-            *sites_without_test_scores(runs),
-            *sites_with_empty_labels(runs),
-            *warnings,
-        ],
-    )
-    return to_json(asdict(report))
+    sites = sorted({site for run in runs for site in run.sites})
+    of_groups = [dict(run.start.get("groups") or {}) for run in runs]
+    focus = _focus(groups, strategies, doubted)
+    report = {
+        "version": __version__,
+        "measurement": measurement,
+        "ddof": DDOF,
+        "compared": [[entry.name for entry in group] for group in groups],
+        "first_look": _first_look(judgements),
+        "focus": focus,
+        "doubted": sorted(doubted[focus]) if focus is not None else [],
+        "sites": {site: _site_data(site, entries) for site in sites},
+        "groups": of_groups[0] if all(of_run == of_groups[0] for of_run in of_groups) else {},
+        "strategies": strategies,
+        "free_riding": [event for run in runs for event in free_riding_of(run)],
+        "events": [event for run in runs for event in events_of(run)],
+        "warnings": [*warnings_of(entries, groups), *warnings],
+    }
+    report["decision"] = decision_of(report, {entry.name: entry for entry in entries}, runs)
+    report["overview"] = " ".join(headline(report))
+    plain: dict[str, Any] = to_json(report)
+    return plain
 
 
-def _strategy_result(
-    run: Run,
-    *,
-    repeats: Sequence[str],
-    measurement: str,
-    scores: Mapping[str, Scores],
-    yardstick: Yardstick,
-    fedavg: Run | None,
-    judgement: Judgement,
-    left_out: Collection[str],
-    is_comparable: bool,
-) -> StrategyResult:
-    """The results of one run.
+def _judgements(entry: Entry) -> list[Judgement]:
+    """Whether a verdict may be given on each run of an entry."""
+    alone = entry.alone.runs if entry.alone is not None else ()
+    found = []
+    for run in entry.runs:
+        yardstick = [
+            a for a in alone if len(alone) == 1 or (a.seed, a.fold) == (run.seed, run.fold)
+        ]
+        values = list(entry.values.values())
+        if len(entry.runs) > 1:
+            closing = [run.closing(site, entry.measurement) for site in run.sites]
+            values = [number.value for number in closing if number is not None]
+        mean = sum(values) / len(values) if values else None
+        found.append(judge(run, yardstick[0] if yardstick else None, mean))
+    return found
 
-    Args:
-        run: in question.
-        repeats: the runs that differ from it in seed, fold and split at most.
-        measurement: the one that the tables show.
-        scores: name of a run -> the scores that are shown of it.
-        yardstick: against which the run is measured.
-        fedavg: the FedAvg run with which it may be compared; ``None`` where there is none.
-        judgement: whether verdicts are given on it.
-        left_out: sites whose own reports do not count where a run is chosen.
-        is_comparable: whether its scores can be compared with those of its group.
+
+def _first_look(judgements: Mapping[str, Sequence[Judgement]]) -> list[dict[str, Any]]:
+    """The strategies that are not judged, those with the same reason together.
+
+    ``full_run`` has ``rounds`` and ``local_epochs`` of the full run; ``None`` where another
+    training would not help, or it is not known.
     """
-    mine = scores[run.name]
-    alone: Mapping[str, Number] = {}
-    if yardstick.run is not None:
-        alone = scores[yardstick.run.name].by_site
+    alike: dict[str, dict[str, Any]] = {}
+    for name, of_runs in judgements.items():
+        for judgement in of_runs:
+            if judgement.why_not is None:
+                continue
+            full = judgement.full if judgement.retrain else None
+            entry = alike.setdefault(judgement.why_not, {"strategies": [], "full_run": None})
+            entry["why"] = judgement.why_not
+            if name not in entry["strategies"]:
+                entry["strategies"].append(name)
+            if full is not None:
+                entry["full_run"] = {"rounds": full.rounds, "local_epochs": full.local_epochs}
+    return list(alike.values())
 
-    performance = None
-    if mine.by_site:
-        performance = fairness.performance(mine.values, ddof=DDOF)
 
-    weights = weight_series(run)
-    contributions = contribution_series(run)
-    free_riders = free_rider_series(run)
-    series = StrategySeries(
-        dice=dice_series(run),
-        weights=weights.points,
-        contributions=contributions,
-        free_rider_scores=free_riders.points,
-    )
+def _strategy(
+    entry: Entry, repeats: Sequence[Run], judgements: Sequence[Judgement]
+) -> dict[str, Any]:
+    """What ``report.json`` has of one entry."""
+    run, runs = entry.run, entry.runs
+    single = len(runs) == 1
+    free_riders = [free_rider_scores(one) for one in runs]
+    why_not = [judgement.why_not for judgement in judgements if judgement.why_not is not None]
+    alone = entry.alone.values if entry.alone is not None else {}
     known = shipped().get(run.strategy)
-    additive = known.additive if known else None
-    estimates = known is None or additive is not None
-    valuations = [valuation for valuation in run.valuations if is_current(valuation, run)]
-    standalone_name = None
-    if yardstick.run is not None:
-        standalone_name = yardstick.run.name
-    fedavg_name = None
-    if fedavg is not None:
-        fedavg_name = fedavg.name
-    return StrategyResult(
-        strategy=run.strategy,
-        method=run.method,
-        run=run.path.resolve().name,
-        seed=run.seed,
-        fold=run.fold,
-        repeats=repeats,
-        judged=judgement.judged,
-        not_judged=judgement.why_not,
-        rounds=len(run.rounds),
-        planned_rounds=run.planned,
-        finished=run.finished,
-        ledger_head=run.head,
-        chain_verified=True,
-        measurement=mine.measurement,
-        after_rounds=mine.after_rounds,
-        performance=performance,
-        collaboration=collaboration(mine.values, alone),
-        layers_averaged=weights.layers,
-        additive=additive,
-        estimates_contributions=estimates,
-        personal=run.personal,
-        flagged=free_riders.flagged,
-        sites=_site_results(run, measurement, scores, yardstick.run, fedavg, series, judgement),
-        series=series,
-        details=details_of(run),
-        valuations=valuations,
-        credit=rules_of(run, weights.points, contributions, estimates, valuations),
-        standalone=standalone_name,
-        no_standalone=yardstick.why_none,
-        comparable=is_comparable,
-        validation_mean=validation_mean(run, left_out),
-        guards=run.start.get("guards"),
-        touched=touched_of(run),
-        fedavg=fedavg_name,
-        similarity=similarity_of(run),
-        settings={key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
-    )
+    layers = None
+    for record in run.rounds:
+        if any(isinstance(of_layer, Mapping) for of_layer in record["aggregation"].values()):
+            layers = len(record["aggregation"])
+    collaboration = None
+    if len(alone) > 1 and set(alone) == set(entry.values):
+        pearson, p_value = fairness.performance_fairness_pearson(alone, entry.values)
+        distance = fairness.performance_distance(alone, entry.values)
+        collaboration = {"pearson": pearson, "p_value": p_value, "euclid": distance}
+    performance = fairness.performance(entry.values, ddof=DDOF) if entry.scores else None
+    return {
+        "strategy": run.strategy,
+        "method": run.method,
+        "run": run.path.resolve().name,
+        "runs": [one.name for one in runs],
+        "seed": run.seed if single else sorted({str(one.seed) for one in runs}),
+        "fold": run.fold if single else None,
+        "repeats": [one.name for one in repeats],
+        "judged": not why_not,
+        "not_judged": why_not[0] if why_not else None,
+        "rounds": len(run.rounds),
+        "rounds_of_runs": sum(len(one.rounds) for one in runs),
+        "planned_rounds": (
+            run.config["rounds"] if isinstance(run.config.get("rounds"), int) else None
+        ),
+        "finished": all(one.end is not None for one in runs),
+        "ledger_heads": {one.name: one.head for one in runs},
+        "measurement": entry.measurement,
+        "after_rounds": entry.after_rounds,
+        "performance": asdict(performance) if performance is not None else None,
+        "collaboration": collaboration,
+        "layers_averaged": layers,
+        "additive": known.additive if known else None,
+        "estimates_contributions": estimates_contributions(run),
+        "own_is_weight": is_weight(run),
+        "personal": run.personal,
+        "flagged": free_riders[0][1],
+        "sites": {site: _site_result(entry, site, not why_not) for site in run.sites},
+        "series": {
+            "dice": over_runs([dice_points(one) for one in runs]),
+            "weights": over_runs([points_of(one, "weight") for one in runs]),
+            "contributions": over_runs([points_of(one, "contribution") for one in runs]),
+            "train_loss": over_runs([points_of(one, "train_loss") for one in runs]),
+            "free_rider_scores": over_runs([scores for scores, _ in free_riders]),
+        },
+        "details": details_of(run) if single else {"by_round": {}, "last_round": {}},
+        "valuations": [v for v in run.valuations if is_current(v, run)] if single else [],
+        "credit": _mean_credit([credit_of(one) for one in runs]),
+        "standalone": entry.alone.name if entry.alone is not None else None,
+        "fedavg": entry.fedavg.name if entry.fedavg is not None else None,
+        "comparable": entry.comparable,
+        "guards": run.start.get("guards"),
+        "touched": touched_of(runs),
+        "similarity": similarity_of(run) if single else None,
+        "settings": {key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
+    }
 
 
-def _site_results(
-    run: Run,
-    measurement: str,
-    scores: Mapping[str, Scores],
-    standalone: Run | None,
-    fedavg: Run | None,
-    series: StrategySeries,
-    judgement: Judgement,
-) -> dict[str, SiteResult]:
-    """site -> what the run gives it.
+def _mean_credit(credits: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+    """Rule -> site -> share; over several runs the mean of those that have one."""
+    found: dict[str, dict[str, float]] = {}
+    for rule in dict.fromkeys(name for credit in credits for name in credit):
+        of_runs = [credit[rule] for credit in credits if rule in credit]
+        found[rule] = {}
+        for site in dict.fromkeys(site for shares in of_runs for site in shares):
+            known = [shares[site] for shares in of_runs if site in shares]
+            found[rule][site] = sum(known) / len(known)
+    return found
 
-    Args:
-        run: in question.
-        measurement: the one that the tables show.
-        scores: name of a run -> the scores that are shown of it.
-        standalone: the run of training alone against which it is measured.
-        fedavg: the FedAvg run with which it may be compared.
-        series: its numbers by round.
-        judgement: whether verdicts are given on it.
+
+def _site_result(entry: Entry, site: str, judged: bool) -> dict[str, Any]:
+    """What a strategy gives a site; ``None`` where it is not known."""
+    run = entry.run
+    single = len(entry.runs) == 1
+    score = entry.scores.get(site)
+    gain = difference(entry, entry.alone, site)
+    if gain is not None and entry.alone is not None:
+        gain["alone"] = entry.alone.scores[site].value
+    weights = run.series(site, "weight") if single else []
+    weight = {"round": weights[-1].round, "value": weights[-1].value} if weights else None
+    behind = None
+    if judged and not run.is_standalone:
+        behind = left_behind(site, entry.scores, gain)
+    return {
+        "score": _plain(score),
+        "global_model": _plain(run.closing(site, entry.measurement, "global")) if single else None,
+        "gain": gain,
+        "left_behind": behind,
+        "last_mile": _last_mile(run, site, entry.measurement, score) if single else None,
+        "against_fedavg": difference(entry, entry.fedavg, site),
+        "boundary": _plain(run.closing(site, "test_hd95")) if single else None,
+        "aggregation_weight": weight,
+    }
+
+
+def _plain(number: Number | None) -> dict[str, Any] | None:
+    return None if number is None else number._asdict()
+
+
+def _last_mile(
+    run: Run, site: str, measurement: str, score: Number | None
+) -> dict[str, Any] | None:
+    """The last mile of a site; ``None`` where there was none.
+
+    ``candidates``: name -> its ``gain`` on validation cases over the model that the site would use,
+    its ``score`` and ``epochs`` of further training; ``taken``, the candidate that the site takes;
+    ``used``, the Dice of the model that it uses then.
     """
-    mine = scores[run.name]
-    alone: Mapping[str, Number] = {}
-    pairs: Mapping[str, Sequence[float]] = {}
-    if standalone is not None:
-        alone = scores[standalone.name].by_site
-        pairs = _pairs(run, standalone, scores)
-    gain_of = gains(mine.by_site, alone, pairs)
-
-    averaged: Mapping[str, Number] = {}
-    pairs_with_fedavg: Mapping[str, Sequence[float]] = {}
-    if fedavg is not None:
-        averaged = scores[fedavg.name].by_site
-        pairs_with_fedavg = _pairs(run, fedavg, scores)
-
-    verdicts_given = judgement.judged and not run.is_standalone
-    results = {}
-    for site in run.sites:
-        gain = gain_of.get(site)
-        score = mine.by_site.get(site)
-        verdict = None
-        if verdicts_given:
-            verdict = left_behind(site, mine.by_site, gain)
-        against_fedavg = None
-        if score is not None and site in averaged:
-            against_fedavg = difference_of(score, averaged[site], pairs_with_fedavg.get(site))
-        results[site] = SiteResult(
-            score=score,
-            global_model=run.closing(site, measurement, model="global"),
-            gain=gain,
-            contribution=_newest(series.contributions, site),
-            aggregation_weight=_newest(series.weights, site),
-            left_behind=verdict,
-            last_mile=last_mile_of(run, site, measurement, score),
-            against_fedavg=against_fedavg,
-            boundary=run.closing(site, BOUNDARY),
-        )
-    return results
-
-
-def _pairs(run: Run, other: Run, scores: Mapping[str, Scores]) -> Mapping[str, Sequence[float]]:
-    """site -> differences case by case, where both runs show the same closing measurement."""
-    measurement = scores[run.name].measurement
-    if measurement not in CLOSING or scores[other.name].measurement != measurement:
-        return {}
-    return paired_differences(run, other, measurement)
-
-
-def _fedavg_of(run: Run, group: Sequence[Run], comparable: Collection[str]) -> Run | None:
-    """The FedAvg run with which ``run`` may be compared; ``None`` for itself and Standalone."""
-    if run.is_standalone or run.strategy == "FedAvg" or run.name not in comparable:
+    candidates: dict[str, dict[str, Any]] = {}
+    gains = {}
+    for name in CANDIDATES:
+        gain = run.closing(site, gain_name(name), name)
+        if gain is None:
+            continue
+        epochs = run.closing(site, ADAPTED_EPOCHS, name)
+        gains[name] = Estimate(gain.value, gain.stderr, gain.n or 0)
+        candidates[name] = {
+            "gain": _plain(gain),
+            "score": _plain(run.closing(site, measurement, name)),
+            "epochs": None if epochs is None else round(epochs.value),
+        }
+    if not candidates:
         return None
-    for other in group:
-        if other.strategy == "FedAvg" and other.name in comparable:
-            return other
-    return None
+    taken = chosen(gains)
+    used = _plain(score) if taken is None else candidates[taken]["score"]
+    return {"candidates": candidates, "taken": taken, "used": used}
 
 
-def _newest(series: Mapping[str, Sequence[AnyPoint]], site: str) -> AnyPoint | None:
-    """The last point of a site; ``None`` where it has none."""
-    points = series.get(site)
-    return points[-1] if points else None
-
-
-def _scores_all_sites(scores: Scores, group: Sequence[Run]) -> bool:
-    """Whether every site of any run of the group has a score."""
-    sites = {site for run in group for site in run.sites}
-    return set(scores.by_site) == sites
-
-
-def _first_standalone(runs: Sequence[Run]) -> str | None:
-    """Name of the first Standalone run; ``None`` without one."""
-    for run in runs:
-        if run.is_standalone:
-            return run.name
-    return None
-
-
-def _common_groups(runs: Sequence[Run]) -> dict[str, Any]:
-    """Group -> its sites; empty where runs have different groups, whose means would mix sites."""
-    groups = [run.groups for run in runs]
-    return groups[0] if all(other == groups[0] for other in groups) else {}
+def _site_data(site: str, entries: Sequence[Entry]) -> dict[str, int | None]:
+    """Training cases, images of an epoch and scored cases; ``None`` where runs differ."""
+    counts: dict[str, int | None] = {}
+    for name, key in (("cases", "cases"), ("images", "samples")):
+        known = {run.last_reported(key).get(site) for entry in entries for run in entry.runs}
+        known.discard(None)
+        counts[name] = known.pop() if len(known) == 1 else None
+    scored = [entry.scores[site].n for entry in entries if site in entry.scores]
+    counts["scored"] = min((n for n in scored if n is not None), default=None)
+    return counts
 
 
 def _focus(
-    runs: Sequence[Run],
-    groups: Sequence[Sequence[Run]],
-    strategies: Mapping[str, StrategyResult],
-    doubted: Mapping[str, Collection[str]],
+    groups: Sequence[Sequence[Entry]],
+    strategies: Mapping[str, Any],
+    doubted: Mapping[str, set[str]],
 ) -> str | None:
-    """The federated run that the report is about.
+    """The federated strategy that the report is about; it is never chosen on test cases.
 
-    Runs with a score of every site go first: means over other sites are of other patients. Then
-    finished runs do. Of several groups it is the first that has Standalone, else the first: the
-    best of several seeds would be chosen by chance. Of these runs it is the one with the best mean
-    on validation cases, whose model one would use. It is never chosen on test cases.
-
-    Where guards or limits often refused what a site sent, guarded runs go first: the others took
-    the same in unseen. That site's own validation does not count, since it may be false.
+    Those with a score of every site go first: means over other sites are of other patients. Then
+    finished ones do. Of several groups it is the first that has Standalone, else the first: the
+    best of several seeds would be chosen by chance. Of these it is the one with the best mean on
+    validation cases. Where guards or limits often refused what a site sent, guarded runs go first:
+    the others took the same in unseen.
     """
-    candidates = [run for run in runs if not run.is_standalone]
-    of_all_sites = [run for run in candidates if strategies[run.name].comparable]
-    if of_all_sites:
-        candidates = of_all_sites
-    finished = [run for run in candidates if run.finished]
-    if finished:
-        candidates = finished
-
-    with_standalone = []
-    without = []
-    for group in groups:
-        members = [run for run in group if run in candidates]
-        if any(strategies[run.name].standalone is not None for run in members):
-            with_standalone.append(members)
-        elif members:
-            without.append(members)
-    eligible = [*with_standalone, *without]
-    if not eligible:
+    candidates = [e for group in groups for e in group if not e.run.is_standalone]
+    for wanted in ("comparable", "finished"):
+        candidates = [e for e in candidates if strategies[e.name][wanted]] or candidates
+    of_groups = [[entry for entry in group if entry in candidates] for group in groups]
+    of_groups = [group for group in of_groups if group]
+    of_groups.sort(key=lambda group: all(entry.alone is None for entry in group))
+    if not of_groups:
         return None
 
-    def preference(run: Run) -> tuple[bool, float]:
-        found = strategies[run.name]
-        attacked = bool(doubted[run.name])
-        mean = found.validation_mean
-        return attacked and bool(found.guards), -math.inf if mean is None else mean
+    def preference(entry: Entry) -> tuple[bool, float]:
+        found = strategies[entry.name]
+        mean = found["validation_mean"]
+        guarded = bool(doubted[entry.name]) and bool(found["guards"])
+        return guarded, -math.inf if mean is None else mean
 
-    return max(eligible[0], key=preference).name
-
-
-def _site_data(site: str, runs: Sequence[Run], scores: Mapping[str, Scores]) -> SiteData:
-    """Counts of the site's cases and images."""
-    scored = []
-    for of_run in scores.values():
-        number = of_run.by_site.get(site)
-        if number is not None and number.n is not None:
-            scored.append(number.n)
-    return SiteData(
-        cases=_only(run.last_reported("cases").get(site) for run in runs),
-        images=_only(run.last_reported("samples").get(site) for run in runs),
-        scored=min(scored, default=None),
-    )
-
-
-def _only(counts: Iterable[int | None]) -> int | None:
-    """The count that all runs with one agree on; ``None`` where they differ."""
-    different = set(counts) - {None}
-    return different.pop() if len(different) == 1 else None
+    return max(of_groups[0], key=preference).name

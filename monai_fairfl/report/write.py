@@ -1,11 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The consortium's report: one offline page, and the numbers behind it.
-
-:func:`~monai_fairfl.report.collect.load_runs` reads the ledgers,
-:func:`~monai_fairfl.report.summary.summarise` makes the numbers,
-and :func:`~monai_fairfl.report.page.render` shows them.
-"""
+"""The consortium's report: one offline page, and the numbers behind it."""
 
 from __future__ import annotations
 
@@ -13,22 +8,17 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import FairFLError
-from monai_fairfl.messages import to_json
-from monai_fairfl.report.cases import cases_csv
 from monai_fairfl.report.collect import load_runs
-from monai_fairfl.report.csv_files import contributions_csv, metrics_csv
-from monai_fairfl.report.hospitals import decision_of
-from monai_fairfl.report.page import render
-from monai_fairfl.report.site_pages import write_site_pages
-from monai_fairfl.report.summary import summarise
-from monai_fairfl.report.verdicts import overview
+from monai_fairfl.report.csv_files import CASE_COLUMNS, case_rows, contributions_csv, metrics_csv
+from monai_fairfl.report.pages import write_pages
+from monai_fairfl.report.summary import summarise_runs
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.plain_values import object_of_json
+from monai_fairfl.utils.spreadsheets import csv_text
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +32,7 @@ def write_report(
     """Write the report of one run, or of several strategies side by side.
 
     First the chain of every ledger is verified. An unfinished run is reported as far as it went,
-    and marked as unfinished. Equal runs give equal reports.
+    and marked as unfinished. Equal runs give equal numbers; the page also shows the time of rounds.
 
     Args:
         run_dirs: folders with a ``ledger.jsonl``, or parents of such folders.
@@ -54,14 +44,13 @@ def write_report(
         names: folder of a run -> its name in the report. By default, it has its strategy's name.
 
     Returns:
-        The content of ``report.json``: that of a :class:`~monai_fairfl.report.results.Report`, and
-        ``overview``, ``decision`` (that of a
-        :class:`~monai_fairfl.report.hospitals.Decision`), and ``failed``.
+        The content of ``report.json``, see :func:`~monai_fairfl.report.summary.summarise`, and
+        ``failed``.
 
     Raises:
         FederationError: if a ledger's chain is broken.
         ConfigError: if a folder contains no run; or, after all files but the pages are written, if
-            jinja2 is missing.
+            jinja2 or matplotlib is missing.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -76,28 +65,22 @@ def write_report(
     False
     """
     runs = load_runs(run_dirs, names)
-    folder = _common_folder(run_dirs) if out is None else Path(out)
+    folder = Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))
+    if out is not None:
+        folder = Path(out)
 
-    report = summarise(runs)
-    report["overview"] = overview(report)
-    report["decision"] = to_json(asdict(decision_of(report, report["focus"])))
+    report = summarise_runs(runs)
     report["failed"] = dict(failed or {})
-
     # The scores of cases go first: what is wrong with them is a warning in the report.
-    cases = cases_csv(runs, report["warnings"])
-    files = {
-        "metrics.csv": metrics_csv(runs),
-        "contributions.csv": contributions_csv(report),
-    }
+    cases = case_rows(runs, report["warnings"])
+    files = {"metrics.csv": metrics_csv(runs), "contributions.csv": contributions_csv(runs, report)}
     if cases is not None:
-        files["cases.csv"] = cases
+        files["cases.csv"] = csv_text(CASE_COLUMNS, cases)
     files["report.json"] = json.dumps(report, indent=2, allow_nan=False) + "\n"
     for name, text in files.items():
         write_atomically(folder / name, text.encode(errors="replace"))
-
     # The pages go last: the numbers are written where jinja2 is missing.
-    write_atomically(folder / "report.html", render(report).encode(errors="replace"))
-    write_site_pages(report, folder)
+    write_pages(report, folder, "report.html", {run.name: run.schedule.seconds for run in runs})
     return report
 
 
@@ -139,8 +122,3 @@ def failures_of(folder: str | Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return dict(report.get("failed") or {})
-
-
-def _common_folder(run_dirs: Sequence[str | Path]) -> Path:
-    """The one folder given, or what holds all of them."""
-    return Path(os.path.commonpath([Path(path).absolute() for path in run_dirs]))

@@ -72,7 +72,6 @@ class Page(HTMLParser):
         super().__init__()
         self.html = file.read_text()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.cells: list[tuple[dict[str, str | None], list[str]]] = []
         self.text = ""
         self._open = ""
         self.feed(self.html)
@@ -80,18 +79,10 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         self._open = tag
-        if tag in ("td", "th"):
-            self.cells.append((dict(attrs), []))
 
     def handle_data(self, data: str) -> None:
         if self._open != "style":
             self.text += data
-        if self.cells:
-            self.cells[-1][1].append(data)
-
-    def marked(self) -> list[str]:
-        """The numbers that are marked as the best of their column."""
-        return [text[0] for attributes, text in self.cells if attributes.get("class") == "best"]
 
     def drawings(self) -> dict[str, ElementTree.Element]:
         """Title -> drawing."""

@@ -44,8 +44,11 @@ def test_a_hospitals_interval_is_over_seeds_and_never_narrower_than_over_its_cas
         assert difference["seeds"] == pytest.approx([by_seed.min(), by_seed.max()], abs=1e-9)
         assert row["federation"] - row["alone"] == pytest.approx(difference["value"])
     assert verdicts(found) == {"elm": "better", "oak": "as_good", "yew": "worse"}
-    words = {row["site"]: row["words"] for row in found["changes"]["rows"]}
-    assert words == {"elm": "better", "oak": "worse", "yew": "better"}
+    signs = {}
+    for site, result in found["strategies"]["FedCE"]["sites"].items():
+        against = result["against_fedavg"]
+        signs[site] = 0 if against["within_noise"] else np.sign(against["value"])
+    assert signs == {"elm": 1, "oak": -1, "yew": 1}
 
 
 def test_the_tables_are_the_means_of_the_cases_and_the_page_shows_them(tmp_path: Path) -> None:
@@ -90,10 +93,8 @@ def test_one_seed_has_the_interval_of_a_paired_t_test_and_no_deviation(tmp_path:
     assert found["metrics"][found["main"]]["strategies"][0]["std"] is None
 
 
-@pytest.mark.parametrize(("number", "verdict"), [(1, "too_few_cases"), (2, "unclear")])
-def test_other_seeds_do_not_make_few_cases_certain(
-    number: int, verdict: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("number", [1, 2])
+def test_other_seeds_do_not_make_few_cases_certain(number: int, tmp_path: Path) -> None:
     def change(cell: Cell) -> None:
         elm = dict(list(cell.tables["test_score"]["elm"].items())[:number])
         if cell.strategy == "FedCE" and number == 2:
@@ -102,7 +103,7 @@ def test_other_seeds_do_not_make_few_cases_certain(
 
     elm = hospital(compare(tmp_path, change=change))
     assert elm["difference"]["seeds"][0] > 0
-    assert (elm["n"], elm["verdict"]) == (number, verdict)
+    assert (elm["n"], elm["verdict"]) == (number, "cannot_tell")
     assert "fewer than 5 cases" in Page(tmp_path / "comparison.html").text
 
 
@@ -146,7 +147,7 @@ def test_the_strategy_is_chosen_on_seeds_and_folds_that_all_strategies_have(
     failed = {"FedCE-1-1": "no disk"}
     found = compare(tmp_path, (0, 1), (0, 1), failed=failed)
     assert found["decision"]["strategy"] == "FedAvg" and found["failed"] == failed
-    assert "seed 1, fold 1" in found["decision"]["why"]
+    assert "seed 1, fold 1" in str(found["warnings"])
 
 
 def test_guards_and_absences_are_counted_in_the_rounds_of_all_runs(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.reports import Page, gain_of, run_of, warned
+from helpers.reports import gain_of, run_of, warned
 from helpers.scripted_run import report_of, train, with_lists
 
 from monai_fairfl.report import write_report
-from monai_fairfl.strategies import FedAvg, FedCE, Standalone
+from monai_fairfl.strategies import FedAvg, Standalone
 
 OAK = {"oak": (0.7, 0.01, 9)}
 LISTED = {"testing": "c", "digests": "1 2"}
@@ -91,18 +91,6 @@ def test_runs_of_one_name_are_marked_by_seed_fold_or_folder_and_measured_within_
     again = train(tmp_path / "again" / "FedAvg", FedAvg(), OAK)
     found = write_report([*runs[2:], again], names={runs[3]: "mine"})["strategies"]
     assert list(found)[1] == "mine" and "again" in list(found)[2]
-
-
-def test_the_best_is_marked_among_comparable_runs_and_ties_are_not(tmp_path: Path) -> None:
-    one, two = {"A": 0.6, "B": 0.7, "C": 0.8}, {"A": 0.6, "B": 0.9, "C": 0.9}
-    report_of(tmp_path, {"FedAvg": one, "FedCE": two})
-    best = Page(tmp_path / "report.html").marked()
-    # B, C and the mean are FedCE's; the deviation and the gap are FedAvg's. A is alike.
-    assert {"0.900", "0.800", "0.100", "0.200"} <= set(best) and "0.600" not in best
-
-    other = train(tmp_path / "other", FedCE(), two, seed=1)
-    write_report([tmp_path / "FedAvg", other], tmp_path)
-    assert Page(tmp_path / "report.html").marked() == []
 
 
 def test_runs_of_other_settings_are_warned_of_by_the_settings_names(tmp_path: Path) -> None:

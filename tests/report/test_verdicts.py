@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.reports import Page, gain_of, hospital, run_of, site_of, verdicts
+from helpers.reports import gain_of, hospital, run_of, site_of, verdicts
 from helpers.scripted_run import Score, report_of, train
 from scipy import stats
 
@@ -35,9 +35,9 @@ def judged(folder: Path, alone: Mapping[str, Any], joined: Mapping[str, Any]) ->
         ((0.8, 0.001, 9), (0.79, 0.001, 9), "worse"),
         ((0.8, 0.001, 9), (0.7, 0.001, 9), "left_behind"),
         ((0.8, 0.001, 9), (0.801, 0.001, 9), "as_good"),
-        ((0.8, 0.05, 9), (0.82, 0.05, 9), "unclear"),
-        ((0.8, 0.05, 9), (0.75, 0.05, 9), "perhaps_left_behind"),
-        ((0.8, None, 1), (0.82, None, 1), "too_few_cases"),
+        ((0.8, 0.05, 9), (0.82, 0.05, 9), "cannot_tell"),
+        ((0.8, 0.05, 9), (0.75, 0.05, 9), "cannot_tell"),
+        ((0.8, None, 1), (0.82, None, 1), "cannot_tell"),
     ],
 )
 def test_the_verdict_follows_the_interval(
@@ -79,7 +79,8 @@ def test_a_loss_of_exactly_the_margin_is_no_reason_and_a_gain_is_better_wherever
 def test_who_is_served_better_by_no_model_is_hard_and_else_left_behind(tmp_path: Path) -> None:
     report = judged(tmp_path, ALONE, JOINED)
     assert verdicts(report) == {"elm": "as_good", "oak": "left_behind", "yew": "hard"}
-    assert re.findall(r"\b\d\b", report["overview"]) == ["3", "1", "1", "1"]
+    counts = report["overview"].partition("Of ")[2]
+    assert re.findall(r"\b\d\b", counts)[:4] == ["3", "1", "1", "1"]
 
     report_of(tmp_path, {"FedISM": {**JOINED, "yew": (0.33, 0.03, 9)}})
     assert verdicts(write_report([tmp_path]))["yew"] == "hard"
@@ -167,12 +168,3 @@ def test_a_model_of_the_last_mile_counts_and_test_cases_may_speak_against_it(
         assert mile["taken"] == (word and "adapted")
         assert mile["used"]["value"] == (reached if word else 0.8)
         assert word is None or hospital(report)["advice"][0].startswith(word)
-
-
-def test_a_strategy_that_fails_evenly_is_not_marked_as_the_best(tmp_path: Path) -> None:
-    """Its deviation is the least, but nobody judges what has not learnt."""
-    better = {site: (value + 0.05, *rest) for site, (value, *rest) in SCORES.items()}
-    runs = {"Standalone": SCORES, "FedAvg": better, "FedCE": dict.fromkeys(SCORES, 0.1)}
-    report_of(tmp_path, runs, 4, config=FULL)
-    marked = Page(tmp_path / "report.html").marked()
-    assert marked and not {"0.000", "0.100"} & set(marked)
