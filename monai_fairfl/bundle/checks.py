@@ -53,9 +53,6 @@ from monai_fairfl.valuation.run import check_valuations
 
 logger = logging.getLogger(__name__)
 
-Check = Callable[..., Any]
-"""Called with a site's folder, and with what its overrides set of the files, such as a suffix."""
-
 
 def check_start(
     runs: BundleRuns,
@@ -113,9 +110,8 @@ def _check_images(runs: BundleRuns, strategies: Sequence[Strategy]) -> dict[str,
         As :func:`check_start`.
     """
     sites = runs.sites
-    check = sites.settings.check
     folders = {name: sites.data_of(name) for name in sites.names}
-    digests = _check_data(folders, _check_of_sites(sites, check), check, sites.bundle_root)
+    digests = _check_data(sites, folders)
     if runs.folders.used():
         require_same_cases(sites.datalists, digests)
     sites.require_datalists()
@@ -219,44 +215,34 @@ def _require_last_mile_to_come(folder: Path, rounds: int) -> None:
         )
 
 
-def _check_data(
-    folders: Mapping[str, str], check: Check | None, given: Check | None, bundle_root: Path
-) -> dict[str, list[str]]:
-    """Run the bundle's check on each site's folder.
+def _check_data(sites: BundleSites, folders: Mapping[str, str]) -> dict[str, list[str]]:
+    """Run the bundle's check on each site's folder, with what its overrides set of the files.
 
     Args:
+        sites: of the federation.
         folders: site -> its folder.
-        check: of a folder; ``None``: no check.
-        given: the same as the user gave it.
-        bundle_root: the bundle.
 
     Returns:
-        Site -> digests of its cases, as :func:`~monai_fairfl.bundle.check_sites`.
+        Site -> digests of its cases, as :func:`check_sites`.
 
     Raises:
         DataError: naming the problems, and how to switch the check off in a bundle of one's own.
     """
+    check = sites.settings.check
+    given = {}
+    for name, folder in folders.items():
+        overrides = sites.settings_of(name).overrides
+        given[folder] = configuration.settings_of_files(overrides)
     try:
-        return check_sites(folders, check)
+        return check_sites(folders, check and (lambda folder: check(folder, **given[folder])))
     except DataError as error:
-        is_of_shipped = getattr(given, "func", given) is check_cases
-        if is_shipped(bundle_root) or not is_of_shipped:
+        is_of_shipped = getattr(check, "func", check) is check_cases
+        if is_shipped(sites.bundle_root) or not is_of_shipped:
             raise
-        file = bundle_root / configuration.FEDERATE
+        file = sites.bundle_root / configuration.FEDERATE
         raise DataError(
             f"{error}\nIf the bundle is for another organ, set check to null in {file}"
         ) from None
-
-
-def _check_of_sites(sites: BundleSites, check: Check | None) -> Check | None:
-    """The check of a site's folder, with what its overrides set of the files."""
-    given = {}
-    for name in sites.names:
-        overrides = sites.settings_of(name).overrides
-        given[sites.data_of(name)] = configuration.settings_of_files(overrides)
-    if check is None or not any(given.values()):
-        return check
-    return lambda site: check(site, **given[site])
 
 
 # ---- what needs no federation
