@@ -116,7 +116,8 @@ def has_example(found: type | FunctionType) -> bool:
     texts = [found.__doc__]
     if inspect.isclass(found):
         for name, part in vars(found).items():
-            if not name.startswith("_"):
+            # A default of a dataclass is no method; a number's own text has examples.
+            if not name.startswith("_") and hasattr(part, "__get__"):
                 texts.append(part.__doc__)
     return any(">>>" in text for text in texts if text)
 

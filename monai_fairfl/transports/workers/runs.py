@@ -32,6 +32,9 @@ class Turn:
         jobs: processes.
         devices: of these, in their order; none where nobody deals them out.
         again: whether a process that did this work has ended: it goes on with what that left.
+
+    >>> Turn(jobs=2, devices=("cuda:0", "cuda:1")).again
+    False
     """
 
     jobs: int = 1
