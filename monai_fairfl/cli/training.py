@@ -198,7 +198,6 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
         args: of the command.
 
     Raises:
-        ConfigError: a run that has ended without a last mile would get none.
         FederationError: a signal stopped it.
     """
     from monai_fairfl.bundle.adaptation import GLOBAL_MODEL
@@ -214,11 +213,6 @@ def carry_out(line: MonaiLine, args: argparse.Namespace) -> Answer:
     runs = {strategy.name: folders.folder_of(strategy) for strategy in strategies}
     # Where every hospital trains alone, there is no last mile, and the global model is the first.
     federated = [s.name for s in strategies if not isinstance(s, Standalone)]
-    if line.arguments.get("adapt_epochs"):
-        rounds = line.configuration()["rounds"]
-        for name in federated:
-            _refuse_late_last_mile(runs[name], rounds)
-
     opening = f"{', '.join(runs)}. Log: {run_dir / 'log.txt'}"
     if line.arguments.get("record_updates"):
         with output_into(run_dir / "log.txt", args.verbose):
@@ -266,27 +260,6 @@ def _updates_in_words(line: MonaiLine, runs: int) -> str:
     # Of each round the model that was sent, and what every hospital sent back.
     gigabytes = runs * settings["rounds"] * (len(sites) + 1) * size / 1e9
     return f"The updates of all rounds take at most {gigabytes:.2g} GB."
-
-
-def _refuse_late_last_mile(run: Path, rounds: int) -> None:
-    """Refuse a last mile of a run that has ended without one: it would not take place.
-
-    Raises:
-        ConfigError: naming the run, and what to do.
-    """
-    from monai_fairfl.messages import CANDIDATES
-    from monai_fairfl.run.ledger import count_rounds, read_ledger
-    from monai_fairfl.run.resuming import ended
-
-    if not ended(run):
-        return
-    records = read_ledger(run / "ledger.jsonl")
-    had_one = any(set(CANDIDATES) & set(models) for models in records[-1]["scores"].values())
-    if count_rounds(records) >= rounds and not had_one:
-        raise ConfigError(
-            f"{run} has ended without a last mile, and --adapt adds none to it: train in a folder "
-            "of its own with --out"
-        )
 
 
 # --- compare
