@@ -994,13 +994,14 @@ class Expected:
         values = 0
         unlisted = 0
         for name, sent in reply.measurements.items():
-            value = plain_numbers(sent)
-            parts = value if isinstance(value, Mapping) else {"mean": value}
+            parts = sent if isinstance(sent, Mapping) else {"mean": sent}
+            if not any(isinstance(part, Mapping) for part in parts.values()):
+                parts = plain_numbers(parts)
             problem = self._problem(name, parts, request, spec)
             if problem is None and values + len(parts) > MOST_VALUES:
                 problem = f"the reply has more than {MOST_VALUES} values"
             if problem is None:
-                usable[name] = value
+                usable[name] = parts if isinstance(sent, Mapping) else parts["mean"]
                 values += len(parts)
             elif len(dropped) < MOST_LISTED:
                 dropped[_listed(name)] = problem

@@ -6,6 +6,7 @@ provides them.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -27,6 +28,17 @@ torch.set_num_threads(1)  # more threads change bits, and are slower on a small 
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is no failure
+
+
+@pytest.fixture(autouse=True)
+def _no_handler_of_an_engine_stays() -> Iterator[None]:
+    """The logs that an engine's code opens in a test would write into the next test's output."""
+    root = logging.getLogger()
+    before = set(root.handlers)
+    yield
+    for handler in set(root.handlers) - before:
+        if type(handler) is logging.StreamHandler:
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

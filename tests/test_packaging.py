@@ -294,6 +294,6 @@ def test_the_demos_of_make_take_one_seed_for_images_and_training() -> None:
     for line in shown.replace("\\\n", " ").splitlines():
         if line.startswith((".venv/bin/monai-fairfl ", ".venv/bin/python ")):
             commands.append(shlex.split(line))
-    assert len(commands) == 4  # images and training, in one process and in NVIDIA FLARE
+    assert len(commands) == 3  # in one process, and images and training in NVIDIA FLARE
     for command in commands:
         assert command[command.index("--seed") + 1] == "7"

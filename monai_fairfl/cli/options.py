@@ -70,6 +70,8 @@ def _value_of(row: Field[Any], text: str) -> Any:
     kind, allowed = str(row.type), row.metadata["allowed"]
     if kind.startswith("Mapping"):
         return plain_mapping(text)
+    if value is None and kind.endswith("| None"):
+        return None
     try:
         if allowed or kind == "bool":
             check_value(row.name, value, kind, allowed)

@@ -100,8 +100,7 @@ class LabelStructuresd(MapTransform):
 class NestStructuresd(MapTransform):
     """Cut every structure to the one before it: the cup is where both disc and cup were found.
 
-    Args:
-        keys: keys of masks, C x ..., 0 or 1, the outermost structure first.
+    Masks have the shape C x ..., and the values 0 and 1; the outermost structure comes first.
 
     >>> import torch
     >>> found = torch.tensor([[1.0, 0.0], [1.0, 1.0]])

@@ -59,7 +59,7 @@ class RunSettings(CheckedSettings):
             cases; `null`: all that the bundle can measure, `[]`: nothing, and no last mile.
         score_global: whether a site with a reward measures the global model at the end,
             too, and is sent it for that ([what a client
-            receives](methods/cgsv.md#what-a-client-receives)).
+            receives](../methods/cgsv.md#what-a-client-receives)).
         buffers: how buffers, such as the statistics of BatchNorm, are averaged:
             `aggregation` with the method's weights, `samples` by the number of images,
             `local` not at all.
@@ -73,7 +73,7 @@ class RunSettings(CheckedSettings):
         local_norm: whether normalisation layers never leave a site, as in FedBN; with any
             method.
         record_updates: whether each round's updates are stored for
-            [valuations](valuation.md): one model more than there are sites, for each round.
+            [valuations](../valuation.md): one model more than there are sites, for each round.
         groups: name -> sites, such as `{'small': ['HK', 'UCL']}`: the report has the mean
             Dice of each group, and a configuration finds its name as `group`.
         ranges: measurement -> least and largest value that is believed, such as

@@ -100,7 +100,8 @@ def meanings(kind: type) -> dict[str, str]:
         args = text.partition("\nArgs:\n")[2].partition("\n\n")[0]
         for row in re.split(r"\n    (?=\w)", f"\n{args}")[1:]:
             name, _, meaning = row.partition(": ")
-            found[name] = " ".join(meaning.split()).removesuffix(".")
+            # Links are those of docs/, and the reference has its pages one folder below.
+            found[name] = " ".join(meaning.split()).removesuffix(".").replace("](../", "](")
     return found
 
 

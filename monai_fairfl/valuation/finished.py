@@ -286,8 +286,8 @@ class Reconstruction(RunValuation):
         form: ``"multi_round"``: every round is a game, and values are summed over rounds;
             ``"one_round"``: one game of the whole run's summed updates, T times cheaper and further
             from what a coalition would have trained.
-        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
-            :class:`RunValuation`.
+
+    ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.
@@ -427,8 +427,8 @@ class Retraining(RunValuation):
         utility: see :class:`~monai_fairfl.valuation.Utility`.
         data: the images that are scored.
         strategy: trains the coalitions; ``None``: FedAvg.
-        **others: ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see
-            :class:`RunValuation`.
+
+    ``samples``, ``tolerance``, ``seed`` and ``judged_by``, see :class:`RunValuation`.
 
     Raises:
         ConfigError: when an argument is out of range or does not go with another.

@@ -100,7 +100,7 @@ def require_carried(
     if others:
         raise ConfigError(
             f"{model} was trained with another {', '.join(others)} than this configuration has, "
-            "and brings it: the commands infer, evaluate and export use what a model brings"
+            "and brings it: monai-fairfl infer, evaluate and export use what a model brings"
         )
     for section in carried:
         for key in recipe.parts[section]["values"]:

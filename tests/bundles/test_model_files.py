@@ -492,7 +492,7 @@ def test_a_value_that_is_no_json_is_refused_by_its_place(
     assert training_recipe(tmp_path, {"window": (None, 1.0)}).values == {"window": [None, 1.0]}
 
 
-@pytest.mark.parametrize(("content", "place"), [('{"a": 1,\n "b" 2}', "line 2"), ("[1]", "list")])
+@pytest.mark.parametrize(("content", "place"), [('{"a": 1,\n "b" 2}', "line 2"), ("[1]", "object")])
 def test_damaged_metadata_are_refused_by_file_and_place(
     content: str, place: str, tmp_path: Path
 ) -> None:

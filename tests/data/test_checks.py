@@ -28,10 +28,10 @@ from monai_fairfl.data import (
     check_cases,
     check_duplicates,
     find_cases,
+    overview,
     site_datalist,
     site_folders,
 )
-from monai_fairfl.data.checks import overview
 
 STRUCTURES = ("disc", "cup")
 
