@@ -279,6 +279,9 @@ def test_the_unit_test_that_goes_to_the_zoo_passes_there(
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     words = ["-W", "ignore", "-m", "unittest", f"ci/unit_tests/{name}"]
     done = warm_python.run(words, tmp_path, timeout=600, PATH=path)
+    if "SIGABRT" in done.stderr:
+        # On a busy machine PyTorch's process group may abort when its other process has ended.
+        done = warm_python.run(words, tmp_path, timeout=600, PATH=path)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "Ran 1 test" in done.stderr
 
