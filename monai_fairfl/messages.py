@@ -518,22 +518,32 @@ def chosen(gains: Mapping[str, Estimate]) -> str | None:
 
 # ---- requests and replies
 
-CONTEXT_KEYS = {
-    # The weight with which this client's last update entered the model that it now receives.
-    "previous_weight",
+TRAINING: dict[str, tuple[str | tuple[int, ...], str]] = {
     # The radius of sharpness-aware training, and of the measurement sharpness.
-    "sam_rho",
+    "sam_rho": ("[0, inf)", "monai_fairfl.handlers.SharpnessAware"),
     # GSAM's share of the orthogonal gradient; only with sam_rho.
-    "gsam_alpha",
-    # The pull of Ditto's personal model towards the global one.
-    "ditto_lambda",
+    "gsam_alpha": ("[0, inf)", ""),
     # The weight of FedProx's proximal term.
-    "prox_mu",
+    "prox_mu": ("[0, inf)", "monai_fairfl.handlers.Proximal"),
     # At 1 the client forgets the optimizer's moments before training; the learning-rate
     # schedule goes on.
-    "reset_optimizer",
+    "reset_optimizer": ((0, 1), ""),
     # The epochs of this request's training.
-    "local_epochs",
+    "local_epochs": ("[1, inf)", ""),
+}
+"""Key that a strategy's ``training`` may have -> its range, and the dotted path of the handler that
+acts where a request has the key; empty: no handler does.
+
+A client attaches the handlers in this order: one that replaces gradients comes before one that adds
+to them.
+"""
+
+CONTEXT_KEYS = {
+    *TRAINING,
+    # The weight with which this client's last update entered the model that it now receives.
+    "previous_weight",
+    # The pull of Ditto's personal model towards the global one.
+    "ditto_lambda",
     # At 1 the weights lack the parameters of normalisation layers, which stay at the site
     # (FedBN).
     "local_norm",

@@ -31,6 +31,7 @@ from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     OWN_MODEL_PREFIXES,
     RANGES,
+    TRAINING,
     Reply,
     Request,
     Weights,
@@ -49,6 +50,7 @@ from monai_fairfl.utils.engine_internals import (
 )
 from monai_fairfl.utils.files import private_folder
 from monai_fairfl.utils.machine import reuse_freed_memory
+from monai_fairfl.utils.named_classes import load_by_path
 from monai_fairfl.utils.tensors import CPU
 
 logger = logging.getLogger(__name__)
@@ -372,9 +374,10 @@ class FairMonaiAlgo(MonaiAlgo):
                 logger.warning("client %s begins without an earlier state", request.client)
         counts = TrainLoss(board=None)
         handlers: list[Detachable] = [counts]
-        for key, make in training.TRAINING_HANDLERS.items():
-            if key in request.context:
-                handlers.append(make(request.context))
+        for key, (_, handler) in TRAINING.items():
+            if handler and key in request.context:
+                kind = load_by_path(handler, "handler")
+                handlers.append(kind.of_request(request.context[key], request.context))
         received = self.spec.with_aliases(received)
         state = self._trained(task, {**begin, "local": received}, received, handlers)
         if "train_loss" in request.measure and counts.value is not None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +20,7 @@ from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.state import Task
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.handlers.training import Detachable, Proximal, SharpnessAware
+from monai_fairfl.handlers.training import Detachable
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import (
     Probe,
@@ -44,16 +44,6 @@ from monai_fairfl.utils.engine_internals import (
 from monai_fairfl.utils.tensors import on_cpu, own_random_state
 
 logger = logging.getLogger(__name__)
-
-TRAINING_HANDLERS: dict[str, Callable[[Mapping[str, float]], Detachable]] = {
-    "sam_rho": lambda context: SharpnessAware(context["sam_rho"], context.get("gsam_alpha", 0.0)),
-    "prox_mu": lambda context: Proximal(context["prox_mu"]),
-}
-"""context key -> maker of the handler that it chooses, from the whole context.
-
-What acts during training is one entry. Handlers are attached in this order: one that replaces
-gradients comes before one that adds to them.
-"""
 
 
 def state_of(trainer: SupervisedTrainer) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Every handler of this package can be detached, which MONAI's handlers cannot be.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -48,6 +48,16 @@ class Detachable(ABC):
     """
 
     _handles: list[RemovableEventHandle]
+
+    @classmethod
+    def of_request(cls, value: float, context: Mapping[str, float]) -> Detachable:
+        """The handler that a training request switches on.
+
+        Args:
+            value: of the key that chooses it, see :data:`monai_fairfl.messages.TRAINING`.
+            context: all of the request's.
+        """
+        return cls(value)  # type: ignore[call-arg]
 
     @abstractmethod
     def callbacks(self) -> Callbacks:
@@ -276,6 +286,11 @@ class SharpnessAware(Detachable):
     >>> net.weight.item()  # 0.25 times the slope at -0.5, which is 5; the one at 0 is 4
     1.25
     """
+
+    @classmethod
+    def of_request(cls, value: float, context: Mapping[str, float]) -> Detachable:
+        """As :meth:`Detachable.of_request`, with GSAM's share."""
+        return cls(value, context.get("gsam_alpha", 0.0))
 
     def __init__(self, rho: float, alpha: float = 0.0):
         for name, value in (("rho", rho), ("alpha", alpha)):

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from monai_fairfl.errors import did_you_mean
-from monai_fairfl.messages import Weights
+from monai_fairfl.messages import TRAINING, Weights
 from monai_fairfl.replies import (
     ZERO_NORM,
     Aggregation,
@@ -355,16 +355,6 @@ class Reward(Checked, ABC):
         """
 
 
-TRAINING: Mapping[str, Any] = {
-    "sam_rho": "[0, inf)",
-    "gsam_alpha": "[0, inf)",
-    "prox_mu": "[0, inf)",
-    "reset_optimizer": (0, 1),
-    "local_epochs": "[1, inf)",
-}
-"""Key that ``training`` may have -> its range, as of :func:`argument`."""
-
-
 @dataclass(frozen=True)
 class Parts(Checked):
     """What a strategy has in place of the method's own parts; every strategy takes them.
@@ -419,7 +409,7 @@ class Parts(Checked):
         for key, value in self.training.items():
             if key not in TRAINING:
                 raise ValueError(f"training has no key {key!r}{did_you_mean(str(key), TRAINING)}")
-            check_value(f"{key} in training", value, "float", TRAINING[key])
+            check_value(f"{key} in training", value, "float", TRAINING[key][0])
             if key == "local_epochs" and value % 1:
                 raise ValueError(f"{key} in training must be a whole number, got {value!r}")
         if "gsam_alpha" in self.training and "sam_rho" not in self.training:
