@@ -144,7 +144,7 @@ def capped(weights: np.ndarray, most: float) -> np.ndarray:
         if sum_of_free > 0:
             # The quotient first: the product of a tiny weight may be 0.
             found[~at_limit] = weights[~at_limit] / sum_of_free * rest
-        else:
+        elif not at_limit.all():
             found[~at_limit] = rest / (~at_limit).sum()
     return found
 
