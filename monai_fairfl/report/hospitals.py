@@ -208,7 +208,8 @@ def headline(report: Mapping[str, Any]) -> list[str]:
     words = [f"{verdicts.count(v)} {t.lower()}" for v, (t, _) in VERDICTS.items() if v in verdicts]
     sentences.append(f"Of {of_all}: {', '.join(words)}.")
     if not isinstance(strategy["seed"], list) and len(strategy["repeats"]) == 1:
-        line = "monai-fairfl compare HOSPITALS --strategy Standalone FedAvg --seeds 0 1 2"
+        compared = " ".join(dict.fromkeys(["Standalone", "FedAvg", strategy["given"]]))
+        line = f"monai-fairfl compare HOSPITALS --strategy {compared} --seeds 0 1 2"
         sentences.append(f"One seed: repeat with {line}.")
     return sentences
 

@@ -230,6 +230,7 @@ def _strategy(
     return {
         "strategy": run.strategy,
         "method": run.method,
+        "given": _as_given(run),
         "run": run.path.resolve().name,
         "runs": [one.name for one in runs],
         "seed": run.seed if single else sorted({str(one.seed) for one in runs}),
@@ -273,6 +274,13 @@ def _strategy(
         "similarity": similarity_of(run) if single else None,
         "settings": {key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
     }
+
+
+def _as_given(run: Run) -> str:
+    """The strategy as a command takes it: its name, with its arguments where it has any."""
+    configuration = run.start.get("configuration") or {}
+    words = [f"{name}={value!r}" for name, value in configuration.items() if name != "_target_"]
+    return f'"{run.strategy}({", ".join(words)})"' if words else run.strategy
 
 
 def _mean_credit(credits: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
