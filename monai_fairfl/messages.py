@@ -452,13 +452,19 @@ def gain_name(candidate: str) -> str:
     return f"{candidate}_gain"
 
 
+SCORES = ("score", "test_score")
+"""What is measured of each model when a run closes."""
+
+
 def score_names(candidate: str) -> dict[str, str]:
     """Closing measurement -> the same of a candidate, whether or not the site takes it.
+
+    The scores of a client's personal model have such names, too.
 
     >>> score_names("alone")
     {'score': 'alone_score', 'test_score': 'alone_test_score'}
     """
-    return {name: f"{candidate}_{name}" for name in ("score", "test_score")}
+    return {name: f"{candidate}_{name}" for name in SCORES}
 
 
 def candidates_asked(context: Mapping[str, float]) -> tuple[str, ...]:
@@ -734,9 +740,6 @@ def failed(request: Request, error: str) -> Reply:
 
 # ---- what is believed of a reply
 
-MOST_SAMPLES = 1_000_000
-"""Images of one site in one local epoch, and its cases, that are believed."""
-
 MOST_STEPS = 1_000_000_000
 """Optimizer steps of one round that are believed."""
 
@@ -893,10 +896,10 @@ def accepted(
 
     >>> asked = Request("A", "measure", {}, ("score", "cka"), id=3)
     >>> sent = asked.reply(measurements={"score": 0.8, "cka": 7.0})
-    >>> found, dropped = accepted(asked, sent, ModelSpec(()), None, MOST_SAMPLES)
+    >>> found, dropped = accepted(asked, sent, ModelSpec(()), None, 1000)
     >>> found.measurements, dropped
     ({'score': 0.8}, {'cka': '7, outside of 0 to 1 (similarity): the setting ranges allows others'})
-    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), None, MOST_SAMPLES)
+    >>> accepted(asked, Reply("A", None, 0, id=2), ModelSpec(()), None, 1000)
     Traceback (most recent call last):
     ...
     monai_fairfl.messages.Refused: answers request 2 of run '' round -1, asked was request 3 of ...

@@ -27,9 +27,6 @@ Aggregation = np.ndarray | Mapping[str, np.ndarray]
 Reduce = Callable[[torch.Tensor], torch.Tensor]
 """A rule that looks at each coordinate by itself: values of shape (N, ...) -> shape (...)."""
 
-BUFFER_POLICIES = ("aggregation", "samples", "local")
-"""How the server averages buffers, see :meth:`monai_fairfl.replies.Replies.average`."""
-
 BLOCK = 65536
 """Columns per float32 product: one over millions of columns is wrong by 1e-3, blocks by 3e-7."""
 
@@ -601,7 +598,7 @@ class Replies(list[Reply]):
         Args:
             weights: :math:`\rho`, shape (N,), or layer -> such weights; uniform when ``None`` and
                 in a layer that is not named.
-            buffers: one of :data:`BUFFER_POLICIES`: ``"aggregation"``, by the weights of their
+            buffers: ``"aggregation"``, by the weights of their
                 layer; ``"samples"``, by the shares of images; ``"local"``, not at all.
             start: :math:`w_0`, the model that the steps are added to; ``None``: what the clients
                 started from, averaged with the same weights where these differ.
@@ -669,7 +666,7 @@ class Replies(list[Reply]):
 
         Args:
             weights: as for :meth:`average`.
-            policy: one of :data:`BUFFER_POLICIES`.
+            policy: as ``buffers`` for :meth:`average`.
         """
         averaged: dict[str, torch.Tensor] = {}
         if policy == "local":

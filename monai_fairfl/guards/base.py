@@ -100,10 +100,6 @@ class Guard(Checked, ABC):
                 requests whose replies are missing or were quarantined.
         """
 
-    def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs; JSON."""
-        return {name: getattr(self, name) for name in self.state}
-
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of :meth:`state_dict`."""
         for name in self.state:

@@ -180,7 +180,9 @@ def difference(one: Entry, other: Entry | None, site: str) -> dict[str, Any] | N
         _, lowest, highest = bootstrap_seeds_and_cases({site: by_case.T})
         # The bootstrap of few cases is too narrow. Of one case the interval is over the seeds
         # alone, and gives no verdict: other seeds make nothing certain.
-        low, high = min(lowest, low or lowest), max(highest, high or highest)
+        if low is None or high is None:
+            low, high = lowest, highest
+        low, high = min(lowest, low), max(highest, high)
         within_noise = None if width is None else low <= 0 <= high
     found = {"value": value, "stderr": stderr, "n": n, "low": low, "high": high}
     return {**found, "within_noise": within_noise, "paired": paired}

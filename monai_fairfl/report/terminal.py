@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from monai_fairfl.report.hospitals import first_look_lines, headline, shown_strategies
+from monai_fairfl.report.pages import dice_words
 from monai_fairfl.report.scores import VERDICTS
 from monai_fairfl.utils.words import count_words
 
@@ -47,7 +48,7 @@ def as_text(report: Mapping[str, Any]) -> str:
     table.add_column("Verdict")
     for site, hospital in decision["hospitals"].items():
         scores = [report["strategies"][name]["sites"].get(site, {}).get("score") for name in shown]
-        cells = ["–" if score is None else f"{score['value']:.3f}" for score in scores]
+        cells = [dice_words(score and score["value"]) for score in scores]
         table.add_row(Text(site), *cells, VERDICTS[hospital["verdict"]][0].lower())
 
     console = Console(highlight=False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from monai_fairfl.messages import (
     ADAPTED_EPOCHS,
     CANDIDATES,
+    SCORES,
     SENT_UNASKED,
     Measure,
     Measurement,
@@ -16,13 +17,10 @@ from monai_fairfl.messages import (
     add_note,
     candidates_asked,
     gain_name,
+    score_names,
 )
 from monai_fairfl.replies import Replies
 from monai_fairfl.strategies.base import Strategy
-
-SCORES = ("score", "test_score")
-"""What is measured of each model. A client sends the score of one that it made for itself as
-``"MODEL_score"``: of its personal one, or of a candidate of the last mile."""
 
 Scores = dict[str, dict[str, Mapping[str, Measurement]]]
 """client -> model -> what it measured.
@@ -52,9 +50,9 @@ def closing_requests(
     """
     names = list(final)
     if strategy.personal:
-        names += [f"personal_{name}" for name in SCORES if name in final]
+        names += [sent for name, sent in score_names("personal").items() if name in final]
     for candidate in candidates_asked(last_mile):
-        names += [f"{candidate}_{name}" for name in SCORES if name in final]
+        names += [sent for name, sent in score_names(candidate).items() if name in final]
         names.append(gain_name(candidate))
         if candidate == "adapted":
             names.append(ADAPTED_EPOCHS)

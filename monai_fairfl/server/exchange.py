@@ -13,7 +13,6 @@ import torch
 
 from monai_fairfl.errors import in_words
 from monai_fairfl.messages import (
-    MOST_SAMPLES,
     Expected,
     ModelSpec,
     Refused,
@@ -24,6 +23,7 @@ from monai_fairfl.messages import (
     printable,
 )
 from monai_fairfl.replies import Replies
+from monai_fairfl.server.settings import MOST_SAMPLES
 
 TIMEOUT = "timeout"
 """Why a client is missing of which nothing came."""

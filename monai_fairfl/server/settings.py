@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_fairfl.errors import ConfigError
-from monai_fairfl.messages import MOST_SAMPLES, RANGES, Expected, Range
-from monai_fairfl.replies import BUFFER_POLICIES
 from monai_fairfl.utils.arguments import check_value
 from monai_fairfl.utils.settings import (
     BUNDLE,
@@ -22,6 +20,16 @@ from monai_fairfl.utils.settings import (
     marked,
     setting,
 )
+
+# Commands make their options of the table, and must not wait for PyTorch to be loaded.
+if TYPE_CHECKING:
+    from monai_fairfl.messages import Expected, Range
+
+MOST_SAMPLES = 1_000_000
+"""Images of one site in one local epoch, and its cases, that are believed."""
+
+BUFFER_POLICIES = ("aggregation", "samples", "local")
+"""How the server averages buffers, see :meth:`monai_fairfl.replies.Replies.average`."""
 
 RECORDED = "recorded"
 """The ledger's opening record holds the setting, and a resumed run must have the same value."""
@@ -133,6 +141,8 @@ class RunSettings(CheckedSettings):
     unasked: bool = setting(False, "", by=(JOB,))
 
     def __post_init__(self) -> None:
+        from monai_fairfl.messages import Range
+
         super().__post_init__()
         if self.clients_per_round is not None:
             allowed = f"[{self.min_clients}, inf)"
@@ -171,6 +181,8 @@ class RunSettings(CheckedSettings):
             of_strategy: measurement -> range, where the strategy declares one. The run's own
                 setting counts before it, the package's table after it.
         """
+        from monai_fairfl.messages import RANGES, Expected, Range
+
         ranges = {**RANGES, **of_strategy}
         for name, (least, most) in self.ranges.items():
             ranges[name] = Range(ranges[name].unit if name in ranges else name, least, most)

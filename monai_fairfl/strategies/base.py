@@ -570,10 +570,6 @@ class Strategy(Checked, ABC):
 
     # ---- what survives a stop
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs but the models; JSON."""
-        return {name: getattr(self, name) for name in self.state}
-
     def state_as_json(self) -> str:
         """:meth:`state_dict` as a text.
 
@@ -652,6 +648,10 @@ def _plain(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
 
+DEPTHS = {"aggregation": (1, 2), "contributions": (1, 1), "details": (2, 3)}
+"""What a round gives to the ledger -> its fewest and most mappings in each other."""
+
+
 def play_round(
     strategy: Strategy, clients: Sequence[str], answer: Callable[[list[Request]], Replies]
 ) -> RoundResult:
@@ -685,6 +685,14 @@ def play_round(
         kind = "None" if found is None else type(found).__name__
         return ConfigError(f"strategy {strategy.name}: its round must {must}, got {kind}")
 
+    def check(value: object, place: str, least: int, most: int) -> None:
+        """Refuse what is no number after ``least`` to ``most`` mappings; ``None`` is one."""
+        if isinstance(value, Mapping) and most > 0:
+            for key, inner in value.items():
+                check(inner, f"{place}[{key!r}]", least - 1, most - 1)
+        elif least > 0 or not (value is None or isinstance(value, (int, float, Estimate))):
+            raise slip(f"give {place} as a {'mapping' if least > 0 else 'number'}", value)
+
     generator: object = strategy.round(clients)
     if not isinstance(generator, Generator):
         raise slip("ask with replies = yield [Train(...), ...]", generator)
@@ -704,15 +712,7 @@ def play_round(
     if not isinstance(result, RoundResult):
         raise slip("end with return self.finish(...)", result)
     # What a ledger can hold, also where a strategy does not end with finish.
-    for name, depth in (("aggregation", 2), ("contributions", 1), ("details", 3)):
-        found = getattr(result, name)
-        if not isinstance(found, Mapping) or not _are_numbers(found, depth):
-            raise slip(f"return {name} as client -> number", found)
-    return result
-
-
-def _are_numbers(value: object, depth: int) -> bool:
-    """Whether a value is a number, an estimate, ``None``, or mappings of these, so deep at most."""
-    if isinstance(value, Mapping):
-        return depth > 0 and all(_are_numbers(inner, depth - 1) for inner in value.values())
-    return value is None or isinstance(value, (int, float, Estimate))
+    plain: dict[str, Any] = {name: plain_numbers(getattr(result, name)) for name in DEPTHS}
+    for name, (least, most) in DEPTHS.items():
+        check(plain[name], name, least, most)
+    return replace(result, **plain)

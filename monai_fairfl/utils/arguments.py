@@ -85,6 +85,10 @@ class Checked:
         rows = fields(self)  # type: ignore[arg-type]
         return [row.name for row in rows if "remembered" in row.metadata]
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
+        return {name: getattr(self, name) for name in self.state}
+
 
 def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any, ...] = ()) -> None:
     """Refuse a value that is not of its kind, or out of its range.

@@ -65,7 +65,7 @@ def test_a_cell_is_trained_once_and_its_rows_are_made_again_of_what_the_run_left
     assert all(len(values) == 2 for values in found[cell]["leave_one_out_error"].values())
     guards = [type(guard).__name__ for guard in DEFAULT]
     assert found[cell]["guards"] == {"names": guards, "client_rounds": 12, "touched": {}}
-    assert "six_fundus FedCE-fold3: done" in capsys.readouterr().err
+    assert "1/1 cells, six_fundus FedCE-fold3: done" in capsys.readouterr().err
     folder = tmp_path / "runs" / "six_fundus" / cell
     assert not (folder / "checkpoints").exists()
     assert not list(folder.glob("sites/*/state/*.pt"))
@@ -109,7 +109,7 @@ def test_a_cell_that_fails_is_named_with_its_reason_and_the_others_are_trained(
     with pytest.raises(SystemExit, match="1 of 2 cells are not done"):
         run_study(which)
     assert list(tables.read(which.table)) == ["FedAvg-fold3"]
-    failed = "six_fundus no_such_fold-FedAvg-fold3 failed: .*fold 9.* with 5"
+    failed = "2/2 cells, six_fundus no_such_fold-FedAvg-fold3 failed: .*fold 9, .*: with 5 folds"
     assert re.search(failed, capsys.readouterr().err)
 
 

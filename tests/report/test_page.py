@@ -175,5 +175,6 @@ def test_the_terminal_shows_the_mean_of_every_run_and_names_are_no_markup(
         runs[call_sites(run, {"elm": "[red]elm"})] = f"Strategy{letter}"
     report = write_report(list(runs), names=runs)
     text = as_text(report)
+    assert max(map(len, text.split("Mean of")[0].splitlines())) <= 80 and "…" not in text
     assert text.count("0.781") == 8 and "[red]elm" in text
     assert all(name in text for name in runs.values())
