@@ -20,14 +20,18 @@ from nvflare.recipe.sim_env import SimEnv  # noqa: E402
 pytestmark = pytest.mark.engines
 
 KILLED = """
-import os, threading
+import os, threading, time
 words = open('/proc/self/cmdline').read().split(chr(0))
 if 'nvflare.private.fed.app.simulator.simulator_worker' in words and 'cedar' in words:
     if not os.path.exists(ONCE):
         open(ONCE, 'w').close()
-        threading.Timer(15, os._exit, [9]).start()
+        def end():
+            while not os.path.exists(LEDGER):
+                time.sleep(0.05)
+            os._exit(9)
+        threading.Thread(target=end, daemon=True).start()
 """
-"""What ends the process that NVFlare starts for cedar, once."""
+"""What ends the process that NVFlare starts for cedar, once, after the first round."""
 
 
 def test_a_simulator_that_lost_a_client_ends_and_begins_again_to_the_same_bits(
@@ -37,9 +41,11 @@ def test_a_simulator_that_lost_a_client_ends_and_begins_again_to_the_same_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     once = tmp_path / "once"
-    (tmp_path / "sitecustomize.py").write_text(KILLED.replace("ONCE", repr(str(once))))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     place = tmp_path / "there"
+    ledger = place / "FedCE" / "server" / "fairfl" / "FedCE" / "ledger.jsonl"
+    killed = KILLED.replace("ONCE", repr(str(once))).replace("LEDGER", repr(str(ledger)))
+    (tmp_path / "sitecustomize.py").write_text(killed)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     environment = SimEnv(clients=CLIENTS, workspace_root=str(place))
     with pytest.raises(RuntimeError, match="Simulation failed"):
         recipe("FedCE", hospitals).execute(environment)
