@@ -16,7 +16,7 @@ from typing import Any, cast
 from monai.bundle import ConfigParser
 
 from monai_fairfl.bundle import configuration
-from monai_fairfl.bundle.adoption.site_check import check_listed_site
+from monai_fairfl.bundle.adoption import check_listed_site
 from monai_fairfl.bundle.shipped import TRAIN
 from monai_fairfl.bundle.site import bundle_client, closing_measurements
 from monai_fairfl.data import check_cases

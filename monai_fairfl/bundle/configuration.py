@@ -99,18 +99,15 @@ def train_config(
     """
     names = ensure_tuple(config)
     files = [bundle_root / name for name in names]
-    merged = ConfigParser({})
+    contents = []
     for file in files:
         if not file.exists():
             raise ConfigError(f"{file} does not exist: {_hint_for_missing_file(bundle_root)}")
         try:
-            content = _content_of(file)
+            contents.append(_content_of(file))
         except Exception as error:  # of JSON, of YAML
             raise ConfigError(f"{file} is not a configuration: {in_words(error)}") from error
-        for key, value in content.items():
-            merge_kv(merged, key, value)
-    parser = ConfigParser()
-    parser.read_config(dict(merged.get()))
+    parser = merged(contents)
     for key, value in overrides.items():
         if not _is_plain(value):
             raise ConfigError(
@@ -123,6 +120,17 @@ def train_config(
             hint = did_you_mean(key.partition("#")[0], list(keys))
             raise ConfigError(f"override {key!r} names nothing in {', '.join(names)}{hint}")
         parser[key] = value
+    return parser
+
+
+def merged(contents: Sequence[Mapping[str, Any]]) -> ConfigParser:
+    """The configuration of several files' contents, of which a later one counts more."""
+    all_of_them = ConfigParser({})
+    for content in contents:
+        for key, value in content.items():
+            merge_kv(all_of_them, key, value)
+    parser = ConfigParser()
+    parser.read_config(dict(all_of_them.get()))
     return parser
 
 

@@ -161,7 +161,7 @@ def _try(bundle: Path, root: Path, sites: Sequence[str], given: Mapping[str, Any
     Raises:
         FairFLError: why it failed. The run and its log stay.
     """
-    from monai_fairfl.bundle.adoption.adopt import OVERLAY
+    from monai_fairfl.bundle.adoption import OVERLAY
     from monai_fairfl.cli.options import federation_line
     from monai_fairfl.cli.running import require_end
     from monai_fairfl.utils.plain_values import object_of_json

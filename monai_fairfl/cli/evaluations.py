@@ -19,7 +19,7 @@ from monai_fairfl.bundle.adaptation import (
     values_of,
     values_of_list,
 )
-from monai_fairfl.bundle.adoption.site_check import listed_sites
+from monai_fairfl.bundle.adoption import listed_sites
 from monai_fairfl.bundle.checks import check_sites
 from monai_fairfl.bundle.configuration import (
     TRAIN,
