@@ -21,8 +21,8 @@ from monai_fairfl.strategies import FedCE, Strategy
 from monai_fairfl.transports.workers import Turn
 
 HERE = Path(__file__).parent
-NOISY = Site("hemlock", 18, "plain 3 T images", scale=600, fov=195, blur=0.6)
-LYING = Site("yew", 18, "plain 3 T images", scale=1200, noise=0.03, fov=205)
+NOISY = Site("hemlock", 18, scale=600, fov=195, blur=0.6)
+LYING = Site("yew", 18, scale=1200, noise=0.03, fov=205)
 HOSPITALS = (*DEMO_SITES, NOISY, LYING)
 LIGHT = ["configs/train.json", "configs/light.json"]
 ATTACKS = {

@@ -34,7 +34,7 @@ from monai_fairfl.data.checks import (
 from monai_fairfl.data.datalist import cases_of_list
 from monai_fairfl.data.image_files import count_of_files
 from monai_fairfl.data.layouts import CaseFiles
-from monai_fairfl.data.sites import folder_of_site
+from monai_fairfl.data.sites import folder_of_site, layouts_once
 from monai_fairfl.errors import ConfigError, DataError, DataWarning, FairFLError, did_you_mean
 from monai_fairfl.measurements.table import MEASUREMENTS
 from monai_fairfl.messages import CANDIDATES, RANGES
@@ -525,7 +525,7 @@ def check_sites(
         if isinstance(found, Summary):
             inspections[name] = found.inspection
     if problems:
-        raise DataError("\n".join(problems))
+        raise DataError("\n".join(layouts_once(problems)))
 
     roots = [folder_of_site(Path(folder)) for folder in folders.values()]
     files = sorted_out(roots, inspections.values())

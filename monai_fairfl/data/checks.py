@@ -24,7 +24,7 @@ from monai_fairfl.data.inspection import (
     labels_of,
 )
 from monai_fairfl.data.layouts import PARTS, CaseFiles, Values, all_named, few
-from monai_fairfl.data.sites import folder_of_site
+from monai_fairfl.data.sites import folder_of_site, layouts_once
 from monai_fairfl.errors import ConfigError, DataError, DataWarning
 from monai_fairfl.utils.files import safe_name
 from monai_fairfl.utils.tables import text_of_table
@@ -101,20 +101,30 @@ class Summary(dict[str, Any]):
     """An inspection's summary for JSON, see :func:`check_cases`."""
 
     def __init__(self, inspection: Inspection) -> None:
-        lines = inspection.lines
+        self.inspection = inspection
+        sound = inspection.sound
         super().__init__(
             site=inspection.site,
             layout=inspection.layout,
-            num_cases=len(lines),
-            labels=labels_of(lines),
-            gland_slices=sum(line["gland_slices"] for line in lines),
+            num_cases=len(sound),
+            labels=labels_of(sound),
+            gland_slices=sum(case.slices for case in sound),
         )
         if inspection.labels:
             self["names"] = dict(inspection.labels)
         if inspection.values:
             self["values"] = dict(inspection.values)
-        self["cases"] = lines
-        self.inspection = inspection
+        self["cases"] = []
+        for case in sound:
+            image = case.image
+            line: dict[str, Any] = {"image": os.path.relpath(image.path, inspection.folder)}
+            line["shape"] = list(image.shape)
+            if image.spacing:
+                line["spacing"] = list(image.spacing)
+            if image.channels > 1 or not image.spacing:
+                line["channels"] = image.channels
+            line |= {"labels": list(case.label.labels), "gland_slices": case.slices}
+            self["cases"].append(line)
 
 
 def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -> list[str]:
@@ -144,21 +154,21 @@ def check_duplicates(sites: Mapping[str, str | os.PathLike[str] | Inspection]) -
     labels: dict[str, dict[str, str]] = {}
     for site, source in sites.items():
         inspection = source if isinstance(source, Inspection) else inspect_site(source)
-        for image, label in inspection.cases:
+        for case in inspection.readable:
+            image, label = case.image, case.label
             images.setdefault(image.digest, []).append(f"{site}: {image.path}")
             if len(label.labels) > 1:
                 images_of_label = labels.setdefault(label.digest, {})
                 images_of_label.setdefault(image.digest, f"{site}: {label.path}")
-    found = []
-    for copies in images.values():
-        if len(copies) > 1:
-            places = ", ".join(copies)
-            found.append(f"the same image occurs {len(copies)} times, {places}. Keep one.")
-    for images_of_label in labels.values():
-        if len(images_of_label) > 1:
-            places = ", ".join(images_of_label.values())
-            found.append(f"different images have the same label, {places}. Look for the right one.")
-    return found
+    return [
+        f"the same image occurs {len(copies)} times, {', '.join(copies)}. Keep one."
+        for copies in images.values()
+        if len(copies) > 1
+    ] + [
+        f"different images have the same label, {', '.join(of.values())}. Look for the right one."
+        for of in labels.values()
+        if len(of) > 1
+    ]
 
 
 def digests_of_cases(inspection: Inspection) -> list[str]:
@@ -167,10 +177,11 @@ def digests_of_cases(inspection: Inspection) -> list[str]:
     A file's name, its compression and the rest of its header do not count.
     """
     digests = []
-    for image, label in inspection.cases:
+    for case in inspection.readable:
+        affine = case.image.affine
         # Adding 0 makes one zero of -0 and 0.
-        affine = [] if image.affine is None else (np.round(image.affine, 4) + 0).tolist()
-        text = f"{image.digest} {label.digest} {affine}"
+        place = [] if affine is None else (np.round(affine, 4) + 0).tolist()
+        text = f"{case.image.digest} {case.label.digest} {place}"
         digests.append(hashlib.sha256(text.encode()).hexdigest())
     return digests
 
@@ -188,40 +199,30 @@ def check_label_values(sites: Mapping[str, Inspection]) -> list[str]:
         One note, or none where the sites have equally many values. It names the masks that have a
         value which at most half of their site's masks have.
     """
-    # Site -> mask -> its values, without the background.
-    labels: dict[str, dict[str, set[int]]] = {}
+    listed = []
     numbers_of_values = set()
     for site, inspection in sites.items():
-        of_masks = {label.path: set(label.labels) - {0} for _, label in inspection.cases}
-        values = set().union(*of_masks.values())
-        if values and not inspection.values:
-            labels[site] = of_masks
-            numbers_of_values.add(len(values))
+        # Value -> the masks that have it.
+        masks: dict[int, list[str]] = {}
+        for case in inspection.readable:
+            for value in set(case.label.labels) - {0}:
+                masks.setdefault(value, []).append(case.label.path)
+        if not masks or inspection.values:
+            continue
+        numbers_of_values.add(len(masks))
+        total = len(inspection.readable)
+        words = []
+        for value, paths in sorted(masks.items()):
+            rare = f" ({few(paths)})" if 2 * len(paths) <= total else ""
+            named = _with_name(value, inspection.labels)
+            words.append(f"{named} in {len(paths)} of {total} cases{rare}")
+        listed.append(f"{site} has {', '.join(words)}")
     if len(numbers_of_values) < 2:
         return []
-    listed = []
-    for site, of_masks in labels.items():
-        listed.append(f"{site} has {_values_in_words(of_masks, sites[site].labels)}")
     return [
         f"the sites' masks have different numbers of labels: {'; '.join(listed)}. Check that they "
         "mean the same: the prostate bundle takes every label above 0 for the gland"
     ]
-
-
-def _values_in_words(of_masks: Mapping[str, set[int]], named: Values) -> str:
-    """How many masks of a site have each value, what it means, and which ones have a rare value.
-
-    >>> _values_in_words({"elm/a.nii": {1}, "elm/b.nii": {1}, "elm/c.nii": {2}}, {"gland": [1, 1]})
-    '1 (gland) in 2 of 3 cases, 2 in 1 of 3 cases (elm/c.nii)'
-    """
-    parts = []
-    for value in sorted(set().union(*of_masks.values())):
-        masks = [mask for mask, values in of_masks.items() if value in values]
-        part = f"{_with_name(value, named)} in {len(masks)} of {len(of_masks)} cases"
-        if 2 * len(masks) <= len(of_masks):
-            part += f" ({few(masks)})"
-        parts.append(part)
-    return ", ".join(parts)
 
 
 def _with_name(value: int, named: Values) -> str:
@@ -230,10 +231,8 @@ def _with_name(value: int, named: Values) -> str:
     >>> _with_name(2, {"disc": [1, 2], "cup": [2, 2]}), _with_name(3, {})
     ('2 (disc, cup)', '3')
     """
-    names = []
-    for name, (low, high) in named.items():
-        if low <= value <= high and name.lower() != BACKGROUND:
-            names.append(name)
+    within = [name for name, (low, high) in named.items() if low <= value <= high]
+    names = [name for name in within if name.lower() != BACKGROUND]
     return f"{value} ({', '.join(names)})" if names else str(value)
 
 
@@ -274,44 +273,45 @@ def overview(
     >>> data["problems"], data["sites"]["alder"]["training"], text.splitlines()[-1]
     ([], 2, '16 file(s): 16 used, 0 image(s) refused, 0 not an image')
     """
-    inspections: dict[str, Inspection] = {}
-    datalists: dict[str, dict[str, list[CaseFiles]]] = {}
-    for name, path in sites.items():
-        reading(name)
-        inspection = Inspection(name)
-        try:
-            inspection = inspect_site(path, structures, stereo=stereo)
-            if not inspection.problems:
-                with warnings_as_notes() as notes_on_split:
-                    datalists[name] = site_datalist(path, None, structures, **split)
-                inspection.notes.extend(notes_on_split)
-        except DataError as error:
-            inspection.problems.append(str(error))
-        inspections[name] = inspection
-
     notes = list(noticed)
     problems: list[str] = []
-    for name in sites if len(sites) > 1 else ():
-        # One hospital's own folder is no name in a federation.
-        try:
-            safe_name(name, "the name of the hospital's folder")
-        except ConfigError as error:
-            problems.append(str(error))
+    inspections: dict[str, Inspection] = {}
     summaries: dict[str, dict[str, Any]] = {}
-    for name, inspection in inspections.items():
-        notes.extend(inspection.notes)
-        problems.extend(f"site {name!r}: {problem}" for problem in inspection.problems)
-        sizes = {part: len(cases) for part, cases in datalists.get(name, {}).items()}
+    for name, path in sites.items():
+        reading(name)
+        inspection = inspections[name] = Inspection(name, folder_of_site(Path(path)))
+        faults = []
+        datalist: dict[str, list[CaseFiles]] = {}
+        try:
+            inspection = inspections[name] = inspect_site(path, structures, stereo=stereo)
+            faults += inspection.problems
+            if not faults:
+                with warnings_as_notes() as notes_on_split:
+                    datalist = site_datalist(path, None, structures, **split)
+                inspection.notes.extend(notes_on_split)
+        except DataError as error:
+            faults.append(str(error))
+        if len(sites) > 1:
+            # One hospital's own folder is no name in a federation.
+            try:
+                safe_name(name, "the name of the hospital's folder")
+            except ConfigError as error:
+                problems.append(str(error))
+        notes += inspection.notes
+        problems += [f"site {name!r}: {fault}" for fault in faults]
+        sizes = {part: len(cases) for part, cases in datalist.items()}
         summaries[name] = Summary(inspection) | sizes
         for part in ("validation", "testing"):
-            if _all_empty(inspection, datalists.get(name, {}).get(part, [])):
+            listed = {os.path.abspath(case["label"]) for case in datalist.get(part, ())}
+            of_part = [case for case in inspection.sound if case.label.path in listed]
+            if of_part and not any(case.label.labelled_slices for case in of_part):
                 notes.append(
                     f"site {name!r}: all labels of its {part} cases are empty, so that they have no"
                     " score; take another seed for the split, or a list by hand"
                 )
-    notes.extend(check_duplicates(inspections))
-    notes.extend(check_label_values(inspections))
-    roots = [Path(root)] if root is not None else [folder_of_site(Path(p)) for p in sites.values()]
+    notes += [*check_duplicates(inspections), *check_label_values(inspections)]
+    problems = layouts_once(problems)
+    roots = [Path(root)] if root is not None else [each.folder for each in inspections.values()]
     files = sorted_out(roots, inspections.values())
 
     text = [as_table(summaries), ""]
@@ -340,8 +340,10 @@ def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict
     used: set[str] = set()
     reasons: dict[str, str] = {}
     for inspection in inspections:
-        used |= inspection.used
-        reasons |= inspection.refused
+        for case in inspection.cases:
+            paths = (case.image.path, case.label.path)
+            used.update(paths if not case.faults else ())
+            reasons |= dict.fromkeys(paths, case.faults[0]) if case.faults else {}
     refused = {}
     counts = Counter[str]()
     for path in {os.path.abspath(path) for root in roots for path in files_under(root)}:
@@ -353,13 +355,6 @@ def sorted_out(roots: Iterable[Path], inspections: Iterable[Inspection]) -> dict
             counts["not_images"] += 1
     ordered = dict(sorted(refused.items()))
     return {"used": counts["used"], "refused": ordered, "not_images": counts["not_images"]}
-
-
-def _all_empty(inspection: Inspection, cases: Sequence[CaseFiles]) -> bool:
-    """Whether all labels of a part of a split are empty."""
-    listed = {os.path.abspath(case["label"]) for case in cases}
-    slices = [label.labelled_slices for _, label in inspection.cases if label.path in listed]
-    return bool(slices) and not any(slices)
 
 
 TITLES = ("Site", "Layout", "Cases", "Size", "Channels", "Spacing, mm", "Labels", "Empty", "Split")

@@ -125,37 +125,20 @@ def datalist_of(
     # A list that is read would ignore a fold without the number of folds.
     require_folds(arguments["folds"], arguments["fold"])
     folder = folder_of_site(dataset_dir)
+    known = stated_values(structures, found)
     if values:
         known = check_values(values, structures, str(dataset_dir))
+    must_agree = bool(values)
+    source = dataset_dir
+    is_new = file is None or not Path(file).exists()
+    if is_new:
+        parts = _new_split(found, arguments, dataset_dir)
     else:
-        known = stated_values(structures, found)
-    if file is not None and Path(file).exists():
-        parts, written_here = read_datalist(Path(file), folder, arguments)
-        _warn_of_changes(parts, found, str(file), written_here)
-        _give_values(parts, known, bool(values) or written_here, str(file))
-        return parts
-
-    parts = _new_split(found, arguments, dataset_dir)
-    _give_values(parts, known, bool(values), str(dataset_dir))
-    if file is not None:
-        write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
-        sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
-        logger.info("%s did not exist: a new split has %s cases", file, sizes)
-    return parts
-
-
-def _give_values(
-    parts: Mapping[str, list[CaseFiles]], known: Values, must_agree: bool, source: str
-) -> None:
-    """Give each case the pixel values of its structures, where it has none of its own.
-
-    Args:
-        parts: the cases.
-        known: the values.
-        must_agree: whether a case may have no others, since a user gives these, or since they were
-            those of its list.
-        source: where the cases come from, for errors.
-    """
+        source = Path(str(file))
+        parts, written_here = read_datalist(source, folder, arguments)
+        _warn_of_changes(parts, found, source, written_here)
+        must_agree |= written_here
+    # Each case has the values of its structures.
     for cases in parts.values() if known else ():
         for number, case in enumerate(cases):
             if must_agree and case.get("values", known) != known:
@@ -165,40 +148,45 @@ def _give_values(
                     " to have it rebuilt, or correct these"
                 )
             cases[number] = {"values": known, **case}
+    if file is not None and is_new:
+        write_datalist(Path(file), folder, parts, split_record(arguments, found.parts))
+        sizes = ", ".join(f"{len(cases)} {part}" for part, cases in parts.items())
+        logger.info("%s did not exist: a new split has %s cases", file, sizes)
+    return parts
 
 
 def _new_split(
     found: Found, arguments: Mapping[str, Any], dataset_dir: Path
 ) -> dict[str, list[CaseFiles]]:
     """Split the cases of a site, or complete the split that came with them."""
+    folds = arguments["folds"]
     if found.parts is None:
         try:
             return split_cases(found.cases, **{**arguments, "patients": found.patients})
         except DataError as error:
             raise DataError(f"{dataset_dir}: {error}") from error
-    folds = arguments["folds"]
     if folds is not None:
         raise DataError(
             f"{dataset_dir} comes with its own {' and '.join(found.parts)} cases, which"
-            f" folds={folds} would undo. Leave folds out, or give a data list of your own for each"
-            " fold."
+            f" folds={folds} would undo. Leave folds out, or give a list by hand for each fold."
         )
     tests = list(arguments["fractions"][2:]) != [0]
-    drawn = arguments["validation"], arguments["seed"]
-    parts = complete_split(found, *drawn, str(dataset_dir), tests)
-    require_single(parts, str(dataset_dir))
+    parts = complete_split(
+        found, arguments["validation"], arguments["seed"], str(dataset_dir), tests
+    )
+    require_single(parts, dataset_dir)
     return parts
 
 
 def _warn_of_changes(
-    parts: Mapping[str, Sequence[CaseFiles]], found: Found, file: str, written_here: bool
+    parts: Mapping[str, Sequence[CaseFiles]], found: Found, file: Path, written_here: bool
 ) -> None:
     """Warn of patients in two parts of a list, and of cases that are not in it.
 
     A list made by hand may leave cases out on purpose.
     """
     patients = {os.path.normpath(image): patient for image, patient in found.patients.items()}
-    warn_of_shared(parts, patients, file)
+    warn_of_shared(parts, patients, str(file))
     listed = {case["image"] for case in all_cases(parts)}
     images = [os.path.normpath(case["image"]) for case in found.cases]
     new = [image for image in images if image not in listed]
@@ -266,18 +254,21 @@ def listed_datalist(
         "training": _cases_at(training, "training", folder),
         "validation": _cases_at(validation, "validation", folder),
     }
-    cases = {case["image"]: case for case in [*parts["training"], *parts["validation"]]}
+    cases = {case["image"]: case for case in all_cases(parts)}
     if cases:
-        patients = _patients_by_folder(list(cases))
+        patients = {image: os.path.dirname(image) for image in cases}
+        images_of = Counter(patients.values())
+        if len(images_of) < LEAST_PATIENTS or max(images_of.values()) == 1:
+            patients = {}
         own_parts = None if by_position else parts
         found = Found(sorted_by_image(cases.values()), parts=own_parts, patients=patients)
     else:
         try:
             found = find(folder)
         except DataError as error:
+            number = len(training) + len(validation)
             raise DataError(
-                f"{folder}: none of the {len(training) + len(validation)} cases of the bundle's"
-                f" lists is there. {error}"
+                f"{folder}: none of the {number} cases of the bundle's lists is there. {error}"
             ) from error
     return datalist_of(found, folder, file, validation=share, **split)
 
@@ -291,11 +282,11 @@ def are_cases(items: object) -> bool:
     if not isinstance(items, Sequence) or isinstance(items, str):
         return False
     for item in items:
-        if not isinstance(item, Mapping):
+        files = (
+            [item.get(name) for name in ("image", "label")] if isinstance(item, Mapping) else [0]
+        )
+        if not all(isinstance(file, (str, os.PathLike)) for file in files):
             return False
-        for name in ("image", "label"):
-            if not isinstance(item.get(name), (str, os.PathLike)):
-                return False
     return True
 
 
@@ -304,31 +295,14 @@ def _cases_at(listed: Sequence[Mapping[str, Any]], part: str, folder: Path) -> l
     if not are_cases(listed):
         raise DataError(
             f"{folder}: the bundle's {part} list is not one of cases with the files image and "
-            "label, so it cannot be split. Leave datalist out of the overlay, and the bundle's own "
-            "split stays"
+            "label, so it cannot be split. Leave datalist out of the overlay"
         )
     cases = []
     for item in listed:
-        image = os.path.abspath(item["image"])
-        label = os.path.abspath(item["label"])
-        if os.path.isfile(image) and os.path.isfile(label):
-            cases.append({**item, "image": image, "label": label})
+        files = {name: os.path.abspath(item[name]) for name in ("image", "label")}
+        if all(map(os.path.isfile, files.values())):
+            cases.append({**item, **files})
     return cases
-
-
-def _patients_by_folder(images: Sequence[str]) -> dict[str, str]:
-    """Image -> folder, where the folders hold patients; else nothing.
-
-    >>> _patients_by_folder(["a/1.png", "a/2.png", "b/1.png", "c/1.png"])["a/2.png"]
-    'a'
-    >>> _patients_by_folder(["images/1.png", "images/2.png"])
-    {}
-    """
-    folders = {image: os.path.dirname(image) for image in images}
-    images_of = Counter(folders.values())
-    if len(images_of) < LEAST_PATIENTS or max(images_of.values()) == 1:
-        return {}
-    return folders
 
 
 # The file
@@ -342,17 +316,18 @@ def split_record(arguments: Mapping[str, Any], own_parts: Collection[str] | None
         own_parts: names of the parts that came with the data; ``None``: all cases were split.
     """
     folds = arguments["folds"]
-    if own_parts is None:
-        names = ("fractions", "seed") if folds is None else ("folds", "fold", "validation", "seed")
-        # Tuples become lists, as they are when the file is read.
-        return json.loads(json.dumps({name: arguments[name] for name in names}))
-    record: dict[str, Any] = {}
-    # What the data's own split lacks was drawn from its training cases.
-    if len(own_parts) < len(PARTS):
-        record = {"validation": arguments["validation"], "seed": arguments["seed"]}
-    record["kept"] = [part for part in PARTS if part in own_parts]
-    if folds is not None:
-        record["folds"] = folds
+    names: tuple[str, ...] = ("fractions", "seed")
+    if own_parts is not None:
+        # What the data's own split lacks was drawn from its training cases.
+        names = ("validation", "seed") if len(own_parts) < len(PARTS) else ()
+    elif folds is not None:
+        names = ("folds", "fold", "validation", "seed")
+    # Tuples become lists, as they are when the file is read.
+    record = json.loads(json.dumps({name: arguments[name] for name in names}))
+    if own_parts is not None:
+        record["kept"] = [part for part in PARTS if part in own_parts]
+        if folds is not None:
+            record["folds"] = folds
     return record
 
 
@@ -372,12 +347,11 @@ def write_datalist(
     """
     content: dict[str, Any] = {}
     for part, cases in parts.items():
-        content[part] = []
-        for case in cases:
-            image = os.path.relpath(case["image"], folder)
-            label = os.path.relpath(case["label"], folder)
-            content[part].append({**case, "image": image, "label": label})
-    content["split"] = record
+        content[part] = [
+            {**case, **{name: os.path.relpath(case[name], folder) for name in ("image", "label")}}
+            for case in cases
+        ]
+    content["split"] = dict(record)
     file.parent.mkdir(parents=True, exist_ok=True)
     # The process is in the name, because clients in several processes may share a list.
     partial = Path(f"{file}.{os.getpid()}.part")
@@ -404,23 +378,22 @@ def read_datalist(
         DataError: the file is no data list, was made with other arguments, names files that do not
             exist, or a case twice among those that are scored.
     """
-    parts, stored_record = _read(file, folder)
-    if stored_record:
-        record = split_record(arguments, stored_record.get("kept"))
-        if stored_record != record:
-            raise DataError(
-                f"{file} was made with {stored_record}, not with {record}. To evaluate a model,"
-                " give the arguments that made the file. For a new training with another split,"
-                " name another file, or delete this one."
-            )
-    require_single(parts, str(file))
+    parts, stored = _read(file, folder)
+    record = split_record(arguments, stored.get("kept"))
+    if stored and stored != record:
+        raise DataError(
+            f"{file} was made with {stored}, not with {record}. To evaluate a model, give the"
+            " arguments that made the file. For a new training with another split, name another"
+            " file, or delete this one."
+        )
+    require_single(parts, file)
     missing = missing_files(all_cases(parts))
     if missing:
         raise DataError(
             f"{file} lists {len(missing)} missing file(s): {all_named(missing, 3)}. Check"
             " dataset_dir, or delete the list to have it rebuilt."
         )
-    return parts, bool(stored_record)
+    return parts, bool(stored)
 
 
 def _read(file: Path, folder: Path) -> tuple[dict[str, list[CaseFiles]], dict[str, Any]]:
@@ -441,10 +414,7 @@ def _read(file: Path, folder: Path) -> tuple[dict[str, list[CaseFiles]], dict[st
     except DataError:
         raise
     except IsADirectoryError as error:
-        raise DataError(
-            f"{file}: this is a folder, where a file is needed; remove it to have the data list "
-            "made, or name another file"
-        ) from error
+        raise DataError(f"{file} is a folder; remove it, or name another file") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{file} is no data list ({type(error).__name__}: {error}). It needs the keys training,"
@@ -491,7 +461,7 @@ def settings_of_split(file: Path) -> dict[str, Any]:
     return {f"split_{name}": value for name, value in record.items() if name != "kept"}
 
 
-def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> None:
+def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: Path) -> None:
     """Refuse a case that would be scored twice: it would count as two, with no error between.
 
     Args:
@@ -505,10 +475,7 @@ def require_single(parts: Mapping[str, Sequence[CaseFiles]], source: str) -> Non
         images = Counter(case["image"] for case in parts[part])
         for image, times in images.items():
             if times > 1:
-                raise DataError(
-                    f"{source} lists {image} {times} times under {part}, and each case counts once."
-                    " Keep one."
-                )
+                raise DataError(f"{source} lists {image} {times} times under {part}. Keep one.")
 
 
 # Pixel values of structures
@@ -530,11 +497,8 @@ def stated_values(structures: Sequence[str], found: Found) -> Values:
     >>> stated_values(["disc", "cup"], Found([{"label": "7.png"}]))
     {'disc': [1, 65535]}
     """
-    by_letters = {name.lower(): bounds for name, bounds in found.labels.items()}
-    known = {}
-    for name in structures:
-        if name.lower() in by_letters:
-            known[name] = by_letters[name.lower()]
+    stated = {name.lower(): bounds for name, bounds in found.labels.items()}
+    known = {name: stated[name.lower()] for name in structures if name.lower() in stated}
     if known or not structures:
         return known
     has_noise = any(is_lossy(case["label"]) for case in found.cases)
@@ -552,26 +516,19 @@ def check_values(
     >>> check_values({"disc": (1, 2)}, ["disc", "cup"])
     {'disc': [1, 2]}
     """
-    checked = {}
     for name, bounds in values.items():
         if structures and name not in structures:
             raise DataError(
                 f"{site}: values name {name!r}, but the structures are {list(structures)}. Use"
                 " their names."
             )
-        if not _is_interval(bounds):
-            raise DataError(
-                f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], whole numbers"
-                " such as [128, 255]."
-            )
-        checked[name] = [int(bounds[0]), int(bounds[1])]
-    return checked
-
-
-def _is_interval(bounds: object) -> bool:
-    if isinstance(bounds, str) or not isinstance(bounds, Sequence) or len(bounds) != 2:
-        return False
-    # A half would be cut off: from 0.5 on would be from 0 on, with the background.
-    if not all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
-        return False
-    return bool(bounds[0] <= bounds[1])
+        is_interval = isinstance(bounds, Sequence) and len(bounds) == 2
+        # A half would be cut off: from 0.5 on would be from 0 on, with the background.
+        if is_interval and all(isinstance(bound, Real) and bound % 1 == 0 for bound in bounds):
+            if bounds[0] <= bounds[1]:
+                continue
+        raise DataError(
+            f"{site}: values of {name!r} are {bounds!r}. Give [lowest, highest], whole numbers such"
+            " as [128, 255]."
+        )
+    return {name: [int(low), int(high)] for name, (low, high) in values.items()}

@@ -24,7 +24,7 @@ def write_generated(
     cases: int | None,
     workers: int,
     names: Callable[[Any, int], tuple[str, str]],
-    make: Callable[[Any, int], tuple[bytes, bytes]],
+    make: Callable[[Any, int], tuple[bytes, ...]],
 ) -> list[str]:
     """Write every case of every site that is not there yet, and ``sites.json``.
 
@@ -49,10 +49,27 @@ def write_generated(
     root = Path(root)
     if cases is not None:
         sites = [replace(site, cases=cases) for site in sites]
-    description = _description(root / "sites.json", sites, {"seed": seed, "size": list(size)})
+    path = root / "sites.json"
+    settings = {"seed": seed, "size": list(size)}
+    described: dict[str, Any] = {**settings, "sites": {}}
+    if path.exists():
+        described = json.loads(path.read_text())
+    differences = [name for name in settings if described[name] != settings[name]]
+    for site in sites:
+        entry = asdict(site)
+        before = described["sites"].get(site.name, entry)
+        # A site may get further cases.
+        entry["cases"] = before["cases"] = max(entry["cases"], before["cases"])
+        differences += [f"{site.name}.{key}" for key in entry if entry[key] != before[key]]
+        described["sites"][site.name] = entry
+    if differences:
+        raise DataError(
+            f"{path} was written with another {', '.join(differences)}. Delete {root}, or name"
+            " another folder with --out."
+        )
     for site in sites:
         (root / site.name).mkdir(parents=True, exist_ok=True)
-    write_atomically(root / "sites.json", json.dumps(description, indent=2).encode())
+    write_atomically(path, json.dumps(described, indent=2).encode())
 
     def write_case(site: Any, number: int) -> None:
         paths = [root / site.name / name for name in names(site, number)]
@@ -61,41 +78,7 @@ def write_generated(
             for path, content in zip(paths, make(site, number)):
                 write_atomically(path, content)
 
+    numbered = [(site, number) for site in sites for number in range(site.cases)]
     with ThreadPoolExecutor(workers) as pool:
-        written = []
-        for site in sites:
-            written += [pool.submit(write_case, site, number) for number in range(site.cases)]
-        for case in written:
-            case.result()
+        list(pool.map(write_case, *zip(*numbered)))
     return sorted(site.name for site in sites)
-
-
-def _description(path: Path, sites: Sequence[Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The content of ``sites.json`` after this call.
-
-    Args:
-        path: of ``sites.json``.
-        sites: those of this call, which join the sites that are described already.
-        settings: seed and size of all images.
-
-    Raises:
-        DataError: the folder holds images of other settings, or one of the sites with other images.
-    """
-    previous: dict[str, Any] = {**settings, "sites": {}}
-    if path.exists():
-        previous = json.loads(path.read_text())
-    described = previous["sites"]
-    differences = [name for name in settings if previous[name] != settings[name]]
-    for site in sites:
-        entry = asdict(site)
-        before = described.get(site.name, entry)
-        # A site may get further cases.
-        entry["cases"] = before["cases"] = max(entry["cases"], before["cases"])
-        differences += [f"{site.name}.{key}" for key in entry if entry[key] != before[key]]
-        described[site.name] = entry
-    if differences:
-        raise DataError(
-            f"{path} was written with another {', '.join(differences)}. Delete {path.parent},"
-            " or name another folder with --out."
-        )
-    return {**settings, "sites": described}

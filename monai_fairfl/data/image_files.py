@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Image files: their endings, their pixels, and what is wrong with them."""
+"""Image files: their kinds, their pixels, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,18 +33,16 @@ HEADER_TOLERANCE = 0.1
 ROUNDED_ROTATION = 2e-3
 # The size of its header, with which a file of NIfTI-2 begins; either byte may come first.
 NIFTI_2 = (540).to_bytes(4, "little")
-WRITE_AGAIN = (
-    "write the header again (nibabel: image.set_qform(affine), image.set_sform(affine), with the"
-    " right affine)"
-)
+WRITE_AGAIN = "write it again (nibabel: image.set_qform(affine), image.set_sform(affine))"
 
-_IMAGE = re.compile(
-    r"(?P<stem>.+)(?P<ending>\.nii(\.gz)?|\.png|\.jpe?g|\.tiff?|\.bmp)", re.IGNORECASE
-)
-_UNREADABLE_IMAGE = re.compile(
+# A kind that is read here, and one that is not.
+_READ = re.compile(r"(?P<stem>.+)\.(nii(\.gz)?|png|jpe?g|tiff?|bmp)", re.IGNORECASE)
+_UNREAD = re.compile(
     r".+\.(mha|mhd|nrrd|mg[hz]|img|npy|npz|dcm|dicom|ima|gif|webp|hei[cf]|avif|jp2|jxl|pgm|ppm)",
     re.IGNORECASE,
 )
+DICOM = ("DICOM", "DCM", "IMA")
+"""Kinds of images that are slices of a DICOM series."""
 
 
 # A warning of nibabel's on a header is told once, not for every file and every reading.
@@ -66,7 +65,7 @@ def stem(path: Path) -> str:
     >>> stem(Path("labels/Case00.nii.gz"))
     'Case00'
     """
-    match = _IMAGE.fullmatch(path.name)
+    match = _READ.fullmatch(path.name)
     return match["stem"] if match else path.stem
 
 
@@ -81,21 +80,12 @@ def is_picture(path: str | Path) -> bool:
     >>> is_picture("OD_1.JPG"), is_picture("Case00.nii.gz")
     (True, False)
     """
-    return _is_readable_kind(Path(path).name) and not is_nifti(path)
+    return not is_nifti(path) and _has_ending(Path(path).name, _READ)
 
 
 def is_lossy(path: str | Path) -> bool:
     """Whether the name ends as that of a JPEG file, whose values are not those that were drawn."""
     return str(path).lower().endswith((".jpg", ".jpeg"))
-
-
-def is_image(name: str) -> bool:
-    """Whether the name ends as an image's, also of a kind that is not read here, and is not hidden.
-
-    >>> is_image("Case00.nrrd"), is_image("._Case00.nii.gz"), is_image("notes.txt")
-    (True, False, False)
-    """
-    return _is_readable_kind(name) or is_unreadable_kind(name)
 
 
 def is_unreadable_kind(name: str) -> bool:
@@ -104,23 +94,11 @@ def is_unreadable_kind(name: str) -> bool:
     >>> is_unreadable_kind("Case00.nrrd"), is_unreadable_kind("Case00.nii.gz")
     (True, False)
     """
-    return name[0] != "." and _UNREADABLE_IMAGE.fullmatch(name) is not None
+    return _has_ending(name, _UNREAD)
 
 
-def is_dicom(path: Path) -> bool:
-    """Whether a file is DICOM by its name, or, without an ending in it, by how it begins.
-
-    Archives export files such as ``IM0001`` or ``1.2.840.113``. Hidden files are none.
-
-    >>> is_dicom(Path("IM_0001.dcm")), is_dicom(Path("Case00.nrrd"))
-    (True, False)
-    """
-    if is_named_as_dicom(path.name):
-        return True
-    try:
-        return may_be_dicom(path.name) and path.is_file() and begins_as_dicom(path)
-    except OSError:
-        return False
+def _has_ending(name: str, kinds: re.Pattern[str]) -> bool:
+    return name[0] != "." and kinds.fullmatch(name) is not None
 
 
 def is_named_as_dicom(name: str) -> bool:
@@ -160,15 +138,21 @@ def begins_as_dicom(path: Path) -> bool:
     return begins_so and len(start) == 132 and may_be_dicom(path.name)
 
 
-def _is_readable_kind(name: str) -> bool:
-    return name[0] != "." and _IMAGE.fullmatch(name) is not None
-
-
 def kind_of_image(path: Path) -> str:
-    """The ending of an image's name in capitals, or ``DICOM``; empty of other files."""
-    if is_image(path.name):
+    """The ending of an image's name in capitals, also of a kind that is not read here.
+
+    ``DICOM`` where a file without an ending begins as one: archives export files such as ``IM0001``
+    or ``1.2.840.113``. Empty of other files, and of hidden ones.
+
+    >>> [kind_of_image(Path(name)) for name in ("a.nii.gz", "b.nrrd", "._b.nrrd", "notes.txt")]
+    ['NII.GZ', 'NRRD', '', '']
+    """
+    if _has_ending(path.name, _READ) or _has_ending(path.name, _UNREAD):
         return path.name[len(stem(path)) + 1 :].upper()
-    return "DICOM" if is_dicom(path) else ""
+    with suppress(OSError):
+        if may_be_dicom(path.name) and path.is_file() and begins_as_dicom(path):
+            return "DICOM"
+    return ""
 
 
 def count_of_files(used: int, refused: int, others: int) -> str:
@@ -193,30 +177,24 @@ def files_under(
         on_unreadable: gets the error of each folder that cannot be read, once for each folder.
             Without it such folders are passed over.
     """
-    # The list grows by the links that are found; what was seen is skipped, as links may form a
-    # loop.
+    # The list grows by the links that are found. What was seen is skipped: links may form a loop.
     starts = [folder]
     seen: set[str] = set()
 
     def note_once(error: OSError) -> None:
-        real_folder = os.path.realpath(error.filename)
-        if real_folder not in seen and on_unreadable is not None:
+        if os.path.realpath(error.filename) not in seen and on_unreadable is not None:
             on_unreadable(error)
-        seen.add(real_folder)
+        seen.add(os.path.realpath(error.filename))
 
     for start in starts:
         for parent, folders, names in os.walk(start, onerror=note_once):
-            real_parent = os.path.realpath(parent)
-            if real_parent in seen:
+            if os.path.realpath(parent) in seen:
                 folders.clear()  # so that os.walk does not go deeper
                 continue
-            seen.add(real_parent)
-            for name in sorted(folders):
-                path = Path(parent, name)
-                if os.path.islink(path):
-                    starts.append(path)
-            for name in names:
-                yield Path(parent, name)
+            seen.add(os.path.realpath(parent))
+            inner = [Path(parent, name) for name in sorted(folders)]
+            starts += [path for path in inner if path.is_symlink()]
+            yield from (Path(parent, name) for name in names)
 
 
 def images_in(folder: Path) -> list[Path]:
@@ -224,33 +202,27 @@ def images_in(folder: Path) -> list[Path]:
 
     Hidden files are left out; broken links are not.
     """
-    if not folder.is_dir():
-        return []
-    return sorted(
-        path for path in folder.iterdir() if _is_readable_kind(path.name) and not path.is_dir()
-    )
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in files if _has_ending(path.name, _READ) and not path.is_dir())
 
 
-def read(path: str | Path) -> np.ndarray:
-    """Pixels of an image file as they are stored: palette images give the numbers of their colours.
+def read_picture(path: str | Path) -> np.ndarray:
+    """Pixels of a picture as they are stored: palette images give the numbers of their colours.
 
     Args:
-        path: NIfTI, PNG, JPEG, TIFF or BMP.
+        path: PNG, JPEG, TIFF or BMP.
 
     Returns:
-        H x W or H x W x C of a picture, the volume of a NIfTI file.
+        H x W or H x W x C.
 
     Raises:
-        DataError: the file is not there, cannot be read to its end, has several pages, or its
-            picture has a fault, see :func:`fault_of`.
+        DataError: the file is not there, cannot be read to its end, has several pages, or a fault,
+            see :func:`fault_of`.
     """
-    if is_nifti(path):
-        return read_nifti(path)[1]
     try:
         with Image.open(path) as picture:
             pages = getattr(picture, "n_frames", 1)
-            dtype = np.uint8 if picture.mode == "1" else None
-            pixels = np.asarray(as_stored(picture), dtype)
+            pixels = np.asarray(as_stored(picture), np.uint8 if picture.mode == "1" else None)
     except DataError:
         raise
     except Exception as error:
@@ -294,24 +266,16 @@ def _unreadable(path: str | Path, kind: str, error: Exception) -> DataError:
     """
     path = Path(path)
     if path.is_symlink() and not path.exists():
-        return DataError(
-            f"{path} is a link to {os.readlink(path)}, which does not exist; make that available,"
-            " such as by mounting its disk, or copy the file here"
-        )
-    if not path.exists():
-        return DataError(
-            f"{path} does not exist; restore its name, or correct the list that names it"
-        )
-    if isinstance(error, PermissionError):
-        return DataError(
-            f"{path} cannot be read, because this account may not read it; change the permissions"
-        )
-    # Readers repeat the path.
-    reason = str(error).replace(str(path), path.name)
-    return DataError(
-        f"{path} cannot be read as {kind} ({reason}), so it may be damaged; copy it again from its"
-        " source"
-    )
+        fault = f"is a link to {os.readlink(path)}, which is not there; make that available"
+    elif not path.exists():
+        fault = "does not exist; restore its name, or correct the list that names it"
+    elif isinstance(error, PermissionError):
+        fault = "cannot be read, because this account may not read it; change the permissions"
+    else:
+        # Readers repeat the path.
+        reason = str(error).replace(str(path), path.name)
+        fault = f"cannot be read as {kind} ({reason}), so it may be damaged; copy it again"
+    return DataError(f"{path} {fault}")
 
 
 def header_fault(nifti: Any) -> str:
@@ -333,20 +297,20 @@ def header_fault(nifti: Any) -> str:
         # A number that is none of NIfTI's.
         unit = "unknown"
     if unit not in ("mm", "unknown"):
-        return (
-            f"has its sizes in the unit {unit}, and they are read as mm; write them in mm (nibabel:"
-            " an image of the affine in mm, image.header.set_xyzt_units('mm'))"
-        )
+        return f"has its sizes in the unit {unit}, and they are read as mm; write it again in mm"
     pixdim = nifti.header.get_zooms()[:3]
     sizes = affine_to_spacing(nifti.affine)
     # How far apart they place the last voxel of an axis. An affine that is not a number is no fault
     # here: the comparison with the label's reports it.
-    extents = sizes * (np.array(nifti.shape[:3]) - 1)
-    apart = np.abs(pixdim - sizes) * (np.array(nifti.shape[:3]) - 1)
-    if (apart > HEADER_TOLERANCE + ROUNDED_ROTATION * extents).any():
+    voxels = np.array(nifti.shape[:3]) - 1
+    if (
+        np.abs(pixdim - sizes) * voxels > HEADER_TOLERANCE + ROUNDED_ROTATION * sizes * voxels
+    ).any():
+        by_pixdim, by_sform = (
+            " x ".join(f"{size:.6g}" for size in each) for each in (pixdim, sizes)
+        )
         return (
-            f"has voxels of {_in_mm(pixdim)} mm by its pixdim, of {_in_mm(sizes)} by its sform, so"
-            f" that programs place it differently; {WRITE_AGAIN}"
+            f"has voxels of {by_pixdim} mm by its pixdim, of {by_sform} by its sform; {WRITE_AGAIN}"
         )
     return ""
 
@@ -362,7 +326,7 @@ def forms_fault(nifti: Any) -> str:
 
     >>> nifti = nib.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4))
     >>> nifti.set_qform(np.diag([1, 1, 1, 1]) + np.eye(4, k=3) * 20, code=1)
-    >>> forms_fault(nifti).partition(",")[0]
+    >>> forms_fault(nifti).partition(";")[0]
     'has an sform and a qform that place it up to 20 mm apart'
     """
     if not has_sform(nifti) or not has_qform(nifti):
@@ -374,12 +338,9 @@ def forms_fault(nifti: Any) -> str:
     if not np.isfinite(qform).all():
         return f"has a qform that is not finite, beside its sform; {WRITE_AGAIN}"
     shift = largest_shift(nifti.get_sform(), qform, nifti.shape[:3], HEADER_TOLERANCE)
-    if not shift > 0:
-        return ""
-    return (
-        f"has an sform and a qform that place it up to {shift:.3g} mm apart, and programs take one"
-        f" or the other; {WRITE_AGAIN}"
-    )
+    if shift > 0:
+        return f"has an sform and a qform that place it up to {shift:.3g} mm apart; {WRITE_AGAIN}"
+    return ""
 
 
 def has_sform(nifti: Any) -> bool:
@@ -421,18 +382,12 @@ def largest_shift(
     >>> largest_shift(np.eye(4), moved, (8, 8, 4), 0.1), largest_shift(moved, moved, (8, 8, 4), 0.1)
     (2.0, 0.0)
     """
-    ends = [(0, size - 1) for size in shape]
-    corners = np.array([(*corner, 1) for corner in product(*ends)])
+    corners = np.array([(*corner, 1) for corner in product(*((0, size - 1) for size in shape))])
     shifts = np.linalg.norm(corners @ (first - second)[:3].T, axis=1)
     if not np.isfinite(shifts).all():
         return float("nan")
     radii = np.linalg.norm(corners[:, :3] @ first[:3, :3].T, axis=1)
-    is_too_far = shifts > tolerance + ROUNDED_ROTATION * radii
-    return float(shifts[is_too_far].max(initial=0.0))
-
-
-def _in_mm(sizes: np.ndarray) -> str:
-    return " x ".join(f"{size:.6g}" for size in sizes)
+    return float(shifts[shifts > tolerance + ROUNDED_ROTATION * radii].max(initial=0.0))
 
 
 def fault_of(picture: Image.Image) -> str:
@@ -443,19 +398,15 @@ def fault_of(picture: Image.Image) -> str:
             turned.
 
     >>> fault_of(Image.new("CMYK", (2, 2)))
-    'has the colours CMYK, which programs make grey in different ways; save it in grey or RGB'
+    'has the colours CMYK, which are read in many ways; save it in grey or RGB'
     """
     if picture.mode not in MODES:
         return (
-            f"has the colours {picture.mode}, which programs make grey in different ways; save it"
-            " in grey or RGB"
+            f"has the colours {picture.mode}, which are read in many ways; save it in grey or RGB"
         )
-    orientation = picture.getexif().get(ExifTags.Base.Orientation, 1)
-    if orientation in range(2, 9):
-        return (
-            f"is shown turned (EXIF orientation {orientation}), but read as it lies in the file;"
-            " save it upright"
-        )
+    turn = picture.getexif().get(ExifTags.Base.Orientation, 1)
+    if turn in range(2, 9):
+        return f"is shown turned (EXIF orientation {turn}), but read as it lies; save it upright"
     return ""
 
 
@@ -473,14 +424,10 @@ def as_stored(picture: Image.Image) -> Image.Image:
     >>> as_stored(Image.frombytes("I;16B", (1, 1), bytes([1, 0]))).getpixel((0, 0))
     256
     """
-    fault = fault_of(picture)
-    if fault:
-        name = getattr(picture, "filename", "") or "a picture"
-        raise DataError(f"{name} {fault}")
-    if picture.mode == "I;16B":
-        # torch does not take big-endian bytes.
-        return picture.convert("I")
-    return picture
+    if fault := fault_of(picture):
+        raise DataError(f"{getattr(picture, 'filename', '') or 'a picture'} {fault}")
+    # torch does not take big-endian bytes.
+    return picture.convert("I") if picture.mode == "I;16B" else picture
 
 
 def grey(pixels: np.ndarray) -> np.ndarray | None:
@@ -497,10 +444,6 @@ def grey(pixels: np.ndarray) -> np.ndarray | None:
     """
     if pixels.ndim == 2:
         return pixels
-    first = pixels[..., 0]
     # One or two channels are grey and alpha; three or four are colours and alpha.
-    if pixels.shape[2] > 2:
-        for channel in (1, 2):
-            if not (first == pixels[..., channel]).all():
-                return None
-    return first
+    colours = pixels[..., : 3 if pixels.shape[2] > 2 else 1]
+    return colours[..., 0] if (colours == colours[..., :1]).all() else None

@@ -7,14 +7,12 @@ A layout of your own is one more line of :data:`LAYOUTS`.
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from monai_fairfl.data.image_files import images_in, stem
 from monai_fairfl.errors import DataError
@@ -43,6 +41,7 @@ class Found:
         labels: what each value of a label means, the background too, where the layout or a
             ``dataset.json`` states it.
         notes: what a user should know, in sentences.
+        problems: of files that do not pair, one for each.
 
     >>> case = {"image": "/elm/Case00.nii.gz", "label": "/elm/Case00_segmentation.nii.gz"}
     >>> found = Found([case], patients={case["image"]: "patient 7"})
@@ -56,21 +55,7 @@ class Found:
     channels: tuple[str, ...] = ()
     labels: Values = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-class Layout(NamedTuple):
-    """One way in which public data sets arrange a site's files.
-
-    Args:
-        expects: the layout in one line, for errors.
-        recognises: whether a folder has it; the folder need not be complete.
-        find: finds the cases of a site; raises a DataError that names all files that do not pair,
-            are missing or cannot be understood.
-    """
-
-    expects: str
-    recognises: Callable[[Path], bool]
-    find: Callable[[Path], Found]
+    problems: tuple[str, ...] = ()
 
 
 # Lists of cases, and texts about many of them
@@ -106,10 +91,8 @@ def all_named(problems: Sequence[str], most: int = 20, separator: str = "; ") ->
     >>> all_named(["a is missing", "b is missing", "c is missing"], most=2)
     'a is missing; b is missing; and 1 more'
     """
-    named = list(problems[:most])
-    if len(problems) > most:
-        named.append(f"and {len(problems) - most} more")
-    return separator.join(named)
+    more = [f"and {len(problems) - most} more"] if len(problems) > most else []
+    return separator.join([*problems[:most], *more])
 
 
 def few(names: Iterable[object]) -> str:
@@ -131,75 +114,48 @@ _EYE_WORD = re.compile(r"(?<![^_\-. ])(L|R|OD|OS|left|right)(?![^_\-. ])", re.IG
 _EYE_AFTER_NUMBER = re.compile(r"(?<=\d)(OD|OS)$", re.IGNORECASE)
 
 
-class UnpairedFiles(DataError):
-    """Some files of a site do not pair.
-
-    Args:
-        where: the site.
-        problems: one for each of them.
-        cases: of the other files.
-    """
-
-    def __init__(self, where: str, problems: Sequence[str], cases: list[CaseFiles]) -> None:
-        super().__init__(f"{where}: {all_named(problems)}")
-        self.problems = tuple(problems)
-        self.cases = cases
-
-
 Named = list[tuple[str, Path]]
 """The name of a case, and a file of it."""
 
 
-def pair(images: Named, masks: Named, where: str, suffix: str = "") -> list[CaseFiles]:
+def pair(images: Named, masks: Named, suffix: str = "") -> Found:
     """Pair the one image with the one mask of each case, sorted by image.
 
     Args:
         images: the image files.
         masks: the mask files.
-        where: the site, for errors.
-        suffix: what the masks' names have beside the images', for errors.
+        suffix: what the masks' names have beside the images', for the problems.
 
-    Raises:
-        UnpairedFiles: files that do not pair; the error names all of them, and has the other cases.
-
-    >>> pair([("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))], "elm")
+    >>> pair([("7", Path("images/7.jpg"))], [("7", Path("masks/7_OD.tif"))]).cases
     [{'image': 'images/7.jpg', 'label': 'masks/7_OD.tif'}]
+    >>> pair([("7", Path("images/7.jpg"))], []).problems
+    ('images/7.jpg has no mask 7.jpg; add it, or remove the file',)
     """
-    files: dict[str, dict[str, list[Path]]] = {}
-    for kind, named in (("image", images), ("mask", masks)):
-        for case, path in named:
-            files.setdefault(case, {"image": [], "mask": []})[kind].append(path)
-    problems: list[str] = []
+    files: dict[str, tuple[list[Path], list[Path]]] = {}
+    for place, named in enumerate((images, masks)):
+        for name, path in named:
+            files.setdefault(name, ([], []))[place].append(path)
     cases = []
-    for case, of_case in sorted(files.items()):
-        faults = []
-        for kind, other, partner in (("image", "mask", case + suffix), ("mask", "image", case)):
-            paths = of_case[kind]
+    problems = []
+    for name, (image, mask) in sorted(files.items()):
+        if len(image) == len(mask) == 1:
+            cases.append({"image": str(image[0]), "label": str(mask[0])})
+        for kind, paths, other, others, partner in (
+            ("image", image, "mask", mask, name + suffix),
+            ("mask", mask, "image", image, name),
+        ):
             if len(paths) > 1:
                 names = " and ".join(path.name for path in paths)
-                faults.append(f"{case} has {len(paths)} {kind}s, {names}; keep one")
-            if not of_case[other]:
-                file = paths[0]
-                ending = file.name.removeprefix(stem(file))
-                faults.append(
-                    f"{file.parent.name}/{file.name} has no {other} {partner}{ending}; add it, or"
-                    " remove the file"
-                )
-        problems += faults
-        if not faults:
-            cases.append({"image": str(of_case["image"][0]), "label": str(of_case["mask"][0])})
-    if problems:
-        raise UnpairedFiles(where, problems, cases)
-    return sorted_by_image(cases)
+                problems.append(f"{name} has {len(paths)} {kind}s, {names}; keep one")
+            if not others:
+                file = f"{paths[0].parent.name}/{paths[0].name}"
+                partner += paths[0].name.removeprefix(stem(paths[0]))
+                problems.append(f"{file} has no {other} {partner}; add it, or remove the file")
+    return Found(sorted_by_image(cases), problems=tuple(problems))
 
 
-def pair_by_stem(images: Sequence[Path], masks: Sequence[Path], where: str) -> list[CaseFiles]:
-    """Pair images with the masks of the same stem, or of the same stem and one common suffix.
-
-    Raises:
-        DataError: files that do not pair, a stem that occurs twice, or several suffixes; the error
-            names all of them.
-    """
+def pair_by_stem(images: Sequence[Path], masks: Sequence[Path]) -> Found:
+    """Pair images with the masks of the same stem, or of the same stem and one common suffix."""
     stems = {stem(path) for path in images}
     example_of: dict[str, str] = {}
     for path in masks:
@@ -211,16 +167,14 @@ def pair_by_stem(images: Sequence[Path], masks: Sequence[Path], where: str) -> l
             example_of.setdefault(added, path.name)
     if len(example_of) > 1:
         examples = " and ".join(sorted(example_of.values()))
-        raise DataError(
-            f"{where}: masks end differently, {examples}. Keep the masks of one kind there; a mask"
-            " that holds several structures codes them by its values."
-        )
+        problem = f"the masks end differently, {examples}; keep the masks of one ending there"
+        return Found([], problems=(problem,))
     suffix = next(iter(example_of), "")
     named_masks = []
     for path in masks:
         case = stem(path)
         named_masks.append((case if case in stems else case.removesuffix(suffix), path))
-    return pair([(stem(path), path) for path in images], named_masks, where, suffix)
+    return pair([(stem(path), path) for path in images], named_masks, suffix)
 
 
 def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
@@ -251,25 +205,25 @@ def patients_of(cases: Sequence[CaseFiles]) -> dict[str, str]:
     return patients
 
 
+# Each layout is a function of a folder: the cases of a site, or None where the folder has another
+# layout. A DataError names what is missing or cannot be understood in a folder of this one.
+
+
 # saml: the public six-site prostate set of Liu et al., MS-Net, IEEE TMI 2020
 # (https://liuquande.github.io/SAML/). Both spellings of the suffix occur there.
 
 _NIFTI = re.compile(r"(?P<case>.+?)(?P<mask>_segmentation)?\.nii(\.gz)?", re.IGNORECASE)
 
 
-def _saml_files(folder: Path) -> tuple[Named, Named]:
-    """Images and masks directly in a folder; broken links too, so that a check can name them."""
+def _saml(folder: Path) -> Found | None:
     images: Named = []
     masks: Named = []
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    # Broken links too, so that a check can name them.
+    for path in folder.iterdir() if folder.is_dir() else ():
         match = _NIFTI.fullmatch(path.name)
         if match and not path.name.startswith(".") and not path.is_dir():
             (masks if match["mask"] else images).append((match["case"], path))
-    return images, masks
-
-
-def _find_saml(folder: Path) -> Found:
-    return Found(pair(*_saml_files(folder), str(folder), "_segmentation"))
+    return pair(images, masks, "_segmentation") if images or masks else None
 
 
 # folders: images in one folder and masks in another
@@ -278,24 +232,21 @@ IMAGES = ("images", "image", "imgs", "img")
 MASKS = ("masks", "mask", "labels", "label")
 
 
-def _filled(folder: Path, names: tuple[str, ...]) -> list[Path]:
-    """Folders that have one of the names, in any case of letters, and hold images."""
-    if not folder.is_dir():
-        return []
-    inner = sorted(path for path in folder.iterdir() if path.name.lower() in names)
-    return [path for path in inner if images_in(path)]
-
-
-def _find_folders(folder: Path) -> Found:
-    files = []
+def _folders(folder: Path) -> Found | None:
+    inner = sorted(folder.iterdir()) if folder.is_dir() else []
+    pair_of_files = []
     for names in (IMAGES, MASKS):
-        filled = _filled(folder, names)
+        filled = [path for path in inner if path.name.lower() in names and images_in(path)]
+        if not filled:
+            return None
+        pair_of_files.append(filled)
+    for filled in pair_of_files:
         if len(filled) > 1:
             listed = " and ".join(f"{path.name}/" for path in filled)
             raise DataError(f"{folder} has {listed}. Keep one, move the other away.")
-        files.append(images_in(filled[0]))
-    cases = pair_by_stem(files[0], files[1], str(folder))
-    return Found(cases, patients=patients_of(cases))
+    [images], [masks] = pair_of_files
+    found = pair_by_stem(images_in(images), images_in(masks))
+    return replace(found, patients=patients_of(found.cases))
 
 
 # dofe: a domain of the multi-site fundus set of Wang et al., DoFE, IEEE TMI 2020
@@ -305,27 +256,29 @@ def _find_folders(folder: Path) -> Found:
 _DOFE_LABELS = {"background": [201, 255], "disc": [0, 200], "cup": [0, 50]}
 
 
-def _find_dofe(folder: Path) -> Found:
+def _dofe(folder: Path) -> Found | None:
+    crops = {"training": folder / "train" / "ROIs", "testing": folder / "test" / "ROIs"}
+    if not any(path.is_dir() for path in crops.values()):
+        return None
     parts = {}
-    for part, name in (("training", "train"), ("testing", "test")):
-        crops = folder / name / "ROIs"
-        images = images_in(crops / "image")
-        masks = images_in(crops / "mask")
-        if bool(images) != bool(masks) or (name == "train" and not images):
-            empty = crops / ("mask" if images else "image")
+    problems: tuple[str, ...] = ()
+    for part, path in crops.items():
+        images, masks = images_in(path / "image"), images_in(path / "mask")
+        if bool(images) != bool(masks) or (part == "training" and not images):
+            empty = path / ("mask" if images else "image")
             raise DataError(f"{empty} holds no image. Unpack the archive again.")
         if images:
-            parts[part] = pair_by_stem(images, masks, str(crops))
+            found = pair_by_stem(images, masks)
+            parts[part] = found.cases
+            problems += found.problems
     cases = sorted_by_image(all_cases(parts))
     own_parts = parts if "testing" in parts else None
-    return Found(cases, own_parts, patients_of(cases), labels=_DOFE_LABELS)
+    return Found(cases, own_parts, patients_of(cases), labels=_DOFE_LABELS, problems=problems)
 
 
 # nvflare: a client's data list of NVIDIA FLARE's prostate example, which has its split
 # (https://github.com/NVIDIA/NVFlare, examples/advanced/prostate). The images lie beside the folder
 # of the lists or in dataset* there, those of one case as SITE/Image/CASE/SLICE.png.
-
-WRITTEN_HERE = "this package wrote it for another site's folder; give that folder"
 
 
 def client_lists(root: Path) -> dict[str, Path]:
@@ -343,7 +296,10 @@ def client_lists(root: Path) -> dict[str, Path]:
     clients = {}
     for folder in folders:
         for file in sorted(folder.glob("[!.]*.json")):
-            if not file.stem.lower().endswith("_all") and fault_of_list(file) != WRITTEN_HERE:
+            written_here = False
+            with suppress(DataError):
+                written_here = "split" in _json_of_list(file)
+            if not file.stem.lower().endswith("_all") and not written_here:
                 clients[file.stem] = file
     return clients
 
@@ -353,48 +309,30 @@ def _is_for_lists(folder: Path) -> bool:
     return folder.is_dir() and (name == "datalist" or name.startswith("datalist_"))
 
 
-def fault_of_list(file: Path) -> str:
-    """Why a file is no data list of NVFlare; empty when it is one."""
+def _json_of_list(file: Path) -> dict[str, Any]:
     try:
-        _read_list(file)
-    except DataError as error:
-        return str(error)
-    return ""
+        # Windows begins files with a byte order mark, which the encoding skips.
+        return object_of_json(file.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file} cannot be read as JSON ({error}); export it again") from error
 
 
-def _read_list(file: Path) -> dict[str, Any]:
-    """The content of a data list.
-
-    Windows begins files with a byte order mark, which the encoding skips.
-
-    Raises:
-        DataError: why the file is none.
-    """
-    try:
-        content = object_of_json(file.read_text(encoding="utf-8-sig"))
-    except (OSError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"it cannot be read as JSON ({error}); export it again") from error
-    except ValueError as error:
-        raise DataError(f"{error}; export it again") from error
+def _nvflare(folder: Path) -> Found | None:
+    file = folder
+    if not folder.is_file():
+        lists = list(client_lists(folder).values())
+        # A folder that holds its lists itself is one of sites, as one of several lists is.
+        if len(lists) != 1 or lists[0].parent == folder:
+            return None
+        file = lists[0]
+    content = _json_of_list(file)
     if "split" in content:
-        raise DataError(WRITTEN_HERE)
+        raise DataError(f"{file}: this package wrote it for a site's folder; give that folder")
     if not isinstance(content.get("training"), list):
         raise DataError(
-            'it has no list "training" of {"image": path, "label": path}, but the keys '
+            f'{file} has no list "training" of {{"image": path, "label": path}}, but the keys '
             f"{', '.join(content) or 'none'}; mend it"
         )
-    return content
-
-
-def _has_one_list(folder: Path) -> bool:
-    if folder.is_file():
-        return not fault_of_list(folder)
-    return any(map(_is_for_lists, folder.glob("datalist*"))) and len(client_lists(folder)) == 1
-
-
-def _find_listed(folder: Path) -> Found:
-    file = folder if folder.is_file() else next(iter(client_lists(folder).values()))
-    content = _read_list(file)
     base = _base_of_list(file, content["training"])
     parts = {}
     for part in PARTS:
@@ -418,18 +356,8 @@ def _base_of_list(file: Path, cases: list[Any]) -> Path:
             if (folder / cases[0]["image"]).is_file():
                 return folder
     raise DataError(
-        f"{file}: its images are neither in {beside} nor in a folder dataset* there. Put the images"
-        " into one of these folders."
+        f"{file}: its images are neither in {beside} nor in a folder dataset* there; put them there"
     )
-
-
-def folders_of_list(file: Path) -> set[Path]:
-    """The folders above the images of a list; none where the list is damaged."""
-    folders: set[Path] = set()
-    with suppress(DataError):
-        for case in _find_listed(file).cases:
-            folders.update(Path(os.path.normpath(case["image"])).parents)
-    return folders
 
 
 def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[CaseFiles]:
@@ -443,21 +371,18 @@ def _listed_cases(entries: Iterable[Any], folder: Path, where: str) -> list[Case
     Raises:
         DataError: there is none, an entry is something else, or files do not exist.
     """
-    cases: list[CaseFiles] = []
     try:
-        for entry in entries:
-            image, label = folder / entry["image"], folder / entry["label"]
-            cases.append({"image": str(image), "label": str(label)})
+        cases = [
+            {"image": str(folder / entry["image"]), "label": str(folder / entry["label"])}
+            for entry in entries
+        ]
     except (TypeError, KeyError) as error:
         raise DataError(
             f'{where}: each entry, also of "training", must be {{"image": path, "label": path}}.'
-            " Mend it."
         ) from error
     problems = missing_files(cases) if cases else ["it lists no case"]
     if problems:
-        raise DataError(
-            f"{where}: {all_named(problems)}. Unpack or export the images again, or mend the list."
-        )
+        raise DataError(f"{where}: {all_named(problems)}. Unpack them again, or mend the list.")
     return cases
 
 
@@ -474,56 +399,58 @@ def description_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _is_nnunet(folder: Path) -> bool:
-    description = description_of(folder)
-    if isinstance(description.get("file_ending"), str):
-        return True
+def _lists_without_channel(folder: Path, description: dict[str, Any]) -> bool:
+    """Whether images are listed without the channel that their names have (nnU-Net, version 1)."""
     with suppress(IndexError, KeyError, TypeError):
         image = folder / description["training"][0]["image"]
-        name, ending = stem(image), image.name.removeprefix(stem(image))
-        return not image.exists() and image.with_name(f"{name}_0000{ending}").exists()
+        with_channel = f"{stem(image)}_0000{image.name.removeprefix(stem(image))}"
+        return not image.exists() and image.with_name(with_channel).exists()
     return False
 
 
-def _find_nnunet(folder: Path) -> Found:
+def _nnunet(folder: Path) -> Found | None:
     description = description_of(folder)
-    ending = "." + description.get("file_ending", ".nii.gz").lstrip(".")
+    ending = description.get("file_ending")
+    if not isinstance(ending, str):
+        if not _lists_without_channel(folder, description):
+            return None
+        ending = ".nii.gz"
+    ending = "." + ending.lstrip(".")
     images = _by_ending(folder / "imagesTr", f"_0000{ending}")
     labels = _by_ending(folder / "labelsTr", ending)
     if not images and not labels:
         raise DataError(
             f"{folder}: imagesTr/ and labelsTr/ hold no case with the ending {ending}, which is"
-            " file_ending of its dataset.json"
+            " file_ending of its dataset.json; mend that"
         )
-    cases = pair(images, labels, str(folder))
-    notes: tuple[str, ...] = ()
-    if _by_ending(folder / "imagesTr", f"_0001{ending}"):
-        channels = description.get("channel_names") or description.get("modality") or {}
-        if isinstance(channels, list):
-            channels = dict(enumerate(channels))
-        listed = ", ".join(f"{key}: {name}" for key, name in channels.items())
-        notes = (f"channels are in files of their own ({listed}); the first, CASE_0000, is taken",)
-    return Found(cases, notes=notes)
+    found = pair(images, labels)
+    if not _by_ending(folder / "imagesTr", f"_0001{ending}"):
+        return found
+    channels = description.get("channel_names") or description.get("modality") or {}
+    named = channels.items() if isinstance(channels, dict) else enumerate(channels)
+    listed = ", ".join(f"{key}: {name}" for key, name in named)
+    note = f"channels are in files of their own ({listed}); the first, CASE_0000, is taken"
+    return replace(found, notes=(note,))
 
 
 def _by_ending(folder: Path, ending: str) -> Named:
     """The image files that have the ending, with the name before it."""
-    files = []
-    for path in images_in(folder):
-        if path.name.endswith(ending) and path.name != ending:
-            files.append((path.name.removesuffix(ending), path))
-    return files
+    files = [path for path in images_in(folder) if path.name.endswith(ending)]
+    return [(path.name.removesuffix(ending), path) for path in files if path.name != ending]
 
 
-def _find_msd(folder: Path) -> Found:
+def _msd(folder: Path) -> Found | None:
     """Take the cases under ``"training"``; those under ``"test"`` have no labels."""
     description = description_of(folder)
+    is_nnunet = isinstance(description.get("file_ending"), str)
+    if not isinstance(description.get("training"), list) or is_nnunet:
+        return None
+    if _lists_without_channel(folder, description):
+        return None
     cases = _listed_cases(description["training"], folder, f"{folder}/dataset.json")
     modality = description.get("modality", {})
-    channels: tuple[str, ...] = ()
-    if isinstance(modality, dict):
-        channels = tuple(str(name) for name in modality.values())
-    return Found(sorted_by_image(cases), channels=channels)
+    channels = modality.values() if isinstance(modality, dict) else ()
+    return Found(sorted_by_image(cases), channels=tuple(map(str, channels)))
 
 
 def described_labels(folder: Path) -> Values:
@@ -553,40 +480,27 @@ def described_labels(folder: Path) -> Values:
     return named
 
 
-LAYOUTS: Mapping[str, Layout] = {
-    "saml": Layout(
-        "CaseNN.nii.gz beside CaseNN_segmentation.nii.gz",
-        lambda folder: any(_saml_files(folder)),
-        _find_saml,
-    ),
-    "folders": Layout(
+LAYOUTS: Mapping[str, tuple[str, Callable[[Path], Found | None]]] = {
+    "saml": ("CaseNN.nii.gz beside CaseNN_segmentation.nii.gz", _saml),
+    "folders": (
         "images/NAME.png and masks/NAME.png, or NAME_mask.png (also jpg, tif, bmp, nii.gz)",
-        lambda folder: bool(_filled(folder, IMAGES) and _filled(folder, MASKS)),
-        _find_folders,
+        _folders,
     ),
-    "dofe": Layout(
-        "train/ROIs/image/NAME.png, train/ROIs/mask/NAME.png and the same under test/ (DoFE's"
-        " DomainN)",
-        lambda folder: any((folder / part / "ROIs").is_dir() for part in ("train", "test")),
-        _find_dofe,
-    ),
-    "nvflare": Layout(
+    "dofe": ("{train,test}/ROIs/{image,mask}/NAME.png (DoFE's DomainN)", _dofe),
+    "nvflare": (
         'datalist_2D/CLIENT.json with "training", "validation" and "testing", and the images they'
         " list (NVFlare)",
-        _has_one_list,
-        _find_listed,
+        _nvflare,
     ),
-    "msd": Layout(
+    "msd": (
         'dataset.json with "training": [{"image": ..., "label": ...}], imagesTr/ and labelsTr/'
         " (Decathlon)",
-        lambda folder: isinstance(description_of(folder).get("training"), list)
-        and not _is_nnunet(folder),
-        _find_msd,
+        _msd,
     ),
-    "nnunet": Layout(
+    "nnunet": (
         'dataset.json with "channel_names" and "file_ending", imagesTr/CASE_0000.nii.gz,'
         " labelsTr/CASE.nii.gz (nnU-Net)",
-        _is_nnunet,
-        _find_nnunet,
+        _nnunet,
     ),
 }
+"""Name -> the layout in one line, and the function that finds a site's cases."""

@@ -36,7 +36,6 @@ class Site:
     Args:
         name: folder name.
         cases: number of volumes.
-        words: the shift in plain words, for ``sites.json``.
         scale: stored value of fat; scanners differ by orders of magnitude.
         gamma: exponent on the signal; above 1 is darker and of more contrast.
         zones: peripheral minus central gland signal, 1 as in textbooks, below 0 inverted.
@@ -55,7 +54,6 @@ class Site:
 
     name: str
     cases: int
-    words: str = "plain 3 T scanner"
     scale: float = 500.0
     gamma: float = 1.0
     zones: float = 1.0
@@ -68,40 +66,20 @@ class Site:
     volume: float = 1.0
 
 
-# Name, cases, words, scale, gamma, zones, bias, noise, coil, fov, blur, thickness, volume.
+# Name, cases, scale, gamma, zones, bias, noise, coil, fov, blur, thickness, volume.
 SITES: tuple[Site, ...] = (
-    Site("alder", 7, "sharp 3 T images", 400, 1.0, 1.0, 0.1, 0.03, 0.0, 190, 0.6, 3.4),
-    Site(
-        "birch", 5, "endorectal coil, small view", 11000, 0.9, 0.8, 0.12, 0.05, 9.0, 130, 0.6, 3.0
-    ),
-    Site(
-        "cedar",
-        5,
-        "large field of view, high contrast",
-        1500,
-        1.3,
-        1.1,
-        0.12,
-        fov=230,
-        thickness=3.6,
-    ),
-    Site(
-        "elm", 5, "blurred, noisy, zones inverted", 120, 0.6, -0.5, 0.25, 0.11, 0.0, 240, 2.2, 4.5
-    ),
-    Site(
-        "hazel",
-        7,
-        "1.5 T, shaded, large glands",
-        4000,
-        0.9,
-        0.8,
-        0.25,
-        0.05,
-        blur=1.0,
-        thickness=3.8,
-        volume=1.25,
-    ),
-    Site("rowan", 15, "screening centre, small glands", 900, 1.1, 1.0, 0.12, 0.04, volume=0.85),
+    # Sharp 3 T images.
+    Site("alder", 7, 400, fov=190, blur=0.6, thickness=3.4),
+    # An endorectal coil, and a small view.
+    Site("birch", 5, 11000, 0.9, 0.8, 0.12, 0.05, 9.0, 130, 0.6, 3.0),
+    # A large field of view of high contrast.
+    Site("cedar", 5, 1500, 1.3, 1.1, 0.12, fov=230, thickness=3.6),
+    # Blurred and noisy, with the zones inverted.
+    Site("elm", 5, 120, 0.6, -0.5, 0.25, 0.11, 0.0, 240, 2.2, 4.5),
+    # Shaded images of 1.5 T, and large glands.
+    Site("hazel", 7, 4000, 0.9, 0.8, 0.25, 0.05, blur=1.0, thickness=3.8, volume=1.25),
+    # A screening centre with small glands.
+    Site("rowan", 15, 900, 1.1, 1.0, 0.12, 0.04, volume=0.85),
 )
 """Six hospitals of the studies.
 
@@ -109,22 +87,19 @@ Their numbers of cases follow the slice counts of the prostate federation of Fed
 (381:238:278:242:389:814; Jiang et al., CVPR 2023, table 5).
 """
 
-COIL = "endorectal coil: bright flare behind the gland, small field of view"
 DEMO_SITES: tuple[Site, ...] = (
-    Site("ash", 18, "sharp 3 T images", 400, fov=190, blur=0.7),
-    Site("beech", 18, "plain 3 T images", 900, noise=0.04),
-    Site("maple", 18, "slightly shaded 3 T images", 1500, bias=0.12, fov=210),
-    Site("willow", 12, COIL, 11000, gamma=0.9, zones=0.8, noise=0.05, coil=12, fov=120),
+    # Sharp, plain and slightly shaded images of 3 T.
+    Site("ash", 18, 400, fov=190, blur=0.7),
+    Site("beech", 18, 900, noise=0.04),
+    Site("maple", 18, 1500, bias=0.12, fov=210),
+    # An endorectal coil: a bright flare behind the gland, and a small field of view.
+    Site("willow", 12, 11000, gamma=0.9, zones=0.8, noise=0.05, coil=12, fov=120),
 )
 """Four hospitals of ``make demo``: three large ones look alike, a small one does not.
 
 They were built to show one effect: plain averaging leaves the small hospital behind, for a reason
 that one sees in its images. ``docs/demo.md`` explains how they were chosen and what was measured.
 """
-
-# Each site of the demonstration has these, whatever its size; all other cases train.
-VALIDATION_CASES = 2
-TESTING_CASES = 8
 
 
 def make_case(
@@ -212,24 +187,21 @@ def write_sites(
     ['alder', 'birch']
     """
 
-    def make(site: Site, number: int) -> tuple[bytes, bytes]:
-        image, mask, affine = make_case(site, number, seed, size)
-        return _encoded(image, affine), _encoded(mask, affine)
+    def names(site: Site, number: int) -> tuple[str, str]:
+        return f"Case{number:02d}.nii.gz", f"Case{number:02d}_segmentation.nii.gz"
 
-    return write_generated(
-        root, SITES if sites is None else sites, seed, size, cases, workers, _file_names, make
-    )
+    def make(site: Site, number: int) -> tuple[bytes, ...]:
+        *volumes, affine = make_case(site, number, seed, size)
+        files = []
+        for voxels in volumes:
+            nifti = nib.Nifti1Image(voxels, affine)
+            nifti.header.set_xyzt_units("mm")
+            # Without a time, so that a file is the same whenever it is made.
+            files.append(gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0))
+        return tuple(files)
 
-
-def _file_names(site: Site, number: int) -> tuple[str, str]:
-    return f"Case{number:02d}.nii.gz", f"Case{number:02d}_segmentation.nii.gz"
-
-
-def _encoded(voxels: np.ndarray, affine: np.ndarray) -> bytes:
-    """A compressed NIfTI file, the same bytes whenever it is made."""
-    nifti = nib.Nifti1Image(voxels, affine)
-    nifti.header.set_xyzt_units("mm")
-    return gzip.compress(nifti.to_bytes(), compresslevel=4, mtime=0)
+    sites = SITES if sites is None else sites
+    return write_generated(root, sites, seed, size, cases, workers, names, make)
 
 
 def write_demo(
@@ -267,20 +239,17 @@ def write_demo(
     {'training': 2, 'validation': 2, 'testing': 8}
     """
     written = write_sites(root, sites, seed, size, workers=workers)
-    folder = Path(root) / "datalist"
-    folder.mkdir(exist_ok=True)
     for site in sites:
-        # Cases are drawn independently, so their numbers may decide.
-        names = [f"{site.name}/Case{number:02d}" for number in range(site.cases)]
-        cases = [
-            {"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"} for name in names
-        ]
-        content = {
-            "training": cases[: -VALIDATION_CASES - TESTING_CASES],
-            "validation": cases[-VALIDATION_CASES - TESTING_CASES : -TESTING_CASES],
-            "testing": cases[-TESTING_CASES:],
-        }
-        write_atomically(folder / f"{site.name}.json", json.dumps(content, indent=2).encode())
+        cases = []
+        for number in range(site.cases):
+            name = f"{site.name}/Case{number:02d}"
+            cases.append({"image": f"{name}.nii.gz", "label": f"{name}_segmentation.nii.gz"})
+        # Cases are drawn independently, so their numbers may decide. Whatever its size, two of a
+        # site's validate and eight test.
+        parts = {"training": cases[:-10], "validation": cases[-10:-8], "testing": cases[-8:]}
+        file = Path(root, "datalist", f"{site.name}.json")
+        file.parent.mkdir(exist_ok=True)
+        write_atomically(file, json.dumps(parts, indent=2).encode())
     return written
 
 
@@ -302,18 +271,13 @@ class Pelvis:
         self.rng = rng
         self.extent = (site.fov, site.fov, 16 * site.thickness)
         self.spacing = tuple(extent / n for extent, n in zip(self.extent, size))
-        self.axes = []
-        for n, spacing in zip(size, self.spacing):
-            self.axes.append((np.arange(n) - (n - 1) / 2) * spacing)
+        self.axes = [(np.arange(n) - (n - 1) / 2) * step for n, step in zip(size, self.spacing)]
         offset = rng.normal(0, (4, 5, 2.5))
-        grid = np.meshgrid(*self.axes, indexing="ij")
-        self.x = self._deformed(grid[0], offset[0])
-        self.y = self._deformed(grid[1], offset[1])
-        self.z = self._deformed(grid[2], offset[2])
+        deformed = []
+        for position, shift in zip(np.meshgrid(*self.axes, indexing="ij"), offset):
+            deformed.append(position + shift + 1.8 * self.smooth(25) + 3.5 * self.smooth(75))
+        self.x, self.y, self.z = deformed
         self.signal = np.full(size, 0.02)
-
-    def _deformed(self, position: np.ndarray, offset: float) -> np.ndarray:
-        return position + offset + 1.8 * self.smooth(25) + 3.5 * self.smooth(75)
 
     def smooth(self, scale: float) -> np.ndarray:
         """Random field of unit variance and correlation ``scale`` mm.
@@ -401,30 +365,19 @@ def paint_surroundings(pelvis: Pelvis, rectum: float, coil: bool, top: float) ->
     plexus = pelvis.radius((0, -6, 2), (33, 24, 26))
     pelvis.paint(plexus, 24, 0.55 + 0.22 * fine, 3.0)
     # Bladder.
-    shift = rng.normal(0, 5)
-    width = rng.uniform(26, 36)
-    depth = rng.uniform(18, 26)
-    pelvis.organ((shift, -14, top + 19), (width, depth, 21), 1.05, 3.0, 0.25)
+    centre = (rng.normal(0, 5), -14, top + 19)
+    pelvis.organ(centre, (rng.uniform(26, 36), rng.uniform(18, 26), 21), 1.05, 3.0, 0.25)
     # Seminal vesicles.
     for side in (-1, 1):
         centre = (side * 15, 10 + 0.2 * np.abs(pelvis.x), top + 3)
         pelvis.organ(centre, (16, 5.5, 8), 0.62 + 0.25 * fine)
-    _paint_rectum(pelvis, rectum, coil, grain)
-
-
-def _paint_rectum(pelvis: Pelvis, radius: float, coil: bool, grain: np.ndarray) -> None:
-    """Paint the rectum, which holds a coil, air or stool."""
-    rng = pelvis.rng
+    # The rectum, with a coil, air or stool.
     content: Any = 0.03
     if not coil and rng.random() >= 0.5:
         content = rng.uniform(0.25, 0.9) + 0.15 * grain
-    shift = 0.0
-    flattening = 1.0
-    if not coil:
-        shift = rng.normal(0, 4)
-        flattening = 0.85
-    radii = (radius, flattening * radius, np.inf)
-    pelvis.organ((shift, 20 + radius, 0), radii, content, 3.0, 0.33)
+    shift = 0.0 if coil else rng.normal(0, 4)
+    flattening = 1.0 if coil else 0.85
+    pelvis.organ((shift, 20 + rectum, 0), (rectum, flattening * rectum, inf), content, 3.0, 0.33)
 
 
 def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, float, float]]:
@@ -437,12 +390,8 @@ def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, flo
     volume = np.clip(pelvis.rng.lognormal(np.log(40.0), 0.4), 20, 90) * site.volume
 
     # The semi-axes of an ellipsoid of that volume; width and depth are multiples of the height.
-    wide = 1.22
-    flat = 0.86
-    if site.coil:
-        # A coil presses the gland flat.
-        wide = 1.3
-        flat = 0.72
+    # A coil presses the gland flat.
+    wide, flat = (1.3, 0.72) if site.coil else (1.22, 0.86)
     unit = (volume * 1000 / (4 / 3 * np.pi * wide * flat)) ** (1 / 3)
     axes = (unit * wide, unit * flat, unit)
 
@@ -454,10 +403,8 @@ def draw_gland(pelvis: Pelvis, site: Site) -> tuple[np.ndarray, tuple[float, flo
     depth = np.where(bent_y > 0, 0.86, 1.05) * axes[1] * taper
 
     # The elliptic radius, with a slightly uneven surface.
-    x_square = (pelvis.x / (axes[0] * taper)) ** 2
-    y_square = (bent_y / depth) ** 2
-    z_square = (pelvis.z / axes[2]) ** 2
-    radius = np.sqrt(x_square + y_square + z_square)
+    wide_x = pelvis.x / (axes[0] * taper)
+    radius = np.sqrt(wide_x**2 + (bent_y / depth) ** 2 + (pelvis.z / axes[2]) ** 2)
     return radius * (1 + 0.03 * pelvis.smooth(12)), axes
 
 
@@ -485,9 +432,8 @@ def paint_gland(
     # Capsule.
     pelvis.paint(seen / 1.06, flat, np.where(grain > -0.2, 0.28, pelvis.signal), edge)
     pelvis.paint(seen, flat, peripheral, edge)
-    centre = pelvis.radius(
-        (0, -0.22 * flat, 0.1 * height), (0.72 * wide, 0.68 * flat, 0.9 * height)
-    )
+    radii = (0.72 * wide, 0.68 * flat, 0.9 * height)
+    centre = pelvis.radius((0, -0.22 * flat, 0.1 * height), radii)
     pelvis.paint(centre * (1 + 0.06 * fine), flat, central, 1.5)
     # Fibromuscular stroma.
     stroma = pelvis.radius((0, -1.0 * flat, 0), (0.5 * wide, 0.3 * flat, height))

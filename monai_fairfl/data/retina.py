@@ -44,7 +44,6 @@ class Clinic:
     Args:
         name: folder name.
         cases: number of photographs.
-        words: the shift in plain words, for ``sites.json``.
         fov: diameter of the round field of view in mm on the retina; 1 mm is about 3.5 degrees.
         aim: where the camera looks: 0 at the disc, 1 at the macula.
         frame: diameter of the field of view relative to the picture's side; from 1.42 on no black
@@ -68,7 +67,6 @@ class Clinic:
 
     name: str
     cases: int
-    words: str = "plain mydriatic camera"
     fov: float = 9.0
     aim: float = 0.2
     frame: float = 0.96
@@ -86,55 +84,20 @@ class Clinic:
     suffix: str = ".png"
 
 
-# Name, cases, words, fov, aim, frame, red, green, blue, gamma.
+# Name, cases, fov, aim, frame, red, green, blue, gamma.
 CLINICS: tuple[Clinic, ...] = (
-    Clinic("acacia", 7, "close to the disc, brownish", 7, 0, 1.1, 0.9, 0.95, 0.7, 1.1),
-    Clinic(
-        "beech",
-        9,
-        "bright, yellow, shaded",
-        8.5,
-        0.1,
-        1.25,
-        1.15,
-        1.4,
-        1.0,
-        0.85,
-        uneven=0.15,
-        suffix=".jpg",
-    ),
-    Clinic(
-        "cypress",
-        6,
-        "dark, small, discs only",
-        10,
-        0.4,
-        gamma=1.5,
-        resolution=0.75,
-        cup=False,
-        suffix=".bmp",
-    ),
-    Clinic(
-        "dogwood", 15, "wide view, red", 11.5, 0.5, 0.96, 1.1, 0.8, 1.3, vignette=0.1, suffix=".tif"
-    ),
-    Clinic(
-        "ebony",
-        8,
-        "stereo, pale, noisy",
-        5.5,
-        0,
-        1.45,
-        1,
-        1.15,
-        1.6,
-        0.75,
-        blur=0.05,
-        noise=0.04,
-        stereo=True,
-    ),
-    Clinic(
-        "fir", 20, "wide view, sharp, large", 11, 0.5, blur=0.01, resolution=1.25, suffix=".jpg"
-    ),
+    # Close to the disc, brownish.
+    Clinic("acacia", 7, 7, 0, 1.1, 0.9, 0.95, 0.7, 1.1),
+    # Bright, yellow, shaded.
+    Clinic("beech", 9, 8.5, 0.1, 1.25, 1.15, 1.4, 1.0, 0.85, uneven=0.15, suffix=".jpg"),
+    # Dark and small, discs alone.
+    Clinic("cypress", 6, 10, 0.4, gamma=1.5, resolution=0.75, cup=False, suffix=".bmp"),
+    # A wide view, red.
+    Clinic("dogwood", 15, 11.5, 0.5, 0.96, 1.1, 0.8, 1.3, vignette=0.1, suffix=".tif"),
+    # Stereo pairs, pale and noisy.
+    Clinic("ebony", 8, 5.5, 0, 1.45, 1, 1.15, 1.6, 0.75, blur=0.05, noise=0.04, stereo=True),
+    # A wide view, sharp and large.
+    Clinic("fir", 20, 11, 0.5, blur=0.01, resolution=1.25, suffix=".jpg"),
 )
 """The six sources of the fundus federation of FedCE (Jiang et al., CVPR 2023).
 
@@ -233,12 +196,17 @@ def write_clinics(
     def names(clinic: Clinic, number: int) -> tuple[str, str]:
         return f"images/Case{number:02d}{clinic.suffix}", f"masks/Case{number:02d}.png"
 
-    def make(clinic: Clinic, number: int) -> tuple[bytes, bytes]:
-        image, mask = make_photograph(clinic, number, seed, size)
-        return _encoded(image, clinic.suffix), _encoded(mask, ".png")
+    def make(clinic: Clinic, number: int) -> tuple[bytes, ...]:
+        files = []
+        for pixels, suffix in zip(
+            make_photograph(clinic, number, seed, size), (clinic.suffix, ".png")
+        ):
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix])
+            files.append(file.getvalue())
+        return tuple(files)
 
-    if clinics is None:
-        clinics = CLINICS
+    clinics = CLINICS if clinics is None else clinics
     written = write_generated(root, clinics, seed, (size, size), cases, workers, names, make)
     for clinic in clinics:
         labels: dict[str, Any] = {"background": 0, "disc": 255}
@@ -247,13 +215,6 @@ def write_clinics(
         content = json.dumps({"labels": labels}).encode()
         write_atomically(Path(root, clinic.name, "dataset.json"), content)
     return written
-
-
-def _encoded(pixels: np.ndarray, suffix: str) -> bytes:
-    """A picture file of the format that the suffix stands for."""
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, Image.registered_extensions()[suffix])
-    return file.getvalue()
 
 
 class Retina:
@@ -288,9 +249,7 @@ class Retina:
         pixels = round(size * clinic.resolution)
         axis = ((np.arange(pixels) + 0.5) / pixels - 0.5) * clinic.fov / clinic.frame
         self.pixel = axis[1] - axis[0]
-        down = axis[None, :, None]
-        right = axis + 0 * views
-        self.sensor = np.stack(np.broadcast_arrays(down, right))
+        self.sensor = np.stack(np.broadcast_arrays(axis[None, :, None], axis + 0 * views))
 
         # Positions on the retina. The cup lies deeper than the rest, so the views see it shifted.
         y, x = self.sensor
@@ -309,13 +268,10 @@ class Retina:
 
     def smooth_at(self, scale: float, positions: np.ndarray) -> np.ndarray:
         """The field of :meth:`smooth` at positions in mm, downwards and to the right."""
-        pitch = scale / 3
         noise = self.rng.standard_normal((256, 256))
         field = gaussian_filter(noise, 3.0, mode="wrap")
-        y, x = positions
-        return map_coordinates(
-            field / field.std(), [y / pitch, x / pitch], order=1, mode="grid-wrap"
-        )
+        places = positions / (scale / 3)
+        return map_coordinates(field / field.std(), places, order=1, mode="grid-wrap")
 
     def edge(self, distance: np.ndarray, width: float) -> np.ndarray:
         """1 where ``distance`` (mm) is below 0, softly over ``width`` mm, at least half a pixel."""
@@ -339,8 +295,8 @@ def paint_background(retina: Retina) -> None:
     """Paint pigment, choroid and macula, and bright deposits in some eyes."""
     rng = retina.rng
     pigment = rng.normal(0, 0.2) + 0.2 * retina.smooth(2.5)
-    pigment += 0.06 * retina.smooth(0.5)
-    pigment += 0.03 * retina.smooth(0.15)
+    for strength, scale in ((0.06, 0.5), (0.03, 0.15)):
+        pigment += strength * retina.smooth(scale)
     retina.colour *= np.exp(pigment[..., None] * (0.6, 1.0, 1.2))
 
     # The choroid's vessels are ridges: the zero lines of a field.
@@ -405,9 +361,8 @@ def paint_vessels(retina: Retina) -> None:
     hilum = retina.disc * rng.normal((-0.15, 0), 0.08)
     for width, loss in (VEINS, ARTERIES):
         vessels = _vessel_tree(rng, hilum, width)
-        gap, nearest = cKDTree(vessels[:, :2]).query(
-            pixels, distance_upper_bound=0.2 + retina.pixel
-        )
+        tree = cKDTree(vessels[:, :2])
+        gap, nearest = tree.query(pixels, distance_upper_bound=0.2 + retina.pixel)
         # Pixels without a vessel near them have the index behind the last point.
         calibre = np.append(vessels[:, 2], 0.0)[nearest]
         weight = retina.edge(np.minimum(gap, 1.0) - calibre / 2, 0.02)
@@ -429,13 +384,10 @@ def _vessel_tree(rng: np.random.Generator, hilum: np.ndarray, width: float) -> n
         nasal_heading = np.deg2rad(rng.normal(110, 10))
         nasal_bend = np.deg2rad(rng.normal(35, 12))
         arcade_width = width * rng.uniform(0.8, 1.1)
-        rows.append(
-            _grow(rng, start, up * arcade_heading, up * arcade_bend, arcade_width, length=9.0)
-        )
+        rows.append(_grow(rng, start, up * arcade_heading, up * arcade_bend, arcade_width, 9.0))
         nasal_width = 0.75 * width * rng.uniform(0.8, 1.1)
-        rows.append(_grow(rng, start, up * nasal_heading, up * nasal_bend, nasal_width, length=9.0))
-        twig_heading = up * rng.uniform(0.2, 0.7)
-        rows.append(_grow(rng, start, twig_heading, bend=0.0, width=0.04, length=3.0))
+        rows.append(_grow(rng, start, up * nasal_heading, up * nasal_bend, nasal_width, 9.0))
+        rows.append(_grow(rng, start, up * rng.uniform(0.2, 0.7), 0.0, 0.04, 3.0))
     return np.concatenate(rows)
 
 
@@ -469,20 +421,11 @@ def _grow(
     path = start + STEP * np.cumsum(steps, axis=0)
     widths = width * (1 - 0.5 * way / length)
     rows = [np.column_stack([path, widths])]
-    num_branches = 0
-    if width > BRANCHING_WIDTH:
-        num_branches = rng.poisson(0.9 * length)
+    num_branches = rng.poisson(0.9 * length) if width > BRANCHING_WIDTH else 0
     for at in rng.integers(len(way) // 8, len(way), num_branches):
         turn = rng.choice([-1, 1]) * rng.uniform(0.5, 1.0)
         share = rng.uniform(0.45, 0.75)
-        remaining = length - way[at]
-        branch = _grow(
-            rng,
-            path[at],
-            headings[at] + turn,
-            bend=-turn / 2,
-            width=share * widths[at],
-            length=share * remaining,
-        )
-        rows.append(branch)
+        remaining = share * (length - way[at])
+        begin = headings[at] + turn
+        rows.append(_grow(rng, path[at], begin, -turn / 2, share * widths[at], remaining))
     return np.concatenate(rows)

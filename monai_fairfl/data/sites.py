@@ -7,25 +7,30 @@ from __future__ import annotations
 import os
 import warnings
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from monai_fairfl.data.image_files import files_under, is_dicom, is_image, stem
+from monai_fairfl.data.image_files import DICOM, files_under, kind_of_image, stem
 from monai_fairfl.data.layouts import (
     IMAGES,
     LAYOUTS,
     MASKS,
     CaseFiles,
     Found,
+    all_named,
     client_lists,
     described_labels,
     description_of,
-    fault_of_list,
-    folders_of_list,
 )
 from monai_fairfl.errors import DataError, DataWarning
 
 CONVERT_DICOM = "to NIfTI, for example with dcm2niix"
+EXPECTED = "\nA site's folder is one of" + "".join(
+    f"\n- {name}: {expects}" for name, (expects, _) in LAYOUTS.items()
+)
+"""What an error about a folder of no layout ends with."""
 # Names, in small letters, that only a folder that is meant to be a site holds.
 _NAMES_IN_A_SITE = {*IMAGES, *MASKS, "imagestr", "labelstr", "dataset.json", "datalist_2d"}
 # Folders of the file system itself, in small letters: a disk has them beside the hospitals.
@@ -54,59 +59,73 @@ def find_cases(site_dir: str | os.PathLike[str]) -> list[CaseFiles]:
 
 
 def find(site_dir: str | os.PathLike[str]) -> Found:
-    """All that the files of a site say of its cases, whatever its layout; see :func:`layout_of`.
-
-    Raises:
-        DataError: no layout has such files, or they do not pair, are missing or cannot be
-            understood.
-    """
-    site = Path(site_dir)
-    found = LAYOUTS[layout_of(site)].find(site)
-    return replace(found, labels=described_labels(folder_of_site(site)) or found.labels)
-
-
-def layout_of(site_dir: str | os.PathLike[str]) -> str:
-    """Name of the one layout that recognises a site.
+    """All that the files of a site say of its cases, whatever its layout.
 
     Args:
         site_dir: the site's folder, or its data list where that is the site (NVFlare).
 
     Raises:
-        DataError: no such folder, no layout recognises it, or several do.
+        DataError: no such folder, no layout or several have such files, or files do not pair, are
+            missing or cannot be understood.
+    """
+    _, found = recognise(site_dir)
+    if found.problems:
+        raise DataError(f"{site_dir}: {all_named(found.problems)}")
+    return found
+
+
+def recognise(site_dir: str | os.PathLike[str]) -> tuple[str, Found]:
+    """The layout of a site, and its cases, with a problem for each file that does not pair.
+
+    Raises:
+        DataError: as :func:`find`, but for files that do not pair.
     """
     site = Path(site_dir)
     if not site.exists():
         raise DataError(
             f"{site} is not a folder. Give the folder that holds the site's images and labels."
         )
-    names = _recognising_layouts(site)
-    if len(names) == 1:
-        return names[0]
-    if names:
-        kinds = "; ".join(f"{name} ({LAYOUTS[name].expects})" for name in names)
-        raise DataError(
-            f"{site} could be {len(names)} layouts: {kinds}. Move the files of all but one"
-            " elsewhere."
-        )
-    expected = "\n".join(f"- {name}: {layout.expects}" for name, layout in LAYOUTS.items())
-    raise DataError(
-        f"{site} holds no case. There is {_describe(site)}. A site's folder is one of\n{expected}"
-    )
+    results = _recognising(site)
+    if len(results) > 1:
+        kinds = "; ".join(f"{name} ({LAYOUTS[name][0]})" for name in results)
+        raise DataError(f"{site} could be {len(results)} layouts: {kinds}. Keep the files of one.")
+    for name, found in results.items():
+        if isinstance(found, DataError):
+            raise found
+        return name, replace(found, labels=described_labels(folder_of_site(site)) or found.labels)
+    raise DataError(f"{site} holds no case. There is {_describe(site)}.{EXPECTED}")
 
 
-def _recognising_layouts(folder: Path) -> list[str]:
-    """Names of the layouts that recognise a folder.
+def _recognising(folder: Path) -> dict[str, Found | DataError]:
+    """The cases of a folder, or what is wrong with it, by each layout that recognises it.
 
     Raises:
         DataError: this account may not read it.
     """
-    try:
-        return [name for name, layout in LAYOUTS.items() if layout.recognises(folder)]
-    except PermissionError as error:
-        raise DataError(
-            f"{folder} cannot be read, because this account may not read it; change the"
-            " permissions, or move it elsewhere"
-        ) from error
+    results: dict[str, Found | DataError] = {}
+    for name, (_, find_cases_of) in LAYOUTS.items():
+        try:
+            found = find_cases_of(folder)
+            if found is not None:
+                results[name] = found
+        except DataError as error:
+            results[name] = error
+        except PermissionError as error:
+            raise DataError(
+                f"{folder} cannot be read, because this account may not read it; change the"
+                " permissions, or move it elsewhere"
+            ) from error
+    return results
+
+
+def layouts_once(problems: Sequence[str]) -> list[str]:
+    """Problems of several sites, of which the last one alone lists all layouts.
+
+    >>> layouts_once([f"ash holds no case.{EXPECTED}", "elm is damaged"])[0]
+    'ash holds no case.'
+    """
+    short = [problem.replace(EXPECTED, "") for problem in problems]
+    return [*short[:-1], short[-1] + EXPECTED] if short != list(problems) else short
 
 
 def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, Path]:
@@ -144,7 +163,9 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
     # The folders above the images of the lists are not sites themselves, nor are those above them.
     listed: set[Path] = set()
     for file in lists.values():
-        listed |= folders_of_list(file.absolute())
+        with suppress(DataError):
+            for case in find_cases(file.absolute()):
+                listed.update(Path(os.path.normpath(case["image"])).parents)
 
     notes = []
     for folder in folders_in(root):
@@ -159,14 +180,14 @@ def site_folders(root: str | os.PathLike[str], must: bool = True) -> dict[str, P
                     " of them."
                 )
             sites[folder.name] = folder
-        elif any(is_image(file.name) or is_dicom(file) for file in files_under(folder)):
+        elif any(kind_of_image(file) for file in files_under(folder)):
             notes.append(
                 f"{folder} holds images but is no site (see docs/data.md), and takes no part:"
                 f" {_describe(folder)}"
             )
     if must and not sites:
         hint = "Check the path."
-        if names := _recognising_layouts(root):
+        if names := list(_recognising(root)):
             hint = f"It is a site itself ({names[0]}): give the folder that holds it."
         fault = f"{root} has no site: none of its folders holds images with labels. {hint}"
         raise DataError("\n- ".join([fault, *notes]))
@@ -185,12 +206,11 @@ def folders_in(root: Path) -> list[Path]:
     >>> [folder.name for folder in folders_in(root)]
     ['elm']
     """
-    found = []
-    for path in sorted(root.iterdir()):
-        is_visible = not path.name.startswith(".")
-        if is_visible and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir():
-            found.append(path)
-    return found
+    return [
+        path
+        for path in sorted(root.iterdir())
+        if path.name[0] != "." and path.name.lower() not in _OF_THE_FILE_SYSTEM and path.is_dir()
+    ]
 
 
 def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
@@ -208,10 +228,7 @@ def sites_at(path: str | os.PathLike[str]) -> dict[str, Path]:
     """
     path = Path(path)
     if not path.exists():
-        raise DataError(
-            f"{path} does not exist. Give a site's folder, or the folder that holds one folder "
-            "per site."
-        )
+        raise DataError(f"{path} does not exist. Give a site's folder, or the one of all sites.")
     # A folder with a single data list is a site; one with several lists holds several sites.
     if not path.is_file():
         if not _is_site(path) or (client_lists(path) and len(site_folders(path)) > 1):
@@ -245,7 +262,7 @@ def _is_site(folder: Path) -> bool:
     """Whether a folder is, or was meant to be, a site."""
     if Path(os.path.abspath(folder)).name.startswith("."):
         return False
-    if _recognising_layouts(folder):
+    if _recognising(folder):
         return True
     return any(path.name.lower() in _NAMES_IN_A_SITE for path in folder.iterdir())
 
@@ -260,25 +277,21 @@ def _describe(site: Path) -> str:
     >>> _describe(folder)
     'images/ with 1 PNG, but masks/ is missing'
     """
-    if site.is_file():
-        return f"a file that is no data list: {fault_of_list(site)}"
     if clients := client_lists(site):
         first = next(iter(clients.values()))
         return f"a list for each of {len(clients)} sites; give one of them, such as {first}"
 
     inner = [path for path in sorted(site.glob("[!.]*")) if path.is_dir()]
     contents = [f"{path.name}/ with {_count_files(path) or 'no files'}" for path in inner]
-    if files := _count_files(site):
-        contents.append(files)
+    contents += [files] if (files := _count_files(site)) else []
     description = ", ".join(contents) or "nothing in it"
     names = {path.name.lower() for path in inner}
     has_images = not names.isdisjoint(IMAGES)
-    has_masks = not names.isdisjoint(MASKS)
-    if has_images != has_masks:
+    if has_images == names.isdisjoint(MASKS):
         description += f", but {'masks' if has_images else 'images'}/ is missing"
     if not names.isdisjoint({"imagestr", "labelstr"}) and not description_of(site):
         description += ", but no dataset.json that can be read (nnU-Net, Decathlon)"
-    if any(is_dicom(path) for path in files_under(site)):
+    if any(kind_of_image(path) in DICOM for path in files_under(site)):
         description += f"; convert the DICOM series {CONVERT_DICOM}"
     return description
 

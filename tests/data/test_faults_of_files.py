@@ -170,7 +170,7 @@ VOLUMES: dict[str, Fault] = {
     "no place": ("label", voxels(GLAND, moved(np.nan)), "nan mm"),
     "halves": ("label", voxels(GLAND * np.float32(0.5)), "0.5"),
     "below 0": ("label", voxels(-GLAND.astype(np.int16)), "-1"),
-    "scaled": ("label", voxels(GLAND * np.int16(100), scale=(0.01, 0)), "0.9999999776482582,0.01"),
+    "scaled": ("label", voxels(GLAND * np.int16(100), scale=(0.01, 0)), "0.999999977648,scl_slope"),
     "an image as label": ("image", both(COUNTS + np.float32(1), COUNTS), "_segmentation,260"),
     "its image's voxels": ("image", both(GLAND, GLAND.astype(np.int16)), "_segmentation,very"),
     "inverted": ("label", voxels(INVERTED * np.int16(255)), "100%,93%"),
