@@ -14,10 +14,6 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
-import numpy as np
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
-
 from monai_fairfl.games import LEAST_TOTAL
 from monai_fairfl.replies import normalise
 from monai_fairfl.report.collect import Row, Run, numbers_by_class
@@ -133,55 +129,49 @@ def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str
     for repeat in entry.runs if len(entry.runs) > 1 else repeats:
         for site, row in own_contributions(repeat).items():
             by_seed.setdefault(repeat.seed, {}).setdefault(site, []).append(row.value)
-    images = shares_of(run.last_reported("samples"))
-    known = shipped().get(run.strategy)
-    additive = known.additive if known else None
-
-    def about(site: str, together: Mapping[str, float], values: Sequence[float]) -> dict[str, Any]:
-        """A site's contribution beside those of the sites that are counted with it."""
-        share = ratio = of_images = None
-        if additive or abs(sum(together.values()) - 1) < 0.02:
-            share = shares_of(together)[site]
-        known_images = {other: images[other] for other in together if images.get(other)}
-        if site in known_images:
-            of_images = known_images[site] / sum(known_images.values())
-        if share is not None and (of_images or len(together) > 1):
-            ratio = share / (of_images or 1 / len(together))
-        found = {"value": together[site], "share": share, "images": of_images, "ratio": ratio}
-        ends = (min(values), max(values)) if len(values) > 1 else (None, None)
-        return {**found, "least": ends[0], "most": ends[1], "interval": False, "round": None}
-
-    contributions = {}
+    # Site -> the values behind its own, and the values of the sites that are counted with it.
+    values: dict[str, list[float]] = {}
+    together: dict[str, dict[str, float]] = {}
+    own = own_contributions(run)
     if len(by_seed) > 1 or (by_seed and len(entry.runs) > 1):
-        values: dict[str, list[float]] = {}
         for of_seed in by_seed.values():
             for site, of_folds in of_seed.items():
                 # A seed's contribution is the mean over its folds.
                 of_site = [mean(of_folds)] if len(by_seed) > 1 else of_folds
                 values.setdefault(site, []).extend(of_site)
-        means = {site: mean(of_site) for site, of_site in values.items()}
-        for site, of_site in sorted(values.items()):
-            contributions[site] = about(site, means, of_site)
-            if len(by_seed) > 1 and len(of_site) > 1:
-                width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
-                ends = {"least": means[site] - width, "most": means[site] + width}
-                contributions[site] |= {**ends, "interval": True}
-        return contributions
+        together = dict.fromkeys(sorted(values), {s: mean(found) for s, found in values.items()})
+    elif own:
+        series = {site: run.series(site, "contribution") for site in run.sites}
+        for site, rows in series.items():
+            values[site] = [row.value for row in rows]
+            for other, points in series.items() if rows else ():
+                same = [row.value for row in points if row.round == rows[-1].round]
+                together.setdefault(site, {}).update({other: value for value in same})
 
-    own = own_contributions(run)
-    series = {site: run.series(site, "contribution") for site in run.sites}
-    for site, rows in series.items():
-        if not own or not rows:
-            continue
-        number = rows[-1].round
-        of_round = {
-            s: row.value for s, points in series.items() for row in points if row.round == number
-        }
-        contributions[site] = about(site, of_round, [row.value for row in rows])
-        if site not in own:
-            contributions[site] |= {"share": None, "ratio": None}
-        if number < len(run.rounds) - 1:
-            contributions[site]["round"] = number
+    images = shares_of(run.last_reported("samples"))
+    known = shipped().get(run.strategy)
+    contributions = {}
+    for site, alike in together.items():
+        share = ratio = of_images = number = None
+        known_images = {other: images[other] for other in alike if images.get(other)}
+        if site in known_images:
+            of_images = known_images[site] / sum(known_images.values())
+        is_newest = len(by_seed) > 1 or len(entry.runs) > 1 or site in own
+        if is_newest and (known and known.additive or abs(sum(alike.values()) - 1) < 0.02):
+            share = shares_of(alike)[site]
+        if share is not None and (of_images or len(alike) > 1):
+            ratio = share / (of_images or 1 / len(alike))
+        of_site, interval = values[site], False
+        least, most = (min(of_site), max(of_site)) if len(of_site) > 1 else (None, None)
+        if len(by_seed) > 1 and len(of_site) > 1:
+            width = half_width(stdev(of_site) / math.sqrt(len(of_site)), len(of_site)) or 0.0
+            least, most, interval = alike[site] - width, alike[site] + width, True
+        elif len(by_seed) == len(entry.runs) == 1:
+            last = run.series(site, "contribution")[-1].round
+            number = last if last < len(run.rounds) - 1 else None
+        found = {"value": alike[site], "share": share, "images": of_images, "ratio": ratio}
+        ends = {"least": least, "most": most, "interval": interval}
+        contributions[site] = {**found, **ends, "round": number}
     return contributions
 
 
@@ -270,53 +260,3 @@ def details_of(run: Run) -> dict[str, Any]:
                     points = by_round.setdefault(name, {}).setdefault(site, [])
                     points.append({"round": number, "value": found})
     return {"by_round": by_round, "last_round": last_round}
-
-
-def similarity_of(run: Run) -> dict[str, Any] | None:
-    r"""The mean cosine of each pair of sites' updates, over the rounds in which both sent one.
-
-    .. math:: c_{ij} = \frac{1}{|T_{ij}|} \sum_{t \in T_{ij}}
-       \frac{G^t_{ij}}{\sqrt{G^t_{ii} G^t_{jj}}}
-
-    G is the Gram matrix of a round's updates. Updates that are zero or not finite do not count.
-
-    Returns:
-        ``sites``, in the order of an average linkage with distance 1 - c, in which like sites are
-        neighbours; ``cosines``, a row for each; ``rounds``, their number. ``None`` for sites that
-        train alone, whose updates start from different models, and where the ledger has no inner
-        products of pairs.
-    """
-    place = {site: number for number, site in enumerate(run.sites)}
-    sums = np.zeros((len(place), len(place)))
-    counts = np.zeros_like(sums)
-    rounds = 0
-    for record in run.rounds:
-        gram = record["gram"]
-        if not isinstance(gram, dict) or run.is_standalone:
-            continue
-        products = np.array(gram["whole"], dtype=float)
-        if products.shape != (len(gram["clients"]),) * 2:
-            continue
-        squares = np.diagonal(products)
-        with np.errstate(invalid="ignore"):
-            lengths = np.sqrt(np.where(squares > 0, squares, math.nan))
-            cosines = products / np.outer(lengths, lengths)
-        # Both halves are of the same pairs, but for float32's rounding.
-        cosines = np.clip((cosines + cosines.T) / 2, -1.0, 1.0)
-        places = np.ix_(*[[place[client] for client in gram["clients"]]] * 2)
-        sums[places] += np.nan_to_num(cosines)
-        counts[places] += np.isfinite(cosines)
-        rounds += 1
-    if not counts[~np.eye(len(place), dtype=bool)].any():
-        return None
-    with np.errstate(invalid="ignore"):
-        means = sums / counts
-    order = list(range(len(place)))
-    if len(place) > 2:
-        # A pair that never met counts as orthogonal.
-        distances = 1 - np.nan_to_num(means)
-        np.fill_diagonal(distances, 0.0)
-        tree = linkage(squareform(distances, checks=False), "average", optimal_ordering=True)
-        order = [int(number) for number in leaves_list(tree)]
-    sites = [run.sites[number] for number in order]
-    return {"sites": sites, "cosines": means[np.ix_(order, order)].tolist(), "rounds": rounds}

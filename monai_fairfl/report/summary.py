@@ -21,7 +21,6 @@ from monai_fairfl.report.contributions import (
     is_weight,
     over_runs,
     points_of,
-    similarity_of,
 )
 from monai_fairfl.report.events import (
     events_of,
@@ -271,7 +270,6 @@ def _strategy(
         "comparable": entry.comparable,
         "guards": run.start.get("guards"),
         "touched": touched_of(runs),
-        "similarity": similarity_of(run) if single else None,
         "settings": {key: run.config[key] for key in SETTINGS if run.config.get(key) is not None},
     }
 

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: Copyright (c) MONAI FairFL contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures of an evaluation, which stay at the hospital: they show its images."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.engine import Events
+from monai.transforms import EnsureChannelFirst, LoadImage, Orientation
+from nibabel.orientations import aff2axcodes
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from scipy.ndimage import binary_erosion, zoom
+
+from monai_fairfl.handlers.training import Callbacks, Detachable
+from monai_fairfl.utils.files import write_atomically
+from monai_fairfl.utils.spreadsheets import csv_text
+
+MARGIN = 0.1
+"""So much of an image is shown around its structures, as a share of its longer side."""
+
+PANEL = 320
+"""Longer side of a picture, in pixels."""
+
+REFERENCE, PREDICTION = (51, 221, 102), (255, 212, 0)
+MISSED, TOO_MUCH = (230, 25, 25), (25, 100, 255)
+"""Colours: of the outlines, and of what only the reference or only the prediction has."""
+
+COLUMNS = ("case", "dice", "reference", "prediction", "unit")
+"""Of the table of sizes."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is remembered of a case until all of them are scored.
+
+    Args:
+        file: of its image.
+        dice: mean over the structures that it labels.
+        slice: number of the slice with the largest reference; ``None`` of a photograph.
+        axes: codes of a volume's axes, such as ``LPS``.
+        label, pred: of this slice, bool (structures, x, y).
+        sizes: of reference and prediction, in ml, or in thousands of pixels of a photograph.
+    """
+
+    file: str
+    dice: float
+    slice: int | None
+    axes: tuple[str, ...]
+    label: NDArray[np.bool_]
+    pred: NDArray[np.bool_]
+    sizes: tuple[float, float]
+
+
+class CasePictures(Detachable):
+    """Draws the best, the median and the worst case of an evaluation, and writes all sizes.
+
+    Reference and prediction are outlined in green and yellow; what the prediction misses is red,
+    and what it has too much blue. A volume is shown by the slice with the largest reference. Cases
+    without a reference have no Dice, and are left out.
+
+    ``pred`` and ``label`` of the evaluator's output must be on one grid, after all postprocessing;
+    the image is read again from its file.
+
+    Args:
+        file: PNG; another one of this name is replaced.
+        table: CSV with :data:`COLUMNS`, one row for each case: Dice, and size of reference and
+            prediction.
+
+    Example, in ``validate#handlers`` of an ``evaluate.json``::
+
+        {
+            "_target_": "monai_fairfl.handlers.CasePictures",
+            "file": "$@output_dir + '/cases.png'",
+            "table": "$@output_dir + '/sizes.csv'"
+        }
+
+    >>> import tempfile
+    >>> from monai.data import MetaTensor
+    >>> from monai.engines import SupervisedEvaluator
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> Image.fromarray(np.eye(8, dtype="uint8") * 200).save(folder / "elm.png")
+    >>> meta = {"filename_or_obj": str(folder / "elm.png")}
+    >>> disc = MetaTensor(torch.eye(8)[None, None], meta=meta)
+    >>> evaluator = SupervisedEvaluator("cpu", [{"image": disc, "label": disc}], torch.nn.ReLU())
+    >>> CasePictures(folder / "cases.png", folder / "sizes.csv").attach(evaluator)
+    >>> evaluator.run()
+    >>> print((folder / "sizes.csv").read_text().strip())
+    case,dice,reference,prediction,unit
+    elm.png,1.0000,0.01,0.01,thousand pixels
+    """
+
+    def __init__(self, file: str | Path, table: str | Path):
+        self.file = Path(file)
+        self.table = Path(table)
+        self._cases: list[Case] = []
+
+    def callbacks(self) -> Callbacks:
+        """Remember each case, and draw at the end."""
+        return {
+            Events.STARTED: lambda engine: self._cases.clear(),
+            Events.ITERATION_COMPLETED: self._remember,
+            Events.COMPLETED: lambda engine: self._write(),
+        }
+
+    def _remember(self, engine: Any) -> None:
+        for case in engine.state.output:
+            label, pred = (torch.as_tensor(case[key]).cpu() > 0.5 for key in ("label", "pred"))
+            of_label, of_pred = label.flatten(1).sum(1), pred.flatten(1).sum(1)
+            both = (label & pred).flatten(1).sum(1)
+            dice = (2 * both / (of_label + of_pred))[of_label > 0]
+            if not len(dice):
+                continue
+            number, axes, unit = None, (), 1e-3
+            if label.ndim == 4:
+                affine = np.asarray(case["label"].affine)
+                axes = aff2axcodes(affine)
+                unit *= abs(float(np.linalg.det(affine[:3, :3])))
+                number = int(label.sum((0, 1, 2)).argmax())
+                label, pred = label[..., number], pred[..., number]
+            sizes = float(of_label.sum()) * unit, float(of_pred.sum()) * unit
+            file = str(case["image"].meta["filename_or_obj"])
+            found = Case(file, float(dice.mean()), number, axes, label.numpy(), pred.numpy(), sizes)
+            self._cases.append(found)
+
+    def _write(self) -> None:
+        if not self._cases:
+            return
+        rows = []
+        for case in self._cases:
+            unit = "thousand pixels" if case.slice is None else "ml"
+            numbers = (f"{case.dice:.4f}", *(f"{size:.2f}" for size in case.sizes))
+            rows.append(dict(zip(COLUMNS, (Path(case.file).name, *numbers, unit))))
+        write_atomically(self.table, csv_text(COLUMNS, rows).encode(errors="replace"))
+
+        ranked = sorted(self._cases, key=lambda case: -case.dice)
+        shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
+        page = Image.new("RGB", (3 * PANEL + 20, PANEL + 34), "white")
+        words = ImageDraw.Draw(page)
+        for number, (name, case) in enumerate(shown.items()):
+            left = number * (PANEL + 10)
+            page.paste(picture_of(case), (left, 34))
+            title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
+            words.text((left, 2), title.encode("ascii", "replace").decode(), fill="black")
+        stream = io.BytesIO()
+        page.save(stream, "PNG")
+        write_atomically(self.file, stream.getvalue())
+
+
+def picture_of(case: Case) -> Image.Image:
+    """The part of a case's slice that has its structures, with outlines and errors."""
+    image = EnsureChannelFirst()(LoadImage(image_only=True)(case.file))
+    if case.slice is not None:
+        image = Orientation(axcodes="".join(case.axes), labels=None)(image)[..., case.slice]
+    # The three channels of a photograph; of a volume's several the first.
+    channels = image.numpy()[:3] if case.slice is None and len(image) > 2 else image.numpy()[:1]
+    wanted = case.label.any(0) | case.pred.any(0)
+    spare = int(MARGIN * max(wanted.shape))
+    window = tuple(
+        slice(max(where.min() - spare, 0), where.max() + spare + 1) for where in np.nonzero(wanted)
+    )
+    scale = PANEL / max(wanted[window].shape)
+
+    def enlarged(array: NDArray[Any], order: int) -> NDArray[Any]:
+        """An array (channels, x, y) at the picture's size."""
+        part = array[(slice(None), *window)].astype(np.float32)
+        return np.stack([zoom(channel, scale, order=order) for channel in part])
+
+    low, high = np.percentile(channels, (0.5, 99.5))
+    grey = np.clip((enlarged(channels, 1) - low) / max(high - low, 1e-6), 0, 1)
+    colours = np.broadcast_to(grey, (3, *grey.shape[1:])) * 255
+    label, pred = (enlarged(masks, 1) > 0.5 for masks in (case.label, case.pred))
+    errors = {MISSED: label & ~pred, TOO_MUCH: pred & ~label}
+    for colour, masks in errors.items():
+        tint = np.array(colour)[:, None, None]
+        colours = np.where(masks.any(0), 0.55 * colours + 0.45 * tint, colours)
+    for colour, masks in ((REFERENCE, label), (PREDICTION, pred)):
+        for mask in masks:
+            edge = mask & ~binary_erosion(mask, iterations=2, border_value=1)
+            colours = np.where(edge, np.array(colour)[:, None, None], colours)
+    # MONAI has the x axis first.
+    return Image.fromarray(colours.transpose(2, 1, 0).astype(np.uint8))
