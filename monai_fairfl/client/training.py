@@ -20,6 +20,7 @@ from monai.handlers import LrScheduleHandler
 
 from monai_fairfl.client.state import Task
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.handlers.pictures import CasePictures
 from monai_fairfl.handlers.training import Detachable
 from monai_fairfl.measurements.entry import Memory
 from monai_fairfl.measurements.probe import (
@@ -257,13 +258,16 @@ class Measuring:
                 # Two models of this round share the tensors that the site does not send.
                 model = self.spec.completed(request.weights, task.present)
             model = self.spec.with_aliases(model)
+            closing = bool(request.context.get("closing", 0))
+            if closing and entry.data == "test" and isinstance(probe, Probe):
+                probe.watches = _pictures_into(probe.engine, task)
             value = entry.function(probe, model, memory, request.context)
             if value is not None:
                 task.measurements[name] = value
             if isinstance(probe, Probe):
                 # Taken every time: the next measurement of the probe may score nothing.
                 cases = probe.take_cases()
-                if request.context.get("closing", 0) and cases:
+                if closing and cases:
                     file = f"{name}-{request.round:d}-{request.id:d}"
                     task.states.save_cases(request.run, file, cases)
 
@@ -273,6 +277,19 @@ class Measuring:
             return TrainingProbe(self.trainer)
         evaluator = self.evaluators[data]
         return None if evaluator is None else Probe(evaluator, self.classes, remembers=True)
+
+
+def _pictures_into(evaluator: SupervisedEvaluator, task: Task) -> list[CasePictures]:
+    """Have the evaluator's pictures drawn into the site's private folder; empty without any."""
+    found = []
+    for handler in handlers_of(evaluator):
+        owner = handler_owner(handler)
+        if isinstance(owner, CasePictures) and owner not in found:
+            place = f"{task.request.round:d}-{task.request.id:d}"
+            owner.file = task.states.path(task.request.run, f"cases-{place}.png")
+            owner.table = task.states.path(task.request.run, f"sizes-{place}.csv")
+            found.append(owner)
+    return found
 
 
 def overlap_of(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.ndimage import binary_erosion, zoom
 
+from monai_fairfl.errors import in_words
 from monai_fairfl.handlers.training import Callbacks, Detachable
 from monai_fairfl.utils.files import write_atomically
 from monai_fairfl.utils.spreadsheets import csv_text
+
+logger = logging.getLogger(__name__)
 
 MARGIN = 0.1
 """So much of an image is shown around its structures, as a share of its longer side."""
@@ -104,32 +108,25 @@ class CasePictures(Detachable):
     def callbacks(self) -> Callbacks:
         """Remember each case, and draw at the end."""
         return {
-            Events.STARTED: lambda engine: self._cases.clear(),
+            Events.STARTED: self._begin,
             Events.ITERATION_COMPLETED: self._remember,
-            Events.COMPLETED: lambda engine: self._write(),
+            Events.COMPLETED: self._write,
         }
 
-    def _remember(self, engine: Any) -> None:
-        for case in engine.state.output:
-            label, pred = (torch.as_tensor(case[key]).cpu() > 0.5 for key in ("label", "pred"))
-            of_label, of_pred = label.flatten(1).sum(1), pred.flatten(1).sum(1)
-            both = (label & pred).flatten(1).sum(1)
-            dice = (2 * both / (of_label + of_pred))[of_label > 0]
-            if not len(dice):
-                continue
-            number, axes, unit = None, (), 1e-3
-            if label.ndim == 4:
-                affine = np.asarray(case["label"].affine)
-                axes = aff2axcodes(affine)
-                unit *= abs(float(np.linalg.det(affine[:3, :3])))
-                number = int(label.sum((0, 1, 2)).argmax())
-                label, pred = label[..., number], pred[..., number]
-            sizes = float(of_label.sum()) * unit, float(of_pred.sum()) * unit
-            file = str(case["image"].meta["filename_or_obj"])
-            found = Case(file, float(dice.mean()), number, axes, label.numpy(), pred.numpy(), sizes)
-            self._cases.append(found)
+    def _begin(self, engine: Any) -> None:
+        self._cases = []
 
-    def _write(self) -> None:
+    def _remember(self, engine: Any) -> None:
+        for output in engine.state.output:
+            try:
+                found = case_of(output)
+            except Exception as error:  # the scores are made whether or not a case can be drawn
+                logger.warning("a case is in no picture: %s", in_words(error))
+                continue
+            if found is not None:
+                self._cases.append(found)
+
+    def _write(self, engine: Any) -> None:
         if not self._cases:
             return
         rows = []
@@ -141,16 +138,44 @@ class CasePictures(Detachable):
 
         ranked = sorted(self._cases, key=lambda case: -case.dice)
         shown = {"best": ranked[0], "median": ranked[len(ranked) // 2], "worst": ranked[-1]}
-        page = Image.new("RGB", (3 * PANEL + 20, PANEL + 34), "white")
+        pictures = {}
+        for name, case in shown.items():
+            try:
+                pictures[name] = picture_of(case)
+            except Exception as error:  # as above
+                logger.warning("no picture of %s: %s", case.file, in_words(error))
+                pictures[name] = Image.new("RGB", (PANEL, PANEL), "grey")
+        height = max(picture.height for picture in pictures.values())
+        page = Image.new("RGB", (3 * PANEL + 20, height + 34), "white")
         words = ImageDraw.Draw(page)
         for number, (name, case) in enumerate(shown.items()):
             left = number * (PANEL + 10)
-            page.paste(picture_of(case), (left, 34))
+            page.paste(pictures[name], (left, 34))
             title = f"{name}: Dice {case.dice:.3f}\n{Path(case.file).name[-50:]}"
             words.text((left, 2), title.encode("ascii", "replace").decode(), fill="black")
         stream = io.BytesIO()
         page.save(stream, "PNG")
         write_atomically(self.file, stream.getvalue())
+
+
+def case_of(output: Any) -> Case | None:
+    """A case of an evaluator's output; ``None`` without a reference, which has no Dice."""
+    label, pred = (torch.as_tensor(output[key]).cpu() > 0.5 for key in ("label", "pred"))
+    of_label, of_pred = label.flatten(1).sum(1), pred.flatten(1).sum(1)
+    both = (label & pred).flatten(1).sum(1)
+    dice = (2 * both / (of_label + of_pred))[of_label > 0]
+    if not len(dice):
+        return None
+    number, axes, unit = None, (), 1e-3
+    if label.ndim == 4:
+        affine = np.asarray(output["label"].affine)
+        axes = aff2axcodes(affine)
+        unit *= abs(float(np.linalg.det(affine[:3, :3])))
+        number = int(label.sum((0, 1, 2)).argmax())
+        label, pred = label[..., number], pred[..., number]
+    sizes = float(of_label.sum()) * unit, float(of_pred.sum()) * unit
+    file = str(output["image"].meta["filename_or_obj"])
+    return Case(file, float(dice.mean()), number, axes, label.numpy(), pred.numpy(), sizes)
 
 
 def picture_of(case: Case) -> Image.Image:
@@ -160,7 +185,7 @@ def picture_of(case: Case) -> Image.Image:
         image = Orientation(axcodes="".join(case.axes), labels=None)(image)[..., case.slice]
     # The three channels of a photograph; of a volume's several the first.
     channels = image.numpy()[:3] if case.slice is None and len(image) > 2 else image.numpy()[:1]
-    wanted = case.label.any(0) | case.pred.any(0)
+    wanted = np.any(np.concatenate((case.label, case.pred)), axis=0)
     spare = int(MARGIN * max(wanted.shape))
     window = tuple(
         slice(max(where.min() - spare, 0), where.max() + spare + 1) for where in np.nonzero(wanted)
@@ -169,7 +194,7 @@ def picture_of(case: Case) -> Image.Image:
 
     def enlarged(array: NDArray[Any], order: int) -> NDArray[Any]:
         """An array (channels, x, y) at the picture's size."""
-        part = array[(slice(None), *window)].astype(np.float32)
+        part = array[(slice(None),) + window].astype(np.float32)
         return np.stack([zoom(channel, scale, order=order) for channel in part])
 
     low, high = np.percentile(channels, (0.5, 99.5))

@@ -270,6 +270,7 @@ class Probe:
         self.classes = tuple(classes)
         self.remembers = remembers
         self.cases: Cases = {}
+        self.watches: Sequence[object] = ()  # owners of further handlers that see a scored run
         self._yields_outputs = False
         # The model that was scored last, its score and its cases' own.
         self._last: tuple[Weights, Scores, Cases] | None = None
@@ -306,7 +307,7 @@ class Probe:
             raise ValueError("no score without a key_val_metric of the bundle's evaluator")
         scores, self.cases = {"mean": Estimate(math.nan, None, 0)}, {}
         if not has_no_batch(self.engine):
-            details, value = self._run(weights, name)
+            details, value = self._run(weights, name, self.watches)
             # A metric that stores no details gives only its mean.
             table = torch.as_tensor(value).double().reshape(1, -1) if details is None else details
             if table.ndim > 2 or (details is None and table.numel() > 1):
@@ -392,7 +393,9 @@ class Probe:
         found = None if details is None else estimate(details.flatten(1).nanmean(1))
         return found if found is not None and found.n else None
 
-    def _run(self, weights: Weights, name: str) -> tuple[torch.Tensor | None, Any]:
+    def _run(
+        self, weights: Weights, name: str, watches: Sequence[object] = ()
+    ) -> tuple[torch.Tensor | None, Any]:
         """One metric's details (cases, classes) and its value, by a run over all cases.
 
         The evaluator has only the handlers that make the metric; its network and its state are put
@@ -406,7 +409,7 @@ class Probe:
         def makes_the_metric(handler: Handler) -> bool:
             owner = handler_owner(handler)
             is_wanted = owner is metric if depends_on_none else isinstance(owner, Metric)
-            return is_wanted or is_monai_output_step(handler)
+            return is_wanted or is_monai_output_step(handler) or any(owner is w for w in watches)
 
         engine: Any = self.engine
         usual_state = engine.state

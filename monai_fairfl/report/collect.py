@@ -281,11 +281,16 @@ class Run:
     def cases_behind(self, site: str, measurement: str, mean: float) -> list[Case] | None:
         """The site's table of cases whose mean Dice is the score in the ledger.
 
-        An earlier attempt at the end may have left other tables.
-
         Raises:
             OSError, ValueError, KeyError: when a table is damaged.
         """
+        found = self._table_behind(site, measurement, mean)
+        return None if found is None else found[1]
+
+    def _table_behind(
+        self, site: str, measurement: str, mean: float
+    ) -> tuple[Path, list[Case]] | None:
+        """That table with its file; an earlier attempt at the end may have left others."""
         # As the run was begun: its folder may be renamed.
         run_name = self.start.get("run", self.path.resolve().name)
         for name in (f"personal_{measurement}", measurement):
@@ -297,8 +302,27 @@ class Run:
                 scores = [float(case["dice"]) for case in cases]
                 known = [score for score in scores if not math.isnan(score)]
                 if known and abs(sum(known) / len(known) - mean) < ROUNDING:
-                    return cases
+                    return file, cases
         return None
+
+    def pictures(self, site: str) -> tuple[bytes, list[Case]] | None:
+        """The picture of a site's test cases, a PNG, and the table of their sizes.
+
+        Both lie in the site's folder, see :class:`~monai_fairfl.handlers.CasePictures`; ``None``
+        where they were not made, or are elsewhere.
+        """
+        score = self.closing(site, "test_score")
+        try:
+            found = score and self._table_behind(site, "test_score", score.value)
+            if not found:
+                return None
+            file, place = found[0], found[0].stem.split("test_score-")[1]
+            run_name = self.start.get("run", self.path.resolve().name)
+            sizes = file.with_name(f"{run_name}-sizes-{place}.csv").read_bytes().decode()
+            picture = file.with_name(f"{run_name}-cases-{place}.png").read_bytes()
+            return picture, read_csv_text(sizes)
+        except (OSError, ValueError, KeyError):
+            return None
 
     def scores_by_case(self, site: str, measurement: str) -> dict[str, float]:
         """Case -> its Dice; empty where no whole table of cases with names is there."""

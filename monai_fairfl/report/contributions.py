@@ -144,9 +144,10 @@ def contributions_of(entry: Entry, repeats: Sequence[Run]) -> dict[str, dict[str
         series = {site: run.series(site, "contribution") for site in run.sites}
         for site, rows in series.items():
             values[site] = [row.value for row in rows]
-            for other, points in series.items() if rows else ():
-                same = [row.value for row in points if row.round == rows[-1].round]
-                together.setdefault(site, {}).update({other: value for value in same})
+            if rows:
+                last = rows[-1].round
+                of_round = {(s, p.round): p.value for s, points in series.items() for p in points}
+                together[site] = {s: value for (s, n), value in of_round.items() if n == last}
 
     images = shares_of(run.last_reported("samples"))
     known = shipped().get(run.strategy)

@@ -7,12 +7,14 @@ A hospital's own page has its own numbers only.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from monai_fairfl.errors import ConfigError
+from monai_fairfl.report.collect import Case, Run
 from monai_fairfl.report.events import FACTOR, ROUNDS, grouped
 from monai_fairfl.report.hospitals import (
     LAST_MILE,
@@ -21,7 +23,7 @@ from monai_fairfl.report.hospitals import (
     interval_words,
     shown_strategies,
 )
-from monai_fairfl.report.plots import dots, lines
+from monai_fairfl.report.plots import dots, lines, points
 from monai_fairfl.report.scores import CASES_OF, FLOOR, MARGIN, VERDICTS
 from monai_fairfl.utils.files import safe_name, write_atomically
 
@@ -42,7 +44,7 @@ Seconds = Mapping[str, Mapping[int, float]]
 """Run -> round -> seconds that it took, which differ between equal runs."""
 
 
-def write_pages(report: Mapping[str, Any], folder: Path, name: str, seconds: Seconds) -> None:
+def write_pages(report: Mapping[str, Any], folder: Path, name: str, runs: Sequence[Run]) -> None:
     """Write the consortium's page, and ``site_reports/SITE.html`` for each site.
 
     Pages of other sites are deleted.
@@ -51,7 +53,7 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, seconds: Sec
         report: what ``report.json`` or ``comparison.json`` has.
         folder: of the report.
         name: of the page.
-        seconds: of the runs.
+        runs: of the report, whose folders have the time of rounds and pictures of cases.
 
     Raises:
         ConfigError: when jinja2 or matplotlib is not installed.
@@ -64,9 +66,12 @@ def write_pages(report: Mapping[str, Any], folder: Path, name: str, seconds: Sec
             f"{name} needs jinja2 and matplotlib ({error}); all other files are written without "
             'them: pip install "monai_fairfl[report]"'
         ) from error
-    pages = {folder / name: render(report, seconds)}
+    pages = {folder / name: render(report, {run.name: run.schedule.seconds for run in runs})}
+    focus = report["decision"]["strategy"]
+    shown = [run for run in runs if focus and run.name in report["strategies"][focus]["runs"]]
     for site, file in file_names(report["sites"]).items():
-        pages[folder / SITE_REPORTS / file] = render_site(report, site)
+        pictures = shown[0].pictures(site) if shown else None
+        pages[folder / SITE_REPORTS / file] = render_site(report, site, pictures)
     for path, text in pages.items():
         write_atomically(path, text.encode(errors="replace"))
     for path in (folder / SITE_REPORTS).glob("*.html"):
@@ -149,12 +154,15 @@ def _figures(report: Mapping[str, Any], seconds: Seconds) -> dict[str, list[str]
     return figures
 
 
-def render_site(report: Mapping[str, Any], site: str) -> str:
+def render_site(
+    report: Mapping[str, Any], site: str, pictures: tuple[bytes, Sequence[Case]] | None = None
+) -> str:
     """The page of one site: no number and no name of another site is in it.
 
     Args:
         report: what ``report.json`` or ``comparison.json`` has.
         site: its name.
+        pictures: of :meth:`~monai_fairfl.report.collect.Run.pictures`.
     """
     mine = {n: found for n, found in report["strategies"].items() if site in found["sites"]}
     series = {name: found["series"]["dice"].get(site, []) for name, found in mine.items()}
@@ -164,9 +172,13 @@ def render_site(report: Mapping[str, Any], site: str) -> str:
         "mine": mine,
         "hospital": report["decision"]["hospitals"][site],
         "drawing": lines(series, *BY_ROUND["dice"]),
+        "picture": None,
         # The reasons of events may name other sites and their numbers.
         "events": [event for event in events if event["site"] == site],
     }
+    if pictures is not None:
+        values["picture"] = base64.b64encode(pictures[0]).decode()
+        values["sizes"] = points(pictures[1])
     return _filled("site.html.jinja", report, values)
 
 

@@ -165,3 +165,23 @@ def lines(
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         return svg_of(axes, title, "; ".join(words))
+
+
+def points(sizes: Sequence[Mapping[str, str]]) -> str:
+    """The predicted against the true size of each case of a hospital.
+
+    Args:
+        sizes: rows of :data:`~monai_fairfl.handlers.pictures.COLUMNS`.
+    """
+    import matplotlib
+
+    true, predicted = ([float(row[name]) for row in sizes] for name in ("reference", "prediction"))
+    end = 1.05 * max(*true, *predicted)
+    with matplotlib.rc_context(STYLE):
+        axes = axes_of(3.3, 3.0)
+        axes.plot([0, end], [0, end], color=SOFT, linewidth=0.8)
+        axes.scatter(true, predicted, s=14, color=COLOURS[1])
+        axes.set_xlabel(f"reference, {sizes[0]['unit']}")
+        axes.set_ylabel(f"prediction, {sizes[0]['unit']}")
+        words = [f"{row['case']}: {row['reference']}, {row['prediction']}" for row in sizes]
+        return svg_of(axes, "Predicted against true size of each case", "; ".join(words))

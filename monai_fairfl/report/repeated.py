@@ -111,7 +111,7 @@ def write_comparison(
     for name, text in files.items():
         write_atomically(out / name, text.encode(errors="replace"))
     # The page goes last: the numbers are written where jinja2 is missing.
-    write_pages(comparison, out, "comparison.html", {})
+    write_pages(comparison, out, "comparison.html", trainings)
     return comparison
 
 

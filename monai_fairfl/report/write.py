@@ -80,7 +80,7 @@ def write_report(
     for name, text in files.items():
         write_atomically(folder / name, text.encode(errors="replace"))
     # The pages go last: the numbers are written where jinja2 is missing.
-    write_pages(report, folder, "report.html", {run.name: run.schedule.seconds for run in runs})
+    write_pages(report, folder, "report.html", runs)
     return report
 
 
