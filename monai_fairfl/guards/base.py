@@ -13,7 +13,7 @@ import numpy as np
 
 from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
-from monai_fairfl.utils.arguments import Checked
+from monai_fairfl.utils.arguments import Component
 
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
@@ -62,8 +62,7 @@ class Verdict:
             raise ValueError(f"'share' needs a group of two clients or more, got {self.group!r}")
 
 
-@dataclass(eq=False, repr=False)
-class Guard(Checked, ABC):
+class Guard(Component, ABC):
     """A check of the updates of one exchange, with their requests and inner products.
 
     A guard that looks back takes in what it needs in :meth:`remember`, in rows by

@@ -40,7 +40,7 @@ from monai_fairfl.replies import (
     uniform,
 )
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
-from monai_fairfl.utils.arguments import Checked, non_default_arguments
+from monai_fairfl.utils.arguments import Component, non_default_arguments
 
 ROUNDING = 1e-4
 """By so much the sum of weights may differ from one: they may be of single precision."""
@@ -164,8 +164,7 @@ class ImagesNeeded:
     instead: str
 
 
-@dataclass(eq=False, repr=False)
-class Strategy(Checked, ABC):
+class Strategy(Component, ABC):
     """The server's half of a method. A subclass writes :meth:`round` as the paper's algorithm.
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
@@ -266,7 +265,7 @@ class Strategy(Checked, ABC):
         for name in (row.name for row in fields(Parts)):
             if name not in own:
                 given[name] = next(others, None)
-            elif isinstance(getattr(self, name), Checked):
+            elif isinstance(getattr(self, name), Component):
                 # A part in the place of the method's own argument, which then has its default.
                 given[name] = getattr(self, name)
                 setattr(self, name, own[name])
@@ -292,7 +291,7 @@ class Strategy(Checked, ABC):
         for name, part in vars(self.parts).items():
             if isinstance(part, Mapping):
                 words += [f"{key}_{value:g}" for key, value in part.items()]
-            elif isinstance(part, Checked):
+            elif isinstance(part, Component):
                 words += [type(part).__name__, *non_default_arguments(part)]
             elif part is not None:
                 words.append(f"{name}_{part:g}")

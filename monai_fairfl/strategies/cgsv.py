@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,6 @@ VARIANTS: dict[str, Any] = {
 """Variant -> arguments of :class:`~monai_fairfl.strategies.Sparsified`."""
 
 
-@dataclass(eq=False, repr=False)
 class CGSV(Strategy):
     r"""Cosine gradient Shapley value (Xu et al., NeurIPS 2021, Eq. 1-5 and Algorithm 1).
 

@@ -31,7 +31,7 @@ from monai_fairfl.replies import (
     sample_shares,
     uniform,
 )
-from monai_fairfl.utils.arguments import Checked, argument, check_value
+from monai_fairfl.utils.arguments import Checked, Component, argument, check_value
 
 STEPS = 200
 """Most steps of Weiszfeld's algorithm; it converges in some tens."""
@@ -40,8 +40,7 @@ Details = dict[str, Any]
 """Quantities for ledger and report: name -> numbers of the clients, shape (N,)."""
 
 
-@dataclass(eq=False, repr=False)
-class Weighting(Checked, ABC):
+class Weighting(Component, ABC):
     """How contributions become the weights of the average.
 
     >>> import numpy as np
@@ -84,7 +83,6 @@ class BySamples(Weighting):
         return sample_shares(replies)
 
 
-@dataclass(eq=False, repr=False)
 class Proportional(Weighting):
     r"""Weights proportional to a power of the contribution: :math:`\rho_i \propto \max(c_i, 0)^q`.
 
@@ -107,7 +105,6 @@ class Proportional(Weighting):
         return normalise(powers(np.maximum(contributions, 0.0), self.power))
 
 
-@dataclass(eq=False, repr=False)
 class Krum(Weighting):
     r"""All weight to the updates with the nearest neighbours (Blanchard et al., NeurIPS 2017).
 
@@ -143,7 +140,6 @@ class Krum(Weighting):
         return weights
 
 
-@dataclass(eq=False, repr=False)
 class GeometricMedian(Weighting):
     r"""Weights whose average is the geometric median of the updates (Pillutla et al., 2022).
 
@@ -190,8 +186,7 @@ class GeometricMedian(Weighting):
         return weights
 
 
-@dataclass(eq=False, repr=False)
-class Average(Checked, ABC):
+class Average(Component, ABC):
     """How updates and weights become the next global model.
 
     >>> import numpy as np
@@ -251,7 +246,6 @@ class ClippedMean(Average):
         return replies.average(weights, **{**how, "scale": clipped})
 
 
-@dataclass(eq=False, repr=False)
 class TrimmedMean(Average):
     r"""The mean of each coordinate without its extremes (Yin et al., ICML 2018, Definition 2).
 
@@ -308,8 +302,7 @@ class Median(TrimmedMean):
         super().__init__(trim=sys.maxsize)
 
 
-@dataclass(eq=False, repr=False)
-class Reward(Checked, ABC):
+class Reward(Component, ABC):
     """The model each client continues from, made of the new global model and the contributions.
 
     >>> import numpy as np

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from monai_fairfl.strategies.parts import Details, Reward
 from monai_fairfl.utils.arguments import argument
 
 
-@dataclass(eq=False, repr=False)
 class Sparsified(Reward):
     r"""CGSV's reward: the global step less its smallest entries (Xu et al., NeurIPS 2021, Eq. 4-5).
 
@@ -114,7 +112,6 @@ class Sparsified(Reward):
         return max(min(count, most), 0)
 
 
-@dataclass(eq=False, repr=False)
 class Mixed(Reward):
     r"""ShapFed's reward, a mixture of two models (Tastan et al., IJCAI 2024, Eq. 10).
 

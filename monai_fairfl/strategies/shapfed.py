@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from monai_fairfl.utils.arguments import argument, remembered
 logger = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False)
 class ShapFed(Strategy):
     r"""Class-specific Shapley values (Tastan et al., IJCAI 2024, Eq. 6-10 and Algorithm 1).
 
