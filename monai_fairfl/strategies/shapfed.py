@@ -14,7 +14,7 @@ from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
 from monai_fairfl.replies import Replies, cosine, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
-from monai_fairfl.strategies.rewards import Mixed
+from monai_fairfl.strategies.parts import Mixed
 from monai_fairfl.utils.arguments import argument, remembered
 
 logger = logging.getLogger(__name__)

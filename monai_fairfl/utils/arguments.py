@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Real
 from typing import Any, TypeGuard
@@ -17,7 +18,7 @@ from monai_fairfl.utils.named_classes import arguments_of
 
 
 def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
-    """A row of a :class:`Component`: an argument with its default, which is always allowed, and its range.
+    """A row of a :class:`Component`: an argument with its default, always allowed, and range.
 
     A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
     :class:`Checked` refuses other values. A row of the type ``bool`` needs no range.
@@ -86,6 +87,12 @@ class Checked:
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
         return {name: getattr(self, name) for name in self.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        for name in self.state:
+            kind = type(getattr(self, name))
+            setattr(self, name, kind(state[name]) if issubclass(kind, dict) else state[name])
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(field,))
