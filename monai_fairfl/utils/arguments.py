@@ -30,7 +30,7 @@ def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
         more: arguments of :func:`dataclasses.field`, such as ``kw_only``.
 
     >>> from monai_fairfl.strategies import Weighting
-    ... class Power(Weighting):
+    >>> class Power(Weighting):
     ...     q: float = argument(1.0, "[0, inf)")
     ...     def __call__(self, replies, contributions):
     ...         return contributions**self.q
@@ -50,7 +50,7 @@ def remembered(kind: type) -> Any:
         kind: of its value, which JSON can hold, and which is empty at first.
 
     >>> from monai_fairfl.guards import Guard
-    ... class Seen(Guard):
+    >>> class Seen(Guard):
     ...     rounds: dict[str, int] = remembered(dict)
     ...     def check(self, replies):
     ...         return {}
