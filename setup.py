@@ -126,6 +126,7 @@ setup(
         "fire>=0.6",  # with the next two: python -m monai.bundle run, verify_metadata
         "jsonschema>=4.18",
         "pyyaml>=6.0.1",
+        "typing-extensions>=4.5",  # dataclass_transform, which Python has from 3.11 on
     ],
     extras_require={
         "report": REPORT,

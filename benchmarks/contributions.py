@@ -20,7 +20,7 @@ import torch
 from stopwatch import alternating
 
 from monai_fairfl.replies import cosine
-from monai_fairfl.strategies.rewards import keep_largest
+from monai_fairfl.strategies.parts import keep_largest
 from monai_fairfl.valuation import Game, exact_shapley
 
 

@@ -15,7 +15,6 @@ Each returns a :class:`Valuation`.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations, islice
@@ -396,14 +395,16 @@ def permutation_shapley(
         rng = np.random.default_rng(seed)
         draws = (rng.permutation(len(game.players)) for _ in range(samples))
         permutations = ([game.players[i] for i in draw] for draw in draws)
-    running = _Running()
+    rows = np.empty((samples, len(game.players)))
+    count = 0
     for order in islice(permutations, samples):
-        running.add(_walk(game, order))
-        if running.count >= LEAST and running.errors().max() < tolerance:
+        rows[count] = _walk(game, order)
+        count += 1
+        if count >= LEAST and _errors(rows[:count]).max() < tolerance:
             break
-    if not running.count:
+    if not count:
         raise ConfigError("there is no permutation to walk through; give at least one")
-    values = running.estimates(game.players)
+    values = _estimates(game.players, rows[:count])
     total = game(game.players) - game(())
     return Valuation("permutation", values, game.evaluations - before, total)
 
@@ -466,38 +467,35 @@ def gtg_shapley(
     found = []
     for game in rounds:
         before = game.evaluations
-        values = {player: Estimate(0.0, 0.0, 0) for player in game.players}
-        walks = _Running()
-        passes = _Running()
-        latest: deque[Row] = deque(maxlen=LAST)
+        walks: list[Row] = []
+        passes: list[Row] = []
 
         # Truncation between rounds: one that changes next to nothing is worth nothing to anybody.
         gain = game(game.players) - game(())
         done = abs(gain) <= between
 
         while not done:
-            rows = []
-            for order in orders(game.players, rng):
-                # Truncation within a permutation: near the score of all, the rest gets nothing.
-                rows.append(_walk(game, order, within))
-                walks.add(rows[-1])
-                latest.append(walks.mean)
+            # Truncation within a permutation: near the score of all, the rest gets nothing.
+            rows = [_walk(game, order, within) for order in orders(game.players, rng)]
+            walks += rows
             # Within a pass, first places are dealt out and not drawn: only whole passes are alike.
-            passes.add(np.mean(rows, axis=0))
-            values = passes.estimates(game.players)
-            done = _has_converged(walks.count, latest, len(game.players))
+            passes.append(np.mean(rows, axis=0))
+            done = _has_converged(walks)
 
+        values = dict.fromkeys(game.players, Estimate(0.0, 0.0, 0))
+        if passes:
+            values = _estimates(game.players, np.array(passes))
         found.append(Valuation("gtg", values, game.evaluations - before, gain))
     return sum_over_rounds(found)
 
 
-def _has_converged(count: int, means: Sequence[Row], players: int) -> bool:
+def _has_converged(walks: Sequence[Row]) -> bool:
     """Whether the running means agree, or the permutations are as many as there may be (GTG)."""
-    if count >= CAP * 2**players:
-        return True
-    if count <= max(LEAST, players):
-        return False
-    changes = np.abs(np.array(means) - means[-1]) / (np.abs(means[-1]) + 1e-12)
+    count, players = np.shape(walks)
+    if count >= CAP * 2**players or count <= max(LEAST, players):
+        return count >= CAP * 2**players
+    means = (np.cumsum(walks, axis=0) / np.arange(1, count + 1)[:, None])[-LAST:]
+    changes = np.abs(means - means[-1]) / (np.abs(means[-1]) + 1e-12)
     return bool(changes.mean(axis=1).max() < CHANGE)
 
 
@@ -522,29 +520,16 @@ def _walk(game: Game, order: Sequence[str], tolerance: float = 0.0) -> Row:
     return row
 
 
-class _Running:
-    """Mean and standard error of rows that come one by one (Welford, 1962)."""
+def _estimates(players: Sequence[str], rows: Row) -> dict[str, Estimate]:
+    """player -> mean of the rows, of shape (rows, N); its standard error from the second row on."""
+    errors = _errors(rows).tolist() if len(rows) > 1 else [None] * len(players)
+    found = {}
+    for player, mean, error in zip(players, rows.mean(axis=0).tolist(), errors):
+        found[player] = Estimate(mean, error, len(rows))
+    return found
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean: Row = np.zeros(())
-        self.squares: Row = np.zeros(())
 
-    def add(self, row: Row) -> None:
-        """Take one more row into account."""
-        self.count += 1
-        change = row - self.mean
-        self.mean = self.mean + change / self.count
-        self.squares = self.squares + change * (row - self.mean)
-
-    def errors(self) -> Row:
-        """The standard errors of the means, from the second row on; shape (N,)."""
-        return np.sqrt(self.squares / (self.count - 1) / self.count)
-
-    def estimates(self, players: Sequence[str]) -> dict[str, Estimate]:
-        """player -> mean, with its standard error from the second row on."""
-        errors = self.errors().tolist() if self.count > 1 else [None] * len(players)
-        found = {}
-        for player, mean, error in zip(players, self.mean.tolist(), errors):
-            found[player] = Estimate(mean, error, self.count)
-        return found
+def _errors(rows: Row) -> Row:
+    """The standard errors of the means of some rows, shape (N,)."""
+    errors: Row = rows.std(axis=0, ddof=1) / math.sqrt(len(rows))
+    return errors

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise
@@ -13,7 +12,6 @@ from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
 
 
-@dataclass(eq=False, repr=False)
 class InverseLoss(Strategy):
     r"""A client counts the less, the worse the training fits its own data.
 

@@ -22,7 +22,7 @@ from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.guards import DEFAULT
 from monai_fairfl.strategies import CGSV, FedAvg, Standalone, Strategy
-from monai_fairfl.strategies.rewards import Sparsified
+from monai_fairfl.strategies.parts import Sparsified
 
 PARTITIONS = ("UNI", "POW", "CLA")
 POOL = 800

@@ -22,7 +22,7 @@ from reading import NOTHING, markdown, measurement
 
 from monai_fairfl.statistics.fairness import pearson
 from monai_fairfl.strategies import FedAvg, ShapFed, Standalone, Strategy
-from monai_fairfl.strategies.rewards import Mixed
+from monai_fairfl.strategies.parts import Mixed
 
 CLIENTS, CLASSES = 4, 10
 ROUNDS = 12

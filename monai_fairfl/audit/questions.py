@@ -26,7 +26,7 @@ from monai_fairfl.messages import to_json
 from monai_fairfl.replies import weights_of_model
 from monai_fairfl.run.ledger import number_in
 from monai_fairfl.strategies.base import Strategy
-from monai_fairfl.strategies.rewards import Mixed, Sparsified
+from monai_fairfl.strategies.parts import Mixed, Sparsified
 from monai_fairfl.utils.arguments import is_finite
 
 TOLERANCE = 1e-9

@@ -7,13 +7,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from monai_fairfl.messages import Reply
 from monai_fairfl.replies import Replies
-from monai_fairfl.utils.arguments import Checked
+from monai_fairfl.utils.arguments import Checked, Component, argument
 
 ACTIONS = {
     "quarantine": "No strategy sees the reply. Its client earns nothing in this round.",
@@ -28,7 +27,7 @@ LEAST_OTHERS = 2
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Checked):
     """What a guard decides about one reply.
 
     Args:
@@ -40,30 +39,21 @@ class Verdict:
         guard: name of the guard's class; the federation fills it in.
 
     Raises:
-        ValueError: when the action is unknown, or lacks its factor or group.
+        ConfigError: when the action is unknown, or the factor is out of range.
 
     >>> Verdict("clip", "its length is 10, the median of the others is 1", factor=0.1).factor
     0.1
     """
 
-    action: str
+    action: str = field(metadata={"allowed": tuple(ACTIONS)})
     reason: str
     evidence: Mapping[str, float] = field(default_factory=dict)
-    factor: float = 1.0
+    factor: float = argument(1.0, "(0, 1)")
     group: tuple[str, ...] = ()
     guard: str = ""
 
-    def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            raise ValueError(f"action must be one of {sorted(ACTIONS)}, got {self.action!r}")
-        if self.action == "clip" and not 0 < self.factor < 1:
-            raise ValueError(f"'clip' needs a factor above 0 and below 1, got {self.factor!r}")
-        if self.action == "share" and len(self.group) < 2:
-            raise ValueError(f"'share' needs a group of two clients or more, got {self.group!r}")
 
-
-@dataclass(eq=False, repr=False)
-class Guard(Checked, ABC):
+class Guard(Component, ABC):
     """A check of the updates of one exchange, with their requests and inner products.
 
     A guard that looks back takes in what it needs in :meth:`remember`, in rows by
@@ -99,11 +89,6 @@ class Guard(Checked, ABC):
             replies: those that trained, as the strategy saw them; ``replies.requests`` also has the
                 requests whose replies are missing or were quarantined.
         """
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`."""
-        for name in self.state:
-            setattr(self, name, state[name])
 
 
 def quarantine(

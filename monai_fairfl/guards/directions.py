@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -57,7 +56,6 @@ def pairs_among(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return chosen[np.triu_indices(len(rows), k=1)]
 
 
-@dataclass(eq=False, repr=False)
 class Copies(Guard):
     """Divides weight and contribution of nearly identical updates by their number.
 
@@ -123,7 +121,6 @@ class Copies(Guard):
         return verdicts
 
 
-@dataclass(eq=False, repr=False)
 class Noise(Guard):
     r"""Quarantines an update that has no more in common with the others than random numbers.
 
@@ -188,7 +185,6 @@ class Noise(Guard):
         return quarantine(replies, found, reason, in_common=own, among_others=usual)
 
 
-@dataclass(eq=False, repr=False)
 class Opposed(Guard):
     r"""Quarantines an update against the mean of at least four others that agree.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ MOST_EMPTY = 0.5
 """Share of the parameters that others train in which an update may be empty."""
 
 
-@dataclass(eq=False, repr=False)
 class Empty(Guard):
     """Quarantines an update that is much shorter than the others'.
 
@@ -88,7 +86,6 @@ class Empty(Guard):
         return norms < least
 
 
-@dataclass(eq=False, repr=False)
 class TooLong(Guard):
     r"""Cuts an update that is much longer than the others' to their median length.
 
@@ -152,7 +149,6 @@ class TooLong(Guard):
         return verdicts
 
 
-@dataclass(eq=False, repr=False)
 class Outsized(Guard):
     """Quarantines an update that is longer than the others' by far, and longer than the model.
 

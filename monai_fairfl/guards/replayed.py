@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ ENTRIES = 4096
 """Entries of a sketch; the cosine of two sketches is that of the vectors to about 0.03."""
 
 
-@dataclass(eq=False, repr=False)
 class Replayed(Guard):
     """Quarantines an update that repeats one of the previous round.
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -61,7 +60,6 @@ class NonFinite(Guard):
         return verdicts
 
 
-@dataclass(eq=False, repr=False)
 class BatchStatistics(Guard):
     """Quarantines a client whose BatchNorm statistics are impossible, or far from all others'.
 

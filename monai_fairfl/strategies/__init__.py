@@ -3,7 +3,7 @@
 """One published method, one file, one class.
 
 - ``base``: what every :class:`Strategy` has, and what plays its rounds;
-- ``parts``, ``rewards``, ``coalitions``: what several methods are made of, and what every strategy
+- ``parts``, ``coalitions``: what several methods are made of, and what every strategy
   takes in place of its own;
 - ``registry``: strategies as users write them and as the ledger has them.
 """

@@ -24,15 +24,15 @@ from .parts import ClippedMean as ClippedMean
 from .parts import GeometricMedian as GeometricMedian
 from .parts import Krum as Krum
 from .parts import Median as Median
+from .parts import Mixed as Mixed
 from .parts import Parts as Parts
 from .parts import Proportional as Proportional
 from .parts import Reward as Reward
+from .parts import Sparsified as Sparsified
 from .parts import TrimmedMean as TrimmedMean
 from .parts import Uniform as Uniform
 from .parts import Weighting as Weighting
 from .qfedavg import QFedAvg as QFedAvg
-from .rewards import Mixed as Mixed
-from .rewards import Sparsified as Sparsified
 from .shapfed import ShapFed as ShapFed
 from .standalone import Standalone as Standalone
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ MOST_STEP = 1e6
 """Longer steps differ in rounding only: the client with the highest loss has all weight."""
 
 
-@dataclass(eq=False, repr=False)
 class AFL(Strategy):
     r"""Agnostic federated learning (Mohri et al., ICML 2019).
 

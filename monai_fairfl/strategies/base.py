@@ -40,7 +40,7 @@ from monai_fairfl.replies import (
     uniform,
 )
 from monai_fairfl.strategies.parts import Average, Parts, Reward, Weighting
-from monai_fairfl.utils.arguments import Checked, non_default_arguments
+from monai_fairfl.utils.arguments import Component, non_default_arguments
 
 ROUNDING = 1e-4
 """By so much the sum of weights may differ from one: they may be of single precision."""
@@ -164,8 +164,7 @@ class ImagesNeeded:
     instead: str
 
 
-@dataclass(eq=False, repr=False)
-class Strategy(Checked, ABC):
+class Strategy(Component, ABC):
     """The server's half of a method. A subclass writes :meth:`round` as the paper's algorithm.
 
     Every round has the same four parts: a *measurement* (what the requests ask for), a
@@ -266,7 +265,7 @@ class Strategy(Checked, ABC):
         for name in (row.name for row in fields(Parts)):
             if name not in own:
                 given[name] = next(others, None)
-            elif isinstance(getattr(self, name), Checked):
+            elif isinstance(getattr(self, name), Component):
                 # A part in the place of the method's own argument, which then has its default.
                 given[name] = getattr(self, name)
                 setattr(self, name, own[name])
@@ -292,7 +291,7 @@ class Strategy(Checked, ABC):
         for name, part in vars(self.parts).items():
             if isinstance(part, Mapping):
                 words += [f"{key}_{value:g}" for key, value in part.items()]
-            elif isinstance(part, Checked):
+            elif isinstance(part, Component):
                 words += [type(part).__name__, *non_default_arguments(part)]
             elif part is not None:
                 words.append(f"{name}_{part:g}")
@@ -324,6 +323,7 @@ class Strategy(Checked, ABC):
         self.spec = spec
         self.clients = sorted(clients)
         self._sum_was_logged = False
+        self._notes = {}
 
         # A second run knows nothing of the first.
         self._initial_state = self._initial_state or self.state_as_json()
@@ -554,17 +554,14 @@ class Strategy(Checked, ABC):
         Raises:
             ConfigError: naming the strategy and what it gave, where these are no N finite numbers.
         """
-        wrong = values
         try:
             numbers = np.array([float(value) for value in values])
-            by_client = dict(zip(replies.clients, numbers.tolist(), strict=True))
-            wrong = {name: value for name, value in by_client.items() if not math.isfinite(value)}
         except (TypeError, ValueError):
             numbers = np.empty(0)
-        if len(numbers) != len(replies) or wrong:
+        if len(numbers) != len(replies) or not np.isfinite(numbers).all():
             raise ConfigError(
-                f"strategy {self.name}: {what} must be {len(replies)} numbers, all finite, in the "
-                f"order of replies.clients, got {wrong!r:.200}"
+                f"strategy {self.name}: {what} must be {len(replies)} numbers, all finite, of "
+                f"{replies.clients}, got {values!r:.200}"
             )
         return numbers
 
@@ -583,22 +580,6 @@ class Strategy(Checked, ABC):
                 f"strategy {self.name}: its state, {', '.join(self.state)}, must be plain JSON "
                 f"({error}): keep a Memory, numbers, texts, lists and mappings of these"
             ) from error
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of :meth:`state_dict`.
-
-        Raises:
-            ValueError: when ``state`` is of another strategy or version.
-        """
-        if set(state) != set(self.state):
-            raise ValueError(
-                f"the state of {type(self).__name__} is {sorted(self.state)}, the checkpoint holds "
-                f"{sorted(state)}: it was written by another strategy or version"
-            )
-        for name, value in state.items():
-            kind = type(getattr(self, name))
-            setattr(self, name, kind(value) if issubclass(kind, Memory) else value)
-        self._notes = {}
 
 
 def compose(strategy: Strategy, **parts: Any) -> Strategy:
@@ -693,6 +674,8 @@ def play_round(
         elif least > 0 or not (value is None or isinstance(value, (int, float, Estimate))):
             raise slip(f"give {place} as a {'mapping' if least > 0 else 'number'}", value)
 
+    # Of a round that was undone.
+    strategy._notes = {}
     generator: object = strategy.round(clients)
     if not isinstance(generator, Generator):
         raise slip("ask with replies = yield [Train(...), ...]", generator)

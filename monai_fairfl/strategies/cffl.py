@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from monai_fairfl.utils.arguments import argument, remembered
 FADE = {"released": 0.8, "paper": 0.5}
 
 
-@dataclass(eq=False, repr=False)
 class CFFL(Strategy):
     r"""Collaborative fairness by reputation (Lyu et al., Federated Learning 2020).
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from monai_fairfl.messages import Request, Train
 from monai_fairfl.replies import ZERO_NORM, Replies, normalise, sample_shares
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.strategies.coalitions import MOST_CLIENTS, contribution_index
-from monai_fairfl.strategies.parts import Reward
-from monai_fairfl.strategies.rewards import Sparsified
+from monai_fairfl.strategies.parts import Reward, Sparsified
 from monai_fairfl.utils.arguments import argument, remembered
 
 logger = logging.getLogger(__name__)
@@ -36,7 +34,6 @@ VARIANTS: dict[str, Any] = {
 """Variant -> arguments of :class:`~monai_fairfl.strategies.Sparsified`."""
 
 
-@dataclass(eq=False, repr=False)
 class CGSV(Strategy):
     r"""Cosine gradient Shapley value (Xu et al., NeurIPS 2021, Eq. 1-5 and Algorithm 1).
 
@@ -52,7 +49,7 @@ class CGSV(Strategy):
             ``None``: the mean length of this round's updates, so that the clients' learning rate
             decides.
         alpha: of the moving average, in [0, 1).
-        beta: altruism, see :class:`~monai_fairfl.strategies.rewards.Sparsified`.
+        beta: altruism, see :class:`~monai_fairfl.strategies.Sparsified`.
         reward: ``"cosine"`` as above; the paper's baselines ``"round_robin"`` (client t mod N
             downloads the whole step, the others keep what they trained), ``"data_size"`` (share of
             the images), ``"euclidean"`` (distance of the update from the average one),

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
@@ -13,7 +12,6 @@ from monai_fairfl.strategies.base import Rounds, Strategy
 from monai_fairfl.utils.arguments import argument
 
 
-@dataclass(eq=False, repr=False)
 class Ditto(Strategy):
     r"""Fair and robust federated learning through personalisation (Li et al., ICML 2021, Alg. 1).
 

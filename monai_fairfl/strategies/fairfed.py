@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import normalise, sample_shares
@@ -13,7 +12,6 @@ from monai_fairfl.strategies.base import Rounds, Shares, Strategy
 from monai_fairfl.utils.arguments import argument, remembered
 
 
-@dataclass(eq=False, repr=False)
 class FairFed(Strategy):
     r"""FairFed (Ezzeldin et al., AAAI 2023, Algorithm 1).
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from monai_fairfl.messages import Train
 from monai_fairfl.replies import sample_shares, uniform
@@ -14,7 +13,6 @@ from monai_fairfl.strategies.parts import Weighting
 from monai_fairfl.utils.arguments import argument
 
 
-@dataclass(eq=False, repr=False)
 class FedAvg(Strategy):
     r"""Federated averaging (McMahan et al., AISTATS 2017, Algorithm 1).
 

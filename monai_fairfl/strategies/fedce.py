@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ RELEASED_FLOOR = 1e-3  # of the authors' first release, applied after normalisin
 ROUNDING = 1e-6  # of a cosine of float32 updates
 
 
-@dataclass(eq=False, repr=False)
 class FedCE(Strategy):
     r"""Federated contribution estimation (Jiang et al., CVPR 2023, Eq. 2-5 and Algorithm 1).
 

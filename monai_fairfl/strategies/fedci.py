@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from monai_fairfl.utils.arguments import argument, remembered
 LEAST_GAIN = 1e-12  # a round whose values sum to less has nothing to share out
 
 
-@dataclass(eq=False, repr=False)
 class FedCI(Strategy):
     r"""The contribution index as aggregation weights (Song et al., IEEE Big Data 2019).
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from monai_fairfl.utils.arguments import argument, remembered
 STEP = {"paper": 0.2, "released": 0.05}
 
 
-@dataclass(eq=False, repr=False)
 class FedGA(Strategy):
     r"""Generalisation adjustment (Zhang et al., CVPR 2023, Eq. 8-10).
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from monai_fairfl.utils.arguments import argument, remembered
 LEAST_SHARPNESS = 1e-10  # in place of a negative one; also added to each share, as in the code
 
 
-@dataclass(eq=False, repr=False)
 class FedISM(Strategy):
     r"""Federated learning against image-quality shift by sharpness (Wu et al., IJCAI 2024).
 

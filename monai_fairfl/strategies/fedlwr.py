@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ VARIANTS: Mapping[str, tuple[tuple[float, float], dict[str, float]]] = {
 """Variant -> least and largest similarity, and the context of the requests of phase two."""
 
 
-@dataclass(eq=False, repr=False)
 class FedLWR(Strategy):
     r"""Layer-wise re-weighting (Yan et al., MICCAI 2024, Eq. 1-6 and Algorithm 1).
 

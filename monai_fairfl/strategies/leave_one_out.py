@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from monai_fairfl.strategies.coalitions import JUDGED_BY, coalition_scores, mean
 from monai_fairfl.utils.arguments import argument, remembered
 
 
-@dataclass(eq=False, repr=False)
 class LeaveOneOut(Strategy):
     r"""Weights by what the model loses without each client.
 

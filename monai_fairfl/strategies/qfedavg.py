@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from monai_fairfl.utils.arguments import argument
 LEAST_LOSS = 1e-10  # added to every loss, so that its power is defined where it is 0
 
 
-@dataclass(eq=False, repr=False)
 class QFedAvg(Strategy):
     r"""Fair resource allocation by q-FedAvg (Li et al., ICLR 2020, Algorithm 2).
 

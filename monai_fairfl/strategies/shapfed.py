@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,13 +14,12 @@ from monai_fairfl.errors import ConfigError, did_you_mean
 from monai_fairfl.messages import ModelSpec, Train, Weights, bias_of, weight_of
 from monai_fairfl.replies import Replies, cosine, normalise, uniform
 from monai_fairfl.strategies.base import Rounds, Shares, Strategy
-from monai_fairfl.strategies.rewards import Mixed
+from monai_fairfl.strategies.parts import Mixed
 from monai_fairfl.utils.arguments import argument, remembered
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(eq=False, repr=False)
 class ShapFed(Strategy):
     r"""Class-specific Shapley values (Tastan et al., IJCAI 2024, Eq. 6-10 and Algorithm 1).
 

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from dataclasses import field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from numbers import Real
 from typing import Any, TypeGuard
+
+from typing_extensions import dataclass_transform
 
 from monai_fairfl.errors import ConfigError
 from monai_fairfl.utils.named_classes import arguments_of
 
 
 def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
-    """A row of a dataclass: an argument with its default, which is always allowed, and its range.
+    """A row of a :class:`Component`: an argument with its default, always allowed, and range.
 
     A row of the type ``int`` takes whole numbers only, and one of ``float | None`` also ``None``.
     :class:`Checked` refuses other values. A row of the type ``bool`` needs no range.
@@ -26,10 +29,8 @@ def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
             possible values.
         more: arguments of :func:`dataclasses.field`, such as ``kw_only``.
 
-    >>> from dataclasses import dataclass
     >>> from monai_fairfl.strategies import Weighting
-    >>> @dataclass
-    ... class Power(Weighting):
+    >>> class Power(Weighting):
     ...     q: float = argument(1.0, "[0, inf)")
     ...     def __call__(self, replies, contributions):
     ...         return contributions**self.q
@@ -43,15 +44,13 @@ def argument(default: Any, allowed: str | tuple[Any, ...], **more: Any) -> Any:
 
 
 def remembered(kind: type) -> Any:
-    """A row of a dataclass that is no argument: what it keeps from round to round, empty at first.
+    """A row of a :class:`Component` that is no argument: what it keeps from round to round.
 
     Args:
-        kind: of its value, which JSON can hold.
+        kind: of its value, which JSON can hold, and which is empty at first.
 
-    >>> from dataclasses import dataclass
     >>> from monai_fairfl.guards import Guard
-    >>> @dataclass
-    ... class Seen(Guard):
+    >>> class Seen(Guard):
     ...     rounds: dict[str, int] = remembered(dict)
     ...     def check(self, replies):
     ...         return {}
@@ -88,6 +87,32 @@ class Checked:
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs of it, plain JSON: the rows by :func:`remembered`."""
         return {name: getattr(self, name) for name in self.state}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        for name in self.state:
+            kind = type(getattr(self, name))
+            setattr(self, name, kind(state[name]) if issubclass(kind, dict) else state[name])
+
+
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+class Component(Checked):
+    """A strategy, a part of one, a guard or a valuation: its subclasses are dataclasses.
+
+    Each annotated row in a subclass's body is an argument of its constructor, unless it is
+    :func:`remembered`; no decorator is needed, and two instances are equal only if they are one.
+
+    >>> class Shrunk(Component):
+    ...     factor: float = argument(0.5, "(0, 1]")
+    >>> Shrunk(0.25).factor, Shrunk() == Shrunk()
+    (0.25, False)
+    """
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        # A class without rows of its own may inherit a constructor that was written by hand.
+        if inspect.get_annotations(cls) or not is_dataclass(cls):
+            dataclass(eq=False, repr=False, init="__init__" not in vars(cls))(cls)
 
 
 def check_value(called: str, value: object, kind: str, allowed: str | tuple[Any, ...] = ()) -> None:

@@ -40,7 +40,7 @@ from monai_fairfl.replies import Replies, sample_shares
 from monai_fairfl.run.ledger import read_ledger
 from monai_fairfl.run.recorded_updates import RECORD_UPDATES, RecordedRound, recorded_rounds
 from monai_fairfl.strategies.coalitions import JUDGED_BY, model_of_members, only_members
-from monai_fairfl.utils.arguments import Checked, argument
+from monai_fairfl.utils.arguments import Component, argument
 from monai_fairfl.valuation.utility import Evaluator, Panel, Utility
 
 if TYPE_CHECKING:
@@ -101,8 +101,7 @@ class FinishedRun:
     show: Callable[[str], None] | None = None
 
 
-@dataclass(eq=False, repr=False)
-class RunValuation(Checked, ABC):
+class RunValuation(Component, ABC):
     """Values the clients of a finished run. A subclass says where a coalition's model comes from.
 
     Args:
@@ -273,7 +272,6 @@ class RunValuation(Checked, ABC):
         return sum_over_rounds(by_game)
 
 
-@dataclass(eq=False, repr=False)
 class Reconstruction(RunValuation):
     """Values clients by models rebuilt from the run's recorded updates.
 
@@ -410,7 +408,6 @@ def one_round(rounds: Sequence[RecordedRound]) -> Callable[[Coalition], Weights]
     return model
 
 
-@dataclass(eq=False, repr=False)
 class Retraining(RunValuation):
     """Values clients by whole federations of every coalition.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_a_client_whose_contribution_or_weight_is_no_number_is_named() -> None:
 
 def test_numbers_of_another_form_are_refused_by_the_strategys_name() -> None:
     class Wrong(FedAvg):
-        given: Any
+        given: ClassVar[Any]
 
         def round(self, clients):  # type: ignore[no-untyped-def]
             local = yield [Train(client, self.start_of(client)) for client in clients]
